@@ -1,0 +1,295 @@
+"""Time as a parameter: clocks, a timing wheel, and an event loop whose time jumps instead of passing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import selectors
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, Protocol, TypeVar, cast
+
+__all__ = ["Clock", "ManualClock", "SystemClock", "Timer", "TimerHandle", "VirtualLoop", "run_virtual"]
+
+_T = TypeVar("_T")
+
+# 64 slots a level: a level's occupancy then fits one machine word, and 7 levels reach 139 years of milliseconds.
+_SLOT_BITS = 6
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+
+
+class Clock(Protocol):
+    """What code below the server's rim may know about time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds from an arbitrary start; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's time."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic() * 1000.0
+
+
+class ManualClock:
+    """Stands still until told; moving it fires the timers that were made with it, in order, synchronously."""
+
+    __slots__ = ("_elapsed_ms", "_start_ms", "_timers")
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self._start_ms = start_ms
+        self._elapsed_ms = 0.0
+        self._timers: list[Timer] = []
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._elapsed_ms)
+
+    def monotonic_ms(self) -> float:
+        return self._elapsed_ms
+
+    def advance(self, ms: float) -> None:
+        """Move on by `ms`; a callback sees the time of its own deadline."""
+        if ms < 0:
+            raise ValueError("a clock does not go back")
+        target_ms = self._elapsed_ms + ms
+        while True:
+            due = [(at, index) for index, timer in enumerate(self._timers) if (at := timer.next_wake_ms()) is not None]
+            if not due or min(due)[0] > target_ms:
+                break
+            at_ms, index = min(due)
+            self._elapsed_ms = max(self._elapsed_ms, at_ms)
+            self._timers[index].fire_due()
+        self._elapsed_ms = target_ms
+
+    def _attach(self, timer: Timer) -> None:
+        self._timers.append(timer)
+
+
+class TimerHandle:
+    """One scheduled callback."""
+
+    __slots__ = ("_bucket", "_callback", "_timer", "_when")
+
+    def __init__(self, timer: Timer, when: int, callback: Callable[[], object]) -> None:
+        self._timer = timer
+        self._when = when
+        self._callback = callback
+        self._bucket = -1
+
+    @property
+    def pending(self) -> bool:
+        """Whether the callback is still to come."""
+        return self._bucket >= 0
+
+    def cancel(self) -> None:
+        """Forget the callback; does nothing after it ran."""
+        if self._bucket >= 0:
+            self._timer._remove(self)
+
+
+class Timer:
+    """Hierarchical timing wheel with ticks of one millisecond.
+
+    A handle sits at the level of the highest 6-bit digit in which its deadline differs from the current tick, so
+    every occupied slot of a level lies ahead of the wheel's hand. Reaching a slot of a higher level spreads its
+    handles over the levels below: scheduling, cancelling and expiring cost the same for ten waiters and a million.
+    """
+
+    __slots__ = ("_buckets", "_clock", "_count", "_loop", "_now", "_occupied", "_wake", "_wake_tick")
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._buckets: dict[int, dict[TimerHandle, None]] = {}
+        self._occupied: list[int] = []
+        self._now = int(clock.monotonic_ms())
+        self._count = 0
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_tick = -1
+        if isinstance(clock, ManualClock):
+            clock._attach(self)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def schedule(self, delay_ms: float, callback: Callable[[], object]) -> TimerHandle:
+        """Call `callback` once `delay_ms` have passed, never sooner and never from within this call."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._count:
+            self._now = int(now_ms)
+        when = -int(-(now_ms + delay_ms) // 1)
+        handle = TimerHandle(self, max(when, self._now + 1), callback)
+        self._place(handle)
+        self._count += 1
+        if self._wake_tick < 0 or handle._when < self._wake_tick:
+            self._arm()
+        return handle
+
+    def next_wake_ms(self) -> int | None:
+        """When `fire_due` has to be called next, in monotonic milliseconds."""
+        for level, occupied in enumerate(self._occupied):
+            if occupied:
+                slot = (occupied & -occupied).bit_length() - 1
+                shift = _SLOT_BITS * level
+                return ((self._now >> (shift + _SLOT_BITS)) << (shift + _SLOT_BITS)) | (slot << shift)
+        return None
+
+    def fire_due(self) -> None:
+        """Run every callback whose deadline has come, ordered by deadline, then by when it was scheduled."""
+        until = int(self._clock.monotonic_ms())
+        while (tick := self.next_wake_ms()) is not None and tick <= until:
+            self._now = tick
+            level = next(index for index, occupied in enumerate(self._occupied) if occupied)
+            slot = (tick >> (_SLOT_BITS * level)) & _SLOT_MASK
+            bucket = self._buckets[(level << _SLOT_BITS) | slot]
+            while bucket:
+                handle = next(iter(bucket))
+                self._unlink(handle)
+                if handle._when > tick:
+                    self._place(handle)
+                else:
+                    self._count -= 1
+                    self._run(handle)
+        self._now = max(self._now, until) if self._can_skip_to(until) else self._now
+        self._wake_tick = -1
+        self._arm()
+
+    def close(self) -> None:
+        """Drop everything that waits."""
+        for bucket in self._buckets.values():
+            for handle in bucket:
+                handle._bucket = -1
+        self._buckets.clear()
+        self._occupied.clear()
+        self._count = 0
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        self._wake_tick = -1
+
+    def _can_skip_to(self, tick: int) -> bool:
+        # The hand may move on only if no occupied slot changes its level by it: nothing waits, or the digits above
+        # the lowest are the same.
+        return not self._count or (tick >> _SLOT_BITS) == (self._now >> _SLOT_BITS)
+
+    def _place(self, handle: TimerHandle) -> None:
+        when = handle._when
+        level = max((when ^ self._now).bit_length() - 1, 0) // _SLOT_BITS
+        slot = (when >> (_SLOT_BITS * level)) & _SLOT_MASK
+        while level >= len(self._occupied):
+            self._occupied.append(0)
+        key = (level << _SLOT_BITS) | slot
+        handle._bucket = key
+        self._occupied[level] |= 1 << slot
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets[key] = {handle: None}
+        else:
+            bucket[handle] = None
+
+    def _unlink(self, handle: TimerHandle) -> None:
+        key = handle._bucket
+        bucket = self._buckets[key]
+        del bucket[handle]
+        handle._bucket = -1
+        if not bucket:
+            self._occupied[key >> _SLOT_BITS] &= ~(1 << (key & _SLOT_MASK))
+
+    def _remove(self, handle: TimerHandle) -> None:
+        self._unlink(handle)
+        self._count -= 1
+
+    def _run(self, handle: TimerHandle) -> None:
+        if self._loop is None:
+            handle._callback()
+            return
+        try:
+            handle._callback()
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "a timer's callback failed", "exception": error})
+
+    def _arm(self) -> None:
+        """Keep one timer of the event loop pointed at the next slot; a ManualClock drives the wheel itself."""
+        if isinstance(self._clock, ManualClock):
+            return
+        tick = self.next_wake_ms()
+        if tick is None or tick == self._wake_tick:
+            return
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_tick = tick
+        self._wake = self._loop.call_later(max(tick - self._clock.monotonic_ms(), 0.0) / 1000.0, self.fire_due)
+
+
+class _JumpingSelector:
+    """Polls the real selector; where it would have waited for a timer, moves the loop's time forward instead."""
+
+    def __init__(self, inner: selectors.BaseSelector, loop: VirtualLoop) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or self._loop._threads:
+            # Only the outside world can go on from here. Real waiting is bounded, so that a thread's result is seen.
+            return self._inner.select(timeout if timeout is None else min(timeout, 0.01))
+        events = self._inner.select(0)
+        if not events and timeout > 0:
+            self._loop._elapsed_s += timeout
+        return events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop that sleeps without waiting: when nothing is ready, its time jumps to the next timer.
+
+    It is a `Clock` too. Loopback sockets work, since what one end wrote is readable at once; work in threads is
+    waited for in real time.
+    """
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms = start_ms
+        self._elapsed_s = 0.0
+        self._threads = 0
+        super().__init__(cast(selectors.BaseSelector, _JumpingSelector(selectors.DefaultSelector(), self)))
+
+    def time(self) -> float:
+        return self._elapsed_s
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._elapsed_s * 1000.0)
+
+    def monotonic_ms(self) -> float:
+        return self._elapsed_s * 1000.0
+
+    def run_in_executor(  # type: ignore[override]  # typeshed narrows the callable's arguments; asyncio does not
+        self, executor: Executor | None, func: Callable[..., _T], *args: Any
+    ) -> asyncio.Future[_T]:
+        self._threads += 1
+        future: asyncio.Future[_T] = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._thread_done, context=contextvars.Context())
+        return future
+
+    def _thread_done(self, _future: asyncio.Future[Any]) -> None:
+        self._threads -= 1
+
+
+def run_virtual(main: Coroutine[Any, Any, _T], *, start_ms: int = 1_700_000_000_000) -> _T:
+    """`asyncio.run` in virtual time."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(start_ms)) as runner:
+        return runner.run(main)
