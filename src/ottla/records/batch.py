@@ -1,0 +1,695 @@
+"""Record batch v2: a view over the bytes, and the builder.
+
+A batch is a 61-byte header and an opaque payload. The broker reads headers only; `Batch.records()` is for the few
+places that must look inside (compaction, conversion, coordinator logs, tools). Nothing here copies a payload unless
+it is asked for records.
+
+    offset  8  base offset             rewritten by the leader, outside the CRC
+            4  batch length            bytes after this field
+            4  partition leader epoch  rewritten by the leader, outside the CRC
+            1  magic                   2
+            4  CRC-32C                 of everything that follows
+            2  attributes              bits 0-2 codec, 3 append time, 4 transactional, 5 control, 6 delete horizon
+            4  last offset delta
+            8  base timestamp          or the delete horizon, when bit 6 is set
+            8  max timestamp           or the append time, when bit 3 is set
+            8  producer id
+            2  producer epoch
+            4  base sequence
+            4  record count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.errors import CorruptMessage, InvalidRecord
+from ottla.records.checksum import crc32c
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size
+assert HEADER_SIZE == 61
+
+LOG_OVERHEAD: Final = 12
+"""Base offset and length: what stands before the part that `batch_length` counts."""
+MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+LENGTH_OFFSET: Final = 8
+LEADER_EPOCH_OFFSET: Final = 12
+MAGIC_OFFSET: Final = 16
+CRC_OFFSET: Final = 17
+ATTRIBUTES_OFFSET: Final = 21
+BASE_TIMESTAMP_OFFSET: Final = 27
+MAX_TIMESTAMP_OFFSET: Final = 35
+CURRENT_MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+# Control record types (the second int16 of a control record's key).
+CONTROL_ABORT: Final = 0
+CONTROL_COMMIT: Final = 1
+CONTROL_LEADER_CHANGE: Final = 2
+CONTROL_SNAPSHOT_HEADER: Final = 3
+CONTROL_SNAPSHOT_FOOTER: Final = 4
+CONTROL_KRAFT_VERSION: Final = 5
+CONTROL_KRAFT_VOTERS: Final = 6
+
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+
+_STAMP: Final = Struct(">qii")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_INT64: Final = Struct(">q")
+_LENGTH: Final = Struct(">i")
+_CONTROL_KEY: Final = Struct(">hh")
+_END_TXN_VALUE: Final = Struct(">hi")
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class ControlRecord(NamedTuple):
+    """A record of a control batch: the version and type come from its key."""
+
+    offset: int
+    timestamp: int
+    version: int
+    type: int
+    value: bytes | None
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """Of an end-of-transaction marker; -1 when the value does not carry one."""
+        if self.value is None or len(self.value) < _END_TXN_VALUE.size:
+            return -1
+        return int(_END_TXN_VALUE.unpack_from(self.value)[1])
+
+
+class Batch:
+    """One batch inside a buffer: header fields as attributes, payload untouched."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "buffer",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp",
+        "position",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size",
+    )
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        """Read the header at `position`; the caller knows that 61 bytes are there (`batches` checks)."""
+        self.buffer = buffer
+        self.position = position
+        (
+            self.base_offset,
+            self.batch_length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = HEADER.unpack_from(buffer, position)
+        self.size = self.batch_length + LOG_OVERHEAD
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch(offsets={self.base_offset}..{self.last_offset}, size={self.size}, count={self.record_count}, "
+            f"codec={self.codec}, attributes={self.attributes:#x}, producer={self.producer_id}/{self.producer_epoch})"
+        )
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & CODEC_MASK != 0
+
+    @property
+    def timestamp_type(self) -> int:
+        return LOG_APPEND_TIME if self.attributes & APPEND_TIME_FLAG else CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON_FLAG != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones of this batch may go (KIP-534); it lives in the base timestamp."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    def view(self) -> memoryview:
+        """The whole batch, without a copy."""
+        return memoryview(self.buffer)[self.position : self.position + self.size]
+
+    def payload(self) -> memoryview:
+        """The records part as it is stored, compressed or not, without a copy."""
+        return memoryview(self.buffer)[self.position + HEADER_SIZE : self.position + self.size]
+
+    def crc_ok(self) -> bool:
+        start = self.position + ATTRIBUTES_OFFSET
+        return bool(crc32c(memoryview(self.buffer)[start : self.position + self.size]) == self.crc)
+
+    def ensure_valid(self) -> None:
+        if self.batch_length < MIN_BATCH_LENGTH:
+            raise CorruptMessage(f"batch size {self.size} is below the overhead of {HEADER_SIZE} bytes")
+        if not self.crc_ok():
+            raise CorruptMessage(f"stored CRC {self.crc:#010x} of the batch at offset {self.base_offset} is wrong")
+
+    def stamp(self, base_offset: int, leader_epoch: int, append_time_ms: int | None = None) -> None:
+        """Write what the leader assigns into the buffer itself; only an append time touches the CRC."""
+        _STAMP.pack_into(self._writable(), self.position, base_offset, self.batch_length, leader_epoch)
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+        if append_time_ms is not None:
+            self.set_max_timestamp(LOG_APPEND_TIME, append_time_ms)
+
+    def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
+        """Set type and maximum in place, and the CRC if either changed."""
+        if self.timestamp_type == timestamp_type and self.max_timestamp == max_timestamp:
+            return
+        buffer = self._writable()
+        if timestamp_type == LOG_APPEND_TIME:
+            self.attributes |= APPEND_TIME_FLAG
+        else:
+            self.attributes &= ~APPEND_TIME_FLAG
+        self.max_timestamp = max_timestamp
+        _ATTRIBUTES.pack_into(buffer, self.position + ATTRIBUTES_OFFSET, self.attributes)
+        _INT64.pack_into(buffer, self.position + MAX_TIMESTAMP_OFFSET, max_timestamp)
+        start = self.position + ATTRIBUTES_OFFSET
+        self.crc = crc32c(memoryview(buffer)[start : self.position + self.size])
+        _CRC.pack_into(buffer, self.position + CRC_OFFSET, self.crc)
+
+    def _writable(self) -> bytearray | memoryview:
+        buffer = self.buffer
+        if isinstance(buffer, bytes):
+            raise TypeError("a batch over bytes cannot be stamped; give a bytearray or a writable memoryview")
+        return buffer
+
+    def uncompressed_payload(self, limit: int | None = None) -> bytes:
+        """The records part as bytes, decompressed if need be; `limit` bounds what a hostile payload may grow to."""
+        codec = self.attributes & CODEC_MASK
+        if codec == 0:
+            return bytes(self.payload())
+        from ottla.records import compression
+
+        return compression.decompress(codec, self.payload(), compression.DEFAULT_LIMIT if limit is None else limit)
+
+    def records(self, limit: int | None = None) -> Iterator[Record]:
+        """Decode records one by one. Keys and values are `bytes`; raises InvalidRecord on a malformed payload."""
+        if self.record_count == 0:
+            return iter(())
+        append_time = self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None
+        data = self.uncompressed_payload(limit)
+        return decode_records(data, self.record_count, self.base_offset, self.base_timestamp, append_time)
+
+    def control_records(self) -> Iterator[ControlRecord]:
+        for record in self.records():
+            version, control_type = parse_control_key(record.key)
+            yield ControlRecord(record.offset, record.timestamp, version, control_type, record.value)
+
+    def control_type(self) -> int:
+        """The type of the first control record: a marker batch holds exactly one."""
+        first = next(self.control_records(), None)
+        if first is None:
+            raise InvalidRecord("control batch without records")
+        return first.type
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Sequences wrap to 0 after 2**31-1."""
+    return (sequence + increment) & MAX_SEQUENCE
+
+
+def batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[Batch]:
+    """Headers of all whole batches, in order; a partial last one ends the iteration without an error, as in Kafka.
+
+    Raises CorruptMessage on a length that no v2 batch can have, or on another magic.
+    """
+    stop = len(buffer) if end is None else end
+    while stop - position >= HEADER_SIZE:
+        batch = Batch(buffer, position)
+        if batch.magic != CURRENT_MAGIC:
+            raise CorruptMessage(f"magic {batch.magic} at position {position} is not a v2 batch")
+        if batch.batch_length < MIN_BATCH_LENGTH:
+            raise CorruptMessage(f"batch length {batch.batch_length} at position {position} is too small")
+        if position + batch.size > stop:
+            return
+        yield batch
+        position += batch.size
+
+
+def scan_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """`(position, HEADER fields)` of each whole batch: the cheapest walk, for recovery and look-ups.
+
+    Ends at the first thing that is not a whole v2 batch; compare where it ended with the end to find a torn tail.
+    """
+    stop = len(buffer) if end is None else end
+    unpack = HEADER.unpack_from
+    last_start = stop - HEADER_SIZE
+    while position <= last_start:
+        fields = unpack(buffer, position)
+        length = fields[1]
+        following: int = position + length + LOG_OVERHEAD
+        if length < MIN_BATCH_LENGTH or following > stop or fields[3] != CURRENT_MAGIC:
+            return
+        yield position, fields
+        position = following
+
+
+def parse_control_key(key: bytes | None) -> tuple[int, int]:
+    """`(version, type)`; types of a newer broker are passed on, not refused."""
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise InvalidRecord("control record key is shorter than 4 bytes")
+    version, control_type = _CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise InvalidRecord(f"control record key has version {version}")
+    return version, control_type
+
+
+# --- reading records -------------------------------------------------------------------------------------------------
+
+
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """Zigzag varint of at most 5 bytes -> (value, next position). IndexError at the end of the data."""
+    raw = 0
+    shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise InvalidRecord("varint is longer than 5 bytes")
+    raw &= 0xFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
+    """Zigzag varint of at most 10 bytes -> (value, next position). IndexError at the end of the data."""
+    raw = 0
+    shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise InvalidRecord("varlong is longer than 10 bytes")
+    raw &= 0xFFFFFFFFFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def decode_records(
+    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> Iterator[Record]:
+    """Decode `count` records; the data must end with the last one.
+
+    One-byte varints, by far the most frequent, are read inline: a call would cost more than the decoding.
+    """
+    if count < 0:
+        raise InvalidRecord(f"batch has a record count of {count}")
+    new = tuple.__new__
+    size = len(data)
+    position = 0
+    try:
+        for _ in range(count):
+            byte = data[position]
+            if byte < 0x80:
+                length = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                length, position = read_varint(data, position)
+            end = position + length
+            if end > size:
+                raise InvalidRecord(f"record of {length} bytes does not fit into the {size - position} that are left")
+            position += 1  # attributes of a record: unused so far
+            byte = data[position]
+            if byte < 0x80:
+                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+                position += 1
+            else:
+                delta, position = read_varlong(data, position)
+                timestamp = base_timestamp + delta
+            byte = data[position]
+            if byte < 0x80:
+                offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+                position += 1
+            else:
+                delta, position = read_varint(data, position)
+                offset = base_offset + delta
+            byte = data[position]
+            if byte < 0x80:
+                length = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                length, position = read_varint(data, position)
+            key = None
+            if length >= 0:
+                key = data[position : position + length]
+                position += length
+            byte = data[position]
+            if byte < 0x80:
+                length = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                length, position = read_varint(data, position)
+            value = None
+            if length >= 0:
+                value = data[position : position + length]
+                position += length
+            headers: Headers = ()
+            if data[position] == 0:
+                position += 1
+            else:
+                headers, position = _read_headers(data, position, end)
+            if position != end:
+                raise InvalidRecord(f"record ends at {position} where its size says {end}")
+            yield new(Record, (offset, timestamp if append_time is None else append_time, key, value, headers))
+    except IndexError:
+        raise InvalidRecord("records end before the declared count") from None
+    if position != size:
+        raise InvalidRecord(f"{size - position} bytes follow the last declared record")
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(data, position)
+    if count < 0 or count > end - position:
+        raise InvalidRecord(f"invalid number of record headers: {count}")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        length, position = read_varint(data, position)
+        if length < 0:
+            raise InvalidRecord(f"negative header key size {length}")
+        name = data[position : position + length].decode("utf-8", "replace")
+        position += length
+        length, position = read_varint(data, position)
+        value = None
+        if length >= 0:
+            value = data[position : position + length]
+            position += length
+        if position > end:
+            raise InvalidRecord("a header runs past the end of its record")
+        headers.append((name, value))
+    return headers, position
+
+
+# --- writing records -------------------------------------------------------------------------------------------------
+
+
+def _varint_bytes(value: int) -> bytes:
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+_SMALL_VARINTS: Final = {n: bytes(((n << 1) ^ (n >> 63),)) for n in range(-64, 64)}
+
+
+def encode_varint(value: int) -> bytes:
+    """Zigzag varint or varlong: the encodings agree for every value that fits the smaller."""
+    return _SMALL_VARINTS.get(value) or _varint_bytes(value)
+
+
+def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
+    varint = encode_varint
+    _, _, key, value, headers = record
+    parts = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
+    if key is None:
+        parts.append(b"\x01")
+    else:
+        parts.append(varint(len(key)))
+        parts.append(key)
+    if value is None:
+        parts.append(b"\x01")
+    else:
+        parts.append(varint(len(value)))
+        parts.append(value)
+    if headers:
+        parts.append(varint(len(headers)))
+        for name, header_value in headers:
+            name_bytes = name.encode("utf-8", "replace")
+            parts.append(varint(len(name_bytes)))
+            parts.append(name_bytes)
+            if header_value is None:
+                parts.append(b"\x01")
+            else:
+                parts.append(varint(len(header_value)))
+                parts.append(header_value)
+    else:
+        parts.append(b"\x00")
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def build_batch(
+    records: Iterable[Record],
+    base_offset: int | None = 0,
+    codec: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    *,
+    level: int | None = None,
+    transactional: bool = False,
+    control: bool = False,
+    append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    last_offset_delta: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytearray:
+    """Encode records into one batch (a bytearray, so that it can be stamped).
+
+    Offsets come from the records (deltas to `base_offset`; None takes the first record's). `append_time_ms` makes it
+    a LogAppendTime batch. Compaction keeps the old `last_offset_delta` and, in a batch left empty, `max_timestamp`.
+    """
+    entries = list(records)
+    if base_offset is None:
+        base_offset = entries[0].offset if entries else 0
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    elif append_time_ms is not None:
+        base_timestamp = append_time_ms
+    else:
+        base_timestamp = entries[0].timestamp if entries else NO_TIMESTAMP
+    highest = NO_TIMESTAMP
+    parts: list[bytes] = []
+    for record in entries:
+        timestamp = record.timestamp if append_time_ms is None else append_time_ms
+        if timestamp > highest:
+            highest = timestamp
+        parts.append(encode_record(record, record.offset - base_offset, timestamp - base_timestamp))
+    if last_offset_delta is None:
+        last_offset_delta = entries[-1].offset - base_offset if entries else -1
+    attributes = (
+        codec
+        | (APPEND_TIME_FLAG if append_time_ms is not None else 0)
+        | (TRANSACTIONAL_FLAG if transactional else 0)
+        | (CONTROL_FLAG if control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
+    )
+    payload = b"".join(parts)
+    if codec and entries:
+        from ottla.records import compression
+
+        payload = compression.compress(codec, payload, level)
+    return pack_batch(
+        payload,
+        len(entries),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=highest if max_timestamp is None else max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def pack_batch(
+    payload: Buffer,
+    record_count: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytearray:
+    """A header in front of a ready payload, with its CRC."""
+    out = bytearray(HEADER_SIZE)
+    out += payload
+    HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        len(out) - LOG_OVERHEAD,
+        leader_epoch,
+        CURRENT_MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    with memoryview(out) as view:
+        _CRC.pack_into(out, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+    return out
+
+
+def key_value_batch(
+    pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp_ms: int, codec: int = 0, level: int | None = None
+) -> bytearray:
+    """A batch of plain keys and values with one timestamp, from offset 0: what coordinators write."""
+    records = [Record(offset, timestamp_ms, key, value) for offset, (key, value) in enumerate(pairs)]
+    return build_batch(records, codec=codec, level=level)
+
+
+def control_batch(
+    control_type: int,
+    value: bytes,
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    transactional: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    key_version: int = 0,
+) -> bytearray:
+    """A batch with one control record, never compressed."""
+    record = Record(base_offset, timestamp_ms, _CONTROL_KEY.pack(key_version, control_type), value)
+    return build_batch(
+        [record],
+        base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=transactional,
+        control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def end_transaction_marker(
+    commit: bool,
+    coordinator_epoch: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The marker that commits or aborts a producer's transaction in a partition (EndTxnMarker v0)."""
+    return control_batch(
+        CONTROL_COMMIT if commit else CONTROL_ABORT,
+        _END_TXN_VALUE.pack(0, coordinator_epoch),
+        timestamp_ms,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        leader_epoch=leader_epoch,
+    )

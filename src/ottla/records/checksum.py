@@ -1,0 +1,34 @@
+"""CRC-32C, without the start-up cost of its package.
+
+`import crc32c` runs `importlib.metadata` (and with it `email`, `zipfile`, …) only to learn its own version: 30 ms and
+more of a start that must stay below 300 ms. The extension module inside is all we need, so it is loaded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING
+
+
+def _load() -> Callable[[bytes | bytearray | memoryview, int], int]:
+    package = find_spec("crc32c")
+    if package is not None:
+        extension = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+        if extension is not None and extension.loader is not None:
+            module = module_from_spec(extension)
+            extension.loader.exec_module(module)
+            function: Callable[[bytes | bytearray | memoryview, int], int] | None = getattr(module, "crc32c", None)
+            if function is not None:
+                return function
+    from crc32c import crc32c as public_function
+
+    return public_function
+
+
+if TYPE_CHECKING:
+
+    def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int: ...
+else:
+    crc32c = _load()
