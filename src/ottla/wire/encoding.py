@@ -1,0 +1,244 @@
+"""Writes an encoder: one flat function for a message and version.
+
+Like the decoders, runs of fixed-width fields become a single `pack`, together with the length that ends them (a compact
+length below 128 is one byte more in the same call) and the empty tag sections between them (a pad byte).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .construction import layout, materialize
+from .decoding import RUNS
+from .primitives import SMALL_UVARINTS, encode_uvarint
+from .schema import FIXED, Encoder, Field, Message, Struct
+
+BASE_NAMESPACE: dict[str, Any] = {
+    "small": SMALL_UVARINTS,
+    "uvarint": encode_uvarint,
+    **{f"run_{kind}": run for kind, run in RUNS.items()},
+}
+
+
+class EncoderWriter:
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = cls.is_flexible(version)
+        self.namespace: dict[str, Any] = dict(BASE_NAMESPACE)
+        self.lines: list[str] = []
+        self.indent = 1
+        self.run: list[tuple[str, str | None]] = []  # (format, expression) to be packed; None is a pad byte
+        self.serial = 0
+        self.add = "add"
+
+    def write(self) -> Encoder:
+        self.struct(self.cls, "o")
+        self.flush()
+        head = ["def encode(o, parts):", "    add = parts.append"]
+        made: Encoder = materialize(
+            "encode", [*head, *self.lines], self.namespace, f"{self.cls.__name__} v{self.version} encoder"
+        )
+        return made
+
+    # Output
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def name(self, stem: str) -> str:
+        self.serial += 1
+        return f"{stem}{self.serial}"
+
+    def packed(self, run: list[tuple[str, str | None]]) -> str:
+        """The expression that packs a run."""
+        code = "".join(code for code, _ in run)
+        values = [value for _, value in run if value is not None]
+        if not values:
+            return repr(bytes(len(code)))
+        if code == "?":
+            return f"small[1 if {values[0]} else 0]"
+        if code == "B":
+            return f"small[{values[0]}]"
+        pack = "pack_" + code.replace("?", "o")
+        self.namespace[pack] = layout(code).pack
+        return f"{pack}({', '.join(values)})"
+
+    def flush(self) -> None:
+        if self.run:
+            self.emit(f"{self.add}({self.packed(self.run)})")
+            self.run = []
+
+    def length(self, code: str, name: str, then: str = "") -> None:
+        """Write the run and the length `name` that ends it, and the bytes `then` behind them."""
+        run, self.run = self.run, []
+        plus = f" + {then}" if then else ""
+        if not self.flexible:
+            self.emit(f"{self.add}({self.packed([*run, (code, name)])}{plus})")
+            return
+        short = self.packed([*run, ("B", name)]) if run else f"small[{name}]"
+        long = f"{self.packed(run)} + uvarint({name})" if run else f"uvarint({name})"
+        choice = f"{short} if {name} < 128 else {long}"
+        self.emit(f"{self.add}(({choice}){plus})" if plus else f"{self.add}({choice})")
+
+    # Structs
+
+    def struct(self, cls: type[Struct], source: str) -> None:
+        tagged = []
+        for field in cls.FIELDS:
+            if not field.exists(self.version):
+                continue
+            if self.flexible and field.is_tagged(self.version):
+                tagged.append(field)
+            else:
+                self.field(field, f"{source}.{field.name}")
+        if self.flexible:
+            self.tags(tagged, source)
+
+    def tags(self, tagged: list[Field], source: str) -> None:
+        if not tagged:
+            self.run.append(("x", None))
+            return
+        marks = []
+        for field in tagged:
+            mark = self.name("t")
+            self.emit(f"{mark} = {self.differs(field, f'{source}.{field.name}')}")
+            marks.append(mark)
+        count = self.name("n")
+        self.emit(f"{count} = {' + '.join(marks)}" if len(marks) > 1 else f"{count} = 1 if {marks[0]} else 0")
+        self.run.append(("B", count))
+        self.flush()
+        self.emit(f"if {count}:")
+        self.indent += 1
+        for field, mark in sorted(zip(tagged, marks, strict=True), key=lambda pair: pair[0].tag or 0):
+            self.emit(f"if {mark}:")
+            self.indent += 1
+            self.tag(field, f"{source}.{field.name}")
+            self.indent -= 1
+        self.indent -= 1
+
+    def tag(self, field: Field, source: str) -> None:
+        outer, parts = self.add, self.name("parts")
+        self.add = f"{parts}.append"
+        self.emit(f"{parts} = []")
+        self.field(field, source)
+        self.flush()
+        self.add = outer
+        size = self.name("n")
+        self.emit(f"{size} = sum(map(len, {parts}))")
+        self.emit(f"{outer}({encode_uvarint(field.tag or 0)!r} + uvarint({size}))")
+        self.emit(f"for part in {parts}:")
+        self.emit(f"    {outer}(part)")
+
+    def differs(self, field: Field, source: str) -> str:
+        """Whether a tagged field has to be sent: not when it has its default."""
+        if field.kind == "array":
+            if field.default is not None:
+                return (
+                    f"{source} is None or len({source}) > 0"
+                    if field.is_nullable(self.version)
+                    else f"len({source}) > 0"
+                )
+            return f"{source} is not None"
+        if field.kind != "struct":
+            return f"{source} is not None" if field.default is None else f"{source} != {field.default!r}"
+        if field.is_nullable(self.version):
+            return f"{source} is not None"
+        item = field.struct
+        assert item is not None
+        tests = [self.differs(inner, f"{source}.{inner.name}") for inner in item.FIELDS if inner.exists(self.version)]
+        return f"{source} is not None and ({' or '.join(tests)})"
+
+    # Fields
+
+    def field(self, field: Field, source: str) -> None:
+        if field.kind in FIXED:
+            self.run.append((FIXED[field.kind], source))
+        elif field.kind == "array":
+            self.array(field, source)
+        elif field.kind == "struct":
+            self.struct_field(field, source)
+        else:
+            self.run_of_bytes(field.kind, source, field.is_nullable(self.version))
+
+    def struct_field(self, field: Field, source: str) -> None:
+        item = field.struct
+        assert item is not None
+        inner = self.name("o")
+        self.emit(f"{inner} = {source}")
+        if not field.is_nullable(self.version):
+            self.struct(item, inner)
+            return
+        before = list(self.run)
+        self.emit(f"if {inner} is None:")
+        self.indent += 1
+        self.run.append(("b", "-1"))
+        self.flush()
+        self.indent -= 1
+        self.emit("else:")
+        self.indent += 1
+        self.run = [*before, ("b", "1")]
+        self.struct(item, inner)
+        self.flush()
+        self.indent -= 1
+
+    def run_of_bytes(self, kind: str, source: str, nullable: bool) -> None:
+        """A string, octets or records."""
+        data, size = self.name("s"), self.name("n")
+        extra = 1 if self.flexible else 0
+        plus = " + 1" if extra else ""
+        code = "h" if kind == "string" else "i"
+        encode = ".encode()" if kind == "string" else ""
+        if nullable:
+            self.emit(f"{data} = {source}")
+            self.emit(f"if {data} is None:")
+            self.emit(f"    {data} = b''")
+            self.emit(f"    {size} = {extra - 1}")
+            self.emit("else:")
+            if encode:
+                self.emit(f"    {data} = {data}{encode}")
+            self.emit(f"    {size} = len({data}){plus}")
+        else:
+            self.emit(f"{data} = {source}{encode}")
+            self.emit(f"{size} = len({data}){plus}")
+        if kind == "string":
+            self.length(code, size, then=data)
+            return
+        # Octets can be long, and records are not even bytes: both go in by reference.
+        self.length(code, size)
+        self.emit(f"if {size} > {extra}:")
+        self.emit(f"    {self.add}({data})")
+
+    def array(self, field: Field, source: str) -> None:
+        items, count = self.name("items"), self.name("n")
+        extra = 1 if self.flexible else 0
+        plus = " + 1" if extra else ""
+        self.emit(f"{items} = {source}")
+        if field.is_nullable(self.version):
+            self.emit(f"if {items} is None:")
+            self.emit(f"    {items} = ()")
+            self.emit(f"    {count} = {extra - 1}")
+            self.emit("else:")
+            self.emit(f"    {count} = len({items}){plus}")
+        else:
+            self.emit(f"{count} = len({items}){plus}")
+        self.length("i", count)
+        item = field.struct
+        kind = "" if item is not None else field.item_kind
+        if kind in FIXED:
+            self.emit(f"if {items}:")
+            self.emit(f"    {self.add}(run_{kind}[len({items})].pack(*{items}))")
+            return
+        each = self.name("o")
+        self.emit(f"for {each} in {items}:")
+        self.indent += 1
+        if item is not None:
+            self.struct(item, each)
+        else:
+            self.run_of_bytes(kind, each, nullable=False)
+        self.flush()
+        self.indent -= 1
+
+
+def compile_encoder(cls: type[Message], version: int) -> Encoder:
+    return EncoderWriter(cls, version).write()

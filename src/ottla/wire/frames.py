@@ -1,0 +1,151 @@
+"""Frames without their length prefix: request and response headers around a message.
+
+Three quirks live here. A request header v2 keeps a client id with a two-byte length, so that a broker can read it
+before it knows the version. ApiVersions is answered with response header v0 always, for the same reason on the other side. And
+ControlledShutdown v0 had no client id (header v0); it is the only one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from struct import error as layout_error
+from typing import Any, Final, NamedTuple
+
+from .primitives import Buffer, MalformedMessage, skip_tags, uvarint_tail
+from .schema import Message
+
+API_VERSIONS: Final = 18
+CONTROLLED_SHUTDOWN: Final = 7
+
+_START = Layout(">hhi")
+_START_WITH_LENGTH = Layout(">hhih")
+_INT32 = Layout(">i")
+_INT32_AND_TAGS = Layout(">iB")
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+# (key, version) -> header version, filled as versions are met; bounded by the versions that exist.
+_request_header_versions: dict[tuple[int, int], int] = {}
+
+
+def request_header_version(api_key: int, api_version: int) -> int:
+    """2 for flexible versions, 1 for the others; 1 for an unknown key, whose header is wanted still."""
+    found = _request_header_versions.get((api_key, api_version))
+    if found is not None:
+        return found
+    from .messages import REQUESTS
+
+    message = REQUESTS.get(api_key)
+    if message is None:
+        return 0 if (api_key, api_version) == (CONTROLLED_SHUTDOWN, 0) else 1
+    header_version = 2 if message.is_flexible(api_version) else 1
+    if message.MIN_VERSION <= api_version <= message.MAX_VERSION:
+        _request_header_versions[api_key, api_version] = header_version
+    return header_version
+
+
+def response_header_version(api_key: int, api_version: int) -> int:
+    """1, which has tags, for flexible versions; but always 0 for ApiVersions."""
+    if api_key == API_VERSIONS:
+        return 0
+    return 1 if request_header_version(api_key, api_version) == 2 else 0
+
+
+def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
+    """The header and the position of the body. Raises MalformedMessage."""
+    try:
+        api_key, api_version, correlation_id, size = _START_WITH_LENGTH.unpack_from(buffer, position)
+    except layout_error:
+        return _decode_short_header(buffer, position)
+    header_version = _request_header_versions.get((api_key, api_version))
+    if header_version is None:
+        header_version = request_header_version(api_key, api_version)
+        if header_version == 0:
+            return _decode_short_header(buffer, position)
+    position += _START_WITH_LENGTH.size
+    client_id: str | None = None
+    end = len(buffer)
+    if size >= 0:
+        stop = position + size
+        if stop > end:
+            raise MalformedMessage("the client id reaches beyond the frame")
+        try:
+            client_id = str(buffer[position:stop], "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedMessage("the client id is not UTF-8") from None
+        position = stop
+    elif size != -1:
+        raise MalformedMessage(f"the client id has length {size}")
+    if header_version == 2:
+        position = _skip_header_tags(buffer, position)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def _decode_short_header(buffer: Buffer, position: int) -> tuple[RequestHeader, int]:
+    try:
+        api_key, api_version, correlation_id = _START.unpack_from(buffer, position)
+    except layout_error:
+        raise MalformedMessage("the request header ends too early") from None
+    if request_header_version(api_key, api_version) != 0:
+        raise MalformedMessage("the request header ends too early")
+    return RequestHeader(api_key, api_version, correlation_id, None), position + _START.size
+
+
+def _skip_header_tags(buffer: Buffer, position: int) -> int:
+    try:
+        count = buffer[position]
+        position += 1
+        if count:
+            if count > 127:
+                count, position = uvarint_tail(buffer, position, count)
+            position = skip_tags(buffer, position, count, len(buffer))
+    except IndexError:
+        raise MalformedMessage("the header's tags end too early") from None
+    return position
+
+
+def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    header_version = request_header_version(api_key, api_version)
+    start = _START.pack(api_key, api_version, correlation_id)
+    if header_version == 0:
+        return start
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    return start + size.to_bytes(2, "big", signed=True) + name + (b"\x00" if header_version == 2 else b"")
+
+
+def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None = None) -> bytes:
+    """A request ready to be sent: length prefix, header and body."""
+    parts: list[Any] = [b"", encode_request_header(message.API_KEY, version, correlation_id, client_id)]
+    message.encoder(version)(message, parts)
+    parts[0] = _INT32.pack(sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def encode_response_header(header_version: int, correlation_id: int) -> bytes:
+    return _INT32_AND_TAGS.pack(correlation_id, 0) if header_version else _INT32.pack(correlation_id)
+
+
+def decode_response_header(buffer: Buffer, header_version: int, position: int = 0) -> tuple[int, int]:
+    """(correlation id, position of the body)."""
+    try:
+        (correlation_id,) = _INT32.unpack_from(buffer, position)
+    except layout_error:
+        raise MalformedMessage("the response header ends too early") from None
+    position += _INT32.size
+    return correlation_id, _skip_header_tags(buffer, position) if header_version else position
+
+
+def response_parts(message: Message, version: int, correlation_id: int) -> list[Any]:
+    """A response as chunks ready for `writelines`, length prefix first; records objects stay as they are."""
+    header = encode_response_header(response_header_version(message.API_KEY, version), correlation_id)
+    parts: list[Any] = [b"", header]
+    message.encoder(version)(message, parts)
+    parts[0] = _INT32.pack(sum(map(len, parts)))
+    return parts

@@ -1,0 +1,118 @@
+"""Varints, UUID text and the one exception of this layer; everything here works on plain bytes."""
+
+from __future__ import annotations
+
+import base64
+from struct import Struct as Layout
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+ZERO_UUID = bytes(16)
+ONE_UUID = bytes(15) + b"\x01"  # Kafka reserves it for the metadata topic.
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+# Kafka's varints hold 32 bits: five groups of seven.
+MAX_VARINT_BYTES = 5
+MAX_VARLONG_BYTES = 10
+
+
+class MalformedMessage(ValueError):
+    """The bytes are not a well-formed message of the expected type and version."""
+
+
+# One object for each single-byte varint: nearly all lengths and counts are below 128.
+SMALL_UVARINTS = tuple(bytes((value,)) for value in range(128))
+
+
+def encode_uvarint(value: int) -> bytes:
+    if value < 128:
+        return SMALL_UVARINTS[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte, above 127, was already read; gives (value, position after it)."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, position
+    raise MalformedMessage("a varint is longer than five bytes")
+
+
+def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """(value, position after it). Raises IndexError where the buffer ends."""
+    first = buffer[position]
+    if first < 128:
+        return first, position + 1
+    return uvarint_tail(buffer, position + 1, first)
+
+
+def encode_varint(value: int) -> bytes:
+    """Zig-zag, for signed values of up to 64 bits (record fields)."""
+    return encode_uvarint((value << 1) ^ (value >> 63))
+
+
+def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Zig-zag, up to 64 bits; gives (value, position after it). Raises IndexError where the buffer ends."""
+    raw = 0
+    for shift in range(0, MAX_VARLONG_BYTES * 7, 7):
+        byte = buffer[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 128:
+            return (raw >> 1) ^ -(raw & 1), position
+    raise MalformedMessage("a varint is longer than ten bytes")
+
+
+def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
+    """Step over `count` tagged fields that this version does not know."""
+    for _ in range(count):
+        _, position = decode_uvarint(buffer, position)
+        size, position = decode_uvarint(buffer, position)
+        position += size
+        if position > end:
+            raise MalformedMessage("a tagged field reaches beyond the message")
+    return position
+
+
+class RunOf(dict[int, Layout]):
+    """Layouts of n equal fixed-width items, made at the first use of each n; long ones are not kept."""
+
+    __slots__ = ("code",)
+    KEPT_COUNT = 256
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self.code = code
+
+    def __missing__(self, count: int) -> Layout:
+        layout = Layout(">" + (self.code * count if self.code == "16s" else f"{count}{self.code}"))
+        if count <= self.KEPT_COUNT:
+            self[count] = layout
+        return layout
+
+
+def uuid_to_base64(value: bytes) -> str:
+    """Kafka's text form: url-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def uuid_from_base64(text: str) -> bytes:
+    # 16 bytes take 22 characters; Kafka refuses a longer text, whatever it would decode to.
+    if len(text) > 24:
+        raise ValueError(f"a UUID has 22 base64 characters, {text!r} has {len(text)}")
+    value = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(value) != 16:
+        raise ValueError(f"{text!r} holds {len(value)} bytes, a UUID has 16")
+    return value
