@@ -156,9 +156,7 @@ def _snappy_decompress(data: bytes | bytearray | memoryview, limit: int) -> byte
     left = limit
     output: list[bytes] = []
     while position < size:
-        if (
-            bytes(view[position : position + 8]) == _XERIAL_MAGIC
-        ):  # concatenated streams, as the Java reader accepts them
+        if bytes(view[position : position + 8]) == _XERIAL_MAGIC:  # a concatenated stream, as Java reads it
             position += len(_XERIAL_HEADER)
             continue
         if position + 4 > size:

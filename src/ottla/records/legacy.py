@@ -1,0 +1,268 @@
+"""Message sets of format 0 and 1: what clients before 0.11 send and expect, and what very old log folders hold.
+
+    offset 8, size 4, CRC-32 4, magic 1, attributes 1, [timestamp 8: format 1], key size 4, key, value size 4, value
+
+A compressed set is one message, the wrapper, whose value is a compressed message set. Its offset is that of its last
+inner message. Inner offsets are absolute in format 0 and relative to the first in format 1. A wrapper's timestamp is
+the largest of its inner ones or, with the append-time bit, the time for all of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from ottla.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
+from ottla.records import compression
+from ottla.records.batch import (
+    APPEND_TIME_FLAG,
+    CODEC_MASK,
+    CREATE_TIME,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Batch,
+    Buffer,
+    Record,
+)
+
+HEADER_V0: Final = Struct(">qiIbb")
+HEADER_V1: Final = Struct(">qiIbbq")
+MIN_SIZE_V0: Final = 14
+"""CRC, magic, attributes, two sizes: the least that the size field of a message may say."""
+MIN_SIZE_V1: Final = 22
+_CRC_START: Final = 16  # the CRC covers everything from the magic on
+_CRC: Final = Struct(">I")
+_SIZE: Final = Struct(">i")
+_LAST_OFFSET: Final = Struct(">q")
+
+
+class LegacyBatch:
+    """One shallow message: a plain one, or the wrapper of a compressed set. Reads like a `Batch`."""
+
+    __slots__ = ("attributes", "buffer", "crc", "last_offset", "magic", "max_timestamp", "position", "size")
+
+    last_offset: int
+    crc: int
+    magic: int
+    attributes: int
+    max_timestamp: int
+
+    leader_epoch: Final = NO_LEADER_EPOCH
+    producer_id: Final = NO_PRODUCER_ID
+    producer_epoch: Final = NO_PRODUCER_EPOCH
+    base_sequence: Final = NO_SEQUENCE
+    last_sequence: Final = NO_SEQUENCE
+    has_producer_id: Final = False
+    is_transactional: Final = False
+    is_control: Final = False
+    has_delete_horizon: Final = False
+    delete_horizon_ms: Final = None
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        """Read the header; the caller knows that the message is whole (`message_set` checks)."""
+        self.buffer = buffer
+        self.position = position
+        self.last_offset, size, self.crc, self.magic, self.attributes = HEADER_V0.unpack_from(buffer, position)
+        self.size: int = size + LOG_OVERHEAD
+        self.max_timestamp = NO_TIMESTAMP
+        if self.magic > 0 and size >= MIN_SIZE_V1:
+            self.max_timestamp = HEADER_V1.unpack_from(buffer, position)[5]
+
+    def __repr__(self) -> str:
+        return f"LegacyBatch(magic={self.magic}, offset={self.last_offset}, size={self.size}, codec={self.codec})"
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def base_offset(self) -> int:
+        """Of the first inner message: decompresses a wrapper, as nothing in its header tells."""
+        if not self.is_compressed:
+            return self.last_offset
+        return next(self.records()).offset
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & CODEC_MASK != 0
+
+    @property
+    def timestamp_type(self) -> int:
+        return LOG_APPEND_TIME if self.magic > 0 and self.attributes & APPEND_TIME_FLAG else CREATE_TIME
+
+    def view(self) -> memoryview:
+        return memoryview(self.buffer)[self.position : self.position + self.size]
+
+    def crc_ok(self) -> bool:
+        start = self.position + _CRC_START
+        return zlib.crc32(memoryview(self.buffer)[start : self.position + self.size]) == self.crc
+
+    def ensure_valid(self) -> None:
+        if self.size < MIN_SIZE_V0 + LOG_OVERHEAD:
+            raise CorruptMessage(f"a message of {self.size} bytes is too small to hold its CRC")
+        if not self.crc_ok():
+            raise CorruptMessage(f"stored CRC {self.crc:#010x} of the message at offset {self.last_offset} is wrong")
+
+    def key_and_value(self) -> tuple[bytes | None, bytes | None]:
+        """Of the shallow message: a wrapper's value is its compressed set."""
+        position = self.position + (26 if self.magic > 0 else 18)
+        end = self.position + self.size
+        try:
+            key, position = _sized(self.buffer, position, end)
+            value, position = _sized(self.buffer, position, end)
+        except StructError:
+            raise InvalidRecord("a message ends within its key or value") from None
+        return key, value
+
+    def records(self, limit: int | None = None) -> Iterator[Record]:
+        """The messages inside, with absolute offsets, as records without headers."""
+        if not self.is_compressed:
+            key, value = self.key_and_value()
+            return iter((Record(self.last_offset, self.max_timestamp, key, value),))
+        append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
+        base = None
+        inner = self.inner(limit)
+        if self.magic > 0:
+            base = self._absolute_base(inner[-1].last_offset)
+        return (_inner_record(message, base, append_time) for message in inner)
+
+    def inner(self, limit: int | None = None) -> list[LegacyBatch]:
+        """The messages of a wrapper as they are stored, with their own offsets and CRCs."""
+        if self.codec == compression.ZSTD:
+            raise InvalidRecord(f"zstd is not a codec of message format {self.magic}")
+        value = self.key_and_value()[1]
+        if value is None:
+            raise InvalidRecord("a compressed message set has a null value")
+        bound = compression.DEFAULT_LIMIT if limit is None else limit
+        messages = list(message_set(compression.decompress(self.codec, value, bound, self.magic)))
+        if not messages:
+            raise InvalidRecord("a compressed message set is empty")
+        if any(message.is_compressed for message in messages):
+            raise InvalidRecord("inner messages must not be compressed")
+        return messages
+
+    def _absolute_base(self, last_inner_offset: int) -> int:
+        # Some librdkafka versions leave the wrapper's offset at 0 when they produce: then inner offsets stand.
+        if self.last_offset == 0:
+            return 0
+        if self.last_offset < last_inner_offset:
+            raise InvalidRecord(f"wrapper offset {self.last_offset} is below its last inner offset {last_inner_offset}")
+        return self.last_offset - last_inner_offset
+
+
+def _inner_record(message: LegacyBatch, base: int | None, append_time: int | None) -> Record:
+    key, value = message.key_and_value()
+    offset = message.last_offset if base is None else base + message.last_offset
+    timestamp = append_time if append_time is not None and message.magic > 0 else message.max_timestamp
+    return Record(offset, timestamp, key, value)
+
+
+def _sized(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    (size,) = _SIZE.unpack_from(buffer, position)
+    position += _SIZE.size
+    if size < 0:
+        return None, position
+    if position + size > end:
+        raise InvalidRecord(f"a field of {size} bytes runs past the end of its message")
+    return bytes(buffer[position : position + size]), position + size
+
+
+def message_set(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[LegacyBatch]:
+    """All whole shallow messages; a partial last one ends the iteration, as old clients expect of a fetch."""
+    for entry in any_batches(buffer, position, end):
+        if not isinstance(entry, LegacyBatch):
+            raise InvalidRecord("a v2 batch stands in a message set")
+        yield entry
+
+
+def any_batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[Batch | LegacyBatch]:
+    """Batches of any format. Sizes and magics that no format has are CorruptMessage, as in Kafka."""
+    stop = len(buffer) if end is None else end
+    while stop - position >= LOG_OVERHEAD:
+        (size,) = _SIZE.unpack_from(buffer, position + 8)
+        if size < MIN_SIZE_V0:
+            raise CorruptMessage(f"record size {size} is below the least overhead of {MIN_SIZE_V0} bytes")
+        if stop - position <= MAGIC_OFFSET:
+            return
+        magic = buffer[position + MAGIC_OFFSET]
+        if magic > CURRENT_MAGIC:
+            raise CorruptMessage(f"unknown magic {magic}")
+        following = position + size + LOG_OVERHEAD
+        if following > stop:
+            return
+        if magic == CURRENT_MAGIC:
+            if size + LOG_OVERHEAD < HEADER_SIZE:
+                raise CorruptMessage(f"a batch of {size + LOG_OVERHEAD} bytes is smaller than its header")
+            yield Batch(buffer, position)
+        else:
+            yield LegacyBatch(buffer, position)
+        position = following
+
+
+def encode_message(
+    offset: int,
+    magic: int,
+    attributes: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+) -> bytes:
+    """One message of format 0 or 1 with its CRC."""
+    body = b"".join(
+        (
+            bytes((magic, attributes)),
+            timestamp.to_bytes(8, "big", signed=True) if magic > 0 else b"",
+            _SIZE.pack(-1 if key is None else len(key)),
+            key or b"",
+            _SIZE.pack(-1 if value is None else len(value)),
+            value or b"",
+        )
+    )
+    return b"".join((_LAST_OFFSET.pack(offset), _SIZE.pack(len(body) + 4), _CRC.pack(zlib.crc32(body)), body))
+
+
+def build_message_set(
+    records: Iterable[Record],
+    magic: int,
+    codec: int = 0,
+    level: int | None = None,
+    append_time_ms: int | None = None,
+) -> bytes:
+    """Encode records (their headers are lost) as message format 0 or 1, in one wrapper if compressed."""
+    if codec == compression.ZSTD:
+        raise UnsupportedCompressionType(f"zstd is not a codec of message format {magic}")
+    entries = list(records)
+    append_flag = APPEND_TIME_FLAG if append_time_ms is not None and magic > 0 else 0
+    base_offset = entries[0].offset if entries and codec and magic > 0 else 0
+    messages: list[bytes] = []
+    highest = NO_TIMESTAMP
+    for record in entries:
+        timestamp = record.timestamp if append_time_ms is None else append_time_ms
+        highest = max(highest, timestamp)
+        messages.append(
+            encode_message(record.offset - base_offset, magic, append_flag, timestamp, record.key, record.value)
+        )
+    payload = b"".join(messages)
+    if not codec or not entries:
+        return payload
+    value = compression.compress(codec, payload, level, magic)
+    return encode_message(entries[-1].offset, magic, codec | append_flag, highest, None, value)
