@@ -1,8 +1,8 @@
 """Frames without their length prefix: request and response headers around a message.
 
 Three quirks live here. A request header v2 keeps a client id with a two-byte length, so that a broker can read it
-before it knows the version. ApiVersions is answered with response header v0 always, for the same reason on the other side. And
-ControlledShutdown v0 had no client id (header v0); it is the only one.
+before it knows the version. ApiVersions is answered with response header v0 always, for the same reason on the other
+side. And ControlledShutdown v0 had no client id (header v0); it is the only one.
 """
 
 from __future__ import annotations

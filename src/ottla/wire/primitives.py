@@ -11,6 +11,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 ZERO_UUID = bytes(16)
 ONE_UUID = bytes(15) + b"\x01"  # Kafka reserves it for the metadata topic.
 
+INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from ..primitives import INT32_MIN
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string, struct, uuid
 
 
 class ApiVersionsRequest(Message, key=18, versions="0-4", flexible="3+"):
-    """v3 client software name and version (KIP-511). A broker answers an unknown version with a v0 body and error 35."""
+    """v3 client software name and version (KIP-511). A broker answers an unknown version with a v0 body and error
+    35.
+    """
 
     client_software_name: str = string("3+")
     client_software_version: str = string("3+")
 
 
 class ApiVersionsResponse(Message, key=18, versions="0-4", flexible="3+"):
-    """v1 throttle time; v3 features as tags (KIP-584); v4 a supported range that starts at 0 is shown (KIP-1022). The
-    header of this response is v0 always.
+    """v1 throttle time; v3 features as tags (KIP-584); v4 a supported range that starts at 0 is shown (KIP-1022).
+    The header of this response is v0 always.
     """
 
     class ApiVersion(Struct):
@@ -42,8 +45,8 @@ class ApiVersionsResponse(Message, key=18, versions="0-4", flexible="3+"):
 
 
 class MetadataRequest(Message, key=3, versions="0-13", flexible="9+"):
-    """v1 null means all topics (an empty list means none; in v0 an empty list means all); v4 auto-creation flag; v8
-    authorized operations (KIP-430), the cluster's until v10; v10 topic ids, v12 look-up by id (KIP-516).
+    """v1 null means all topics (an empty list means none; in v0 an empty list means all); v4 auto-creation flag;
+    v8 authorized operations (KIP-430), the cluster's until v10; v10 topic ids, v12 look-up by id (KIP-516).
     """
 
     class MetadataRequestTopic(Struct):
@@ -57,8 +60,9 @@ class MetadataRequest(Message, key=3, versions="0-13", flexible="9+"):
 
 
 class MetadataResponse(Message, key=3, versions="0-13", flexible="9+"):
-    """v1 rack, controller and internal flag; v2 cluster id; v3 throttle time; v5 offline replicas (KIP-112); v7 leader
-    epoch (KIP-320); v8 authorized operations; v10 topic id; v12 a name may be null; v13 top-level error (KIP-1102).
+    """v1 rack, controller and internal flag; v2 cluster id; v3 throttle time; v5 offline replicas (KIP-112); v7
+    leader epoch (KIP-320); v8 authorized operations; v10 topic id; v12 a name may be null; v13 top-level error
+    (KIP-1102).
     """
 
     class MetadataResponseBroker(Struct):
@@ -82,14 +86,14 @@ class MetadataResponse(Message, key=3, versions="0-13", flexible="9+"):
         topic_id: bytes = uuid("10+")
         is_internal: bool = boolean("1+")
         partitions: list[MetadataResponse.MetadataResponsePartition] = array("MetadataResponsePartition")
-        topic_authorized_operations: int = int32("8+", default=-2147483648)
+        topic_authorized_operations: int = int32("8+", default=INT32_MIN)
 
     throttle_time_ms: int = int32("3+")
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string("2+", nullable="2+", default=None)
     controller_id: int = int32("1+", default=-1)
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
-    cluster_authorized_operations: int = int32("8-10", default=-2147483648)
+    cluster_authorized_operations: int = int32("8-10", default=INT32_MIN)
     error_code: int = int16("13+")
 
 
@@ -130,7 +134,7 @@ class DescribeTopicPartitionsResponse(Message, key=75, versions="0", flexible="0
         partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = array(
             "DescribeTopicPartitionsResponsePartition"
         )
-        topic_authorized_operations: int = int32(default=-2147483648)
+        topic_authorized_operations: int = int32(default=INT32_MIN)
 
     class Cursor(Struct):
         topic_name: str = string()
@@ -166,7 +170,7 @@ class DescribeClusterResponse(Message, key=60, versions="0-2", flexible="0+"):
     cluster_id: str = string()
     controller_id: int = int32(default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    cluster_authorized_operations: int = int32(default=-2147483648)
+    cluster_authorized_operations: int = int32(default=INT32_MIN)
 
 
 class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
