@@ -142,11 +142,14 @@ class EncoderWriter:
             return f"{source} is not None"
         if field.kind != "struct":
             return f"{source} is not None" if field.default is None else f"{source} != {field.default!r}"
-        if field.is_nullable(self.version):
+        nullable = field.is_nullable(self.version)
+        if nullable and field.default is None:
             return f"{source} is not None"
         item = field.struct
         assert item is not None
         tests = [self.differs(inner, f"{source}.{inner.name}") for inner in item.FIELDS if inner.exists(self.version)]
+        if nullable:
+            return f"{source} is None or {' or '.join(tests)}"
         return f"{source} is not None and ({' or '.join(tests)})"
 
     # Fields

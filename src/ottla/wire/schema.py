@@ -118,7 +118,8 @@ class Field:
             default = IMPLIED_DEFAULTS.get(kind, 0 if kind in FIXED else None)
         # An absent tagged struct is None rather than a struct of defaults: those that exist (a leader hint, a diverging
         # epoch) are nearly always absent, and a fetch answers for thousands of partitions.
-        if default is UNSET and kind == "struct" and tag is not None:
+        # A nullable one keeps the difference: there, null is sent.
+        if default is UNSET and kind == "struct" and tag is not None and nullable is None:
             default = None
         self.default = default
 
