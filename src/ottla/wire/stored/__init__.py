@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .streams_groups import *  # noqa: F403
     from .transactions import *  # noqa: F403
 
-    OFFSETS_TOPIC: Final[CoordinatorRecords]
-    TRANSACTION_TOPIC: Final[CoordinatorRecords]
-    SHARE_STATE_TOPIC: Final[CoordinatorRecords]
-    METADATA_RECORDS: Final[Mapping[int, type[Message]]]
+    OFFSETS_TOPIC: CoordinatorRecords
+    TRANSACTION_TOPIC: CoordinatorRecords
+    SHARE_STATE_TOPIC: CoordinatorRecords
+    METADATA_RECORDS: Mapping[int, type[Message]]
 
 MODULES: Final = ("transactions", "control", "metadata", "groups", "share_groups", "streams_groups")
 

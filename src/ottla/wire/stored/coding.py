@@ -1,7 +1,7 @@
 """How stored messages are framed.
 
-Coordinator records carry an int16 in front of key and value: the key's is the type of the record, the value's is the version of
-the value. Control records and producer snapshots carry their version the same way. Records of the metadata log have
+Coordinator records carry an int16 in front of key and value: the key's is the type of the record, the value's is its
+version. Control records and producer snapshots carry their version the same way. Records of the metadata log have
 three varints in front: the frame's version, the type and the version.
 """
 
@@ -80,8 +80,9 @@ class CoordinatorRecords:
         return b"".join(parts)
 
     @staticmethod
-    def encode_value(value: Message, version: int | None = None) -> bytes:
-        return encode_versioned(value, value.STABLE_VERSION if version is None else version)
+    def encode_value(value: Message, version: int) -> bytes:
+        """The version is the caller's to know: Kafka does not always write the newest that it can read."""
+        return encode_versioned(value, version)
 
     def decode_key(self, buffer: Buffer) -> Message:
         """Raises UnknownRecordType, which a reader should pass over, and MalformedMessage."""
