@@ -1,0 +1,653 @@
+"""A partition's log: segments in a row, the offsets that bound it, its producers and its leader epochs."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+from zlib import crc32
+
+from ottla.clock import Clock
+from ottla.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.files import Chunk, Disk, FileRegion
+from ottla.log.index import AbortedTransaction
+from ottla.log.options import LogConfig
+from ottla.log.producers import Origin, PreparedAppend, ProducerStateManager, StoredBatch
+from ottla.log.segment import Segment, TimestampedOffset
+from ottla.records.batch import Batch
+
+logger = logging.getLogger(__name__)
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+
+DELETED_SUFFIX: Final = ".deleted"
+
+Scheduler: TypeAlias = Callable[[int, Callable[[], object]], object]
+"""`schedule(delay_ms, callback)`, such as `Timer.schedule`."""
+
+
+class AppendInfo:
+    """Where an append went. Of a duplicate: where the first one went."""
+
+    __slots__ = ("append_time_ms", "duplicate", "first_offset", "last_offset", "log_start_offset")
+
+    def __init__(
+        self, first_offset: int, last_offset: int, append_time_ms: int, log_start_offset: int, duplicate: bool = False
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.append_time_ms = append_time_ms
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
+
+    def __repr__(self) -> str:
+        return f"AppendInfo({self.first_offset}..{self.last_offset}, duplicate={self.duplicate})"
+
+
+class ReadResult(NamedTuple):
+    """A part of one segment. `segment_base_offset` tells whether two reads came from the same one."""
+
+    records: FileRegion | bytes
+    segment_base_offset: int
+
+
+class Log:
+    """The log of one partition. Not for use from several threads at a time.
+
+    `loader.open_log` makes one from what is on the disk.
+    """
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_disk",
+        "_first_unstable",
+        "_last_flush_ms",
+        "_schedule",
+        "_segments",
+        "clock",
+        "config",
+        "epochs",
+        "folder",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "name",
+        "on_roll",
+        "partition",
+        "producers",
+        "recovery_point",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        folder: str,
+        segments: list[Segment],
+        producers: ProducerStateManager,
+        epochs: LeaderEpochs,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        schedule: Scheduler | None = None,
+        topic_id: bytes | None = None,
+    ) -> None:
+        self._disk = disk
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.folder = folder
+        self.config = config
+        self.clock = clock
+        self.topic_id = topic_id
+        self._schedule = schedule
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self.producers = producers
+        self.epochs = epochs
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = log_start_offset
+        """Moved by whoever knows the replicas, through `update_high_watermark`."""
+        self._first_unstable: int | None = None
+        self._update_first_unstable()
+        self._last_flush_ms = clock.now_ms()
+        self.on_roll: Callable[[Log], object] | None = None
+        """Called after a roll: what lies below the new segment may be flushed in the background."""
+
+    def __repr__(self) -> str:
+        return f"Log({self.name}, {self.log_start_offset}..{self.log_end_offset}, {len(self._segments)} segments)"
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self._segments
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction starts that is not over below the high watermark."""
+        return self._first_unstable
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Readers of committed records stop here."""
+        unstable = self._first_unstable
+        return unstable if unstable is not None and unstable < self.high_watermark else self.high_watermark
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Move the high watermark, kept within the log; returns where it is."""
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        self.high_watermark = offset
+        if self.producers.has_transactions or self._first_unstable is not None:
+            self.producers.high_watermark_moved(offset)
+            self._update_first_unstable()
+        return offset
+
+    def _update_first_unstable(self) -> None:
+        first = self.producers.first_unstable_offset
+        self._first_unstable = None if first is None else max(first, self.log_start_offset)
+
+    def advance_log_start_offset(self, offset: int) -> bool:
+        """Hide everything below `offset` (DeleteRecords, retention); segments go at the next sweep."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"Cannot increment the log start offset to {offset} of partition {self.name} since it is larger "
+                f"than the high watermark {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self.producers.log_start_moved(offset)
+        self._update_first_unstable()
+        return True
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batches: Sequence[Batch],
+        leader_epoch: int = 0,
+        origin: Origin = Origin.CLIENT,
+        append_time_ms: int = -1,
+    ) -> AppendInfo:
+        """Append as leader: gives the validated batches their offsets, in place, and writes their bytes.
+
+        `append_time_ms` is only reported back; whoever validated the batches has stamped it.
+        """
+        first_offset = offset = self.log_end_offset
+        size = 0
+        max_timestamp = -1
+        producing = False
+        for batch in batches:
+            size += batch.size
+            if batch.max_timestamp > max_timestamp:
+                max_timestamp = batch.max_timestamp
+            if batch.producer_id >= 0:
+                producing = True
+            offset += batch.last_offset_delta + 1
+        prepared: PreparedAppend | None = None
+        if producing:
+            checked = self.producers.prepare(batches, first_offset, origin)
+            if isinstance(checked, StoredBatch):
+                return AppendInfo(
+                    checked.first_offset, checked.last_offset, checked.timestamp, self.log_start_offset, True
+                )
+            prepared = checked
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, first_offset)
+        base = first_offset
+        for batch in batches:
+            batch.stamp(base, leader_epoch)
+            base += batch.last_offset_delta + 1
+        self._write(batches, size, max_timestamp, offset, prepared)
+        return AppendInfo(first_offset, offset - 1, append_time_ms, self.log_start_offset)
+
+    def append_as_follower(self, batches: Sequence[Batch]) -> AppendInfo:
+        """Append what a leader sent: offsets and epochs are in the batches and may have gaps, never steps back."""
+        if not batches:
+            return AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset)
+        expected = self.log_end_offset
+        size = 0
+        max_timestamp = -1
+        producing = False
+        for batch in batches:
+            if batch.base_offset < expected:
+                raise CorruptMessage(
+                    f"Out of order offsets found in append to {self.name}: {batch.base_offset} after {expected - 1}"
+                )
+            expected = batch.next_offset
+            size += batch.size
+            max_timestamp = max(max_timestamp, batch.max_timestamp)
+            producing = producing or batch.producer_id >= 0
+        prepared = self.producers.prepare(batches, self.log_end_offset, Origin.REPLICATION) if producing else None
+        assert not isinstance(prepared, StoredBatch)
+        for batch in batches:
+            if batch.leader_epoch > self.epochs.latest:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        self._write(batches, size, max_timestamp, expected, prepared)
+        return AppendInfo(batches[0].base_offset, expected - 1, -1, self.log_start_offset)
+
+    def _write(
+        self,
+        batches: Sequence[Batch],
+        size: int,
+        max_timestamp: int,
+        next_offset: int,
+        prepared: PreparedAppend | None,
+    ) -> None:
+        config = self.config
+        if size > config.segment_bytes:
+            raise RecordListTooLarge(
+                f"Message batch size is {size} bytes in append to partition {self.name}, which exceeds the maximum "
+                f"configured segment size of {config.segment_bytes}."
+            )
+        segment = self._active
+        if segment.should_roll(size, max_timestamp, next_offset - 1, self.clock.now_ms(), config):
+            segment = self.roll(batches[0].base_offset)
+        segment.append(_views(batches), batches)
+        self.log_end_offset = next_offset
+        producers = self.producers
+        producers.map_end_offset = next_offset
+        if prepared is not None:
+            for done, stable_offset in producers.commit(prepared):
+                if done.aborted:
+                    segment.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
+            if prepared.started or prepared.completed:
+                self._update_first_unstable()
+        if next_offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+
+    def roll(self, expected_offset: int = 0) -> Segment:
+        """Start a new active segment at the log's end."""
+        base = max(expected_offset, self.log_end_offset)
+        active = self._active
+        if active.base_offset == base:
+            if active.size:
+                raise KafkaStorageError(f"{self.name}: a segment with base offset {base} exists and is not empty")
+            # Its indexes are full of nothing, or its settings changed: the same offset starts anew.
+            self._segments.pop()
+            self._bases.pop()
+            active.delete()
+        else:
+            active.become_inactive()
+        self.producers.map_end_offset = base
+        self.producers.take_snapshot()
+        self._add_segment(self._new_segment(base))
+        # A replica may skip offsets at a roll (compacted away at the leader).
+        self.log_end_offset = base
+        if self.on_roll is not None:
+            self.on_roll(self)
+        return self._active
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        jitter = self.config.segment_jitter_ms
+        return Segment(
+            self._disk,
+            self.folder,
+            base_offset,
+            self.config,
+            self.clock.now_ms(),
+            # Spread by name, not by chance: partitions roll at different times, and a test sees the same each run.
+            roll_jitter_ms=crc32(f"{self.name}-{base_offset}".encode()) % min(jitter, self.config.segment_ms)
+            if jitter
+            else 0,
+        )
+
+    def _add_segment(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._active = segment
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, up_to_offset: int | None = None, min_one: bool = True) -> ReadResult:
+        """A part of one segment from the batch that holds `offset` on, none of it at or above `up_to_offset`.
+
+        The end need not be a batch's end. `min_one` lets the first batch through even if it is larger than allowed.
+        """
+        end = self.log_end_offset
+        if offset > end or offset < self.log_start_offset:
+            raise OffsetOutOfRange(
+                f"Received request for offset {offset} for partition {self.name}, but we only have log segments "
+                f"in the range {self.log_start_offset} to {end}."
+            )
+        limit = end if up_to_offset is None or up_to_offset > end else up_to_offset
+        if offset >= limit or (max_bytes <= 0 and not min_one):
+            return ReadResult(b"", self._active.base_offset)
+        if offset >= self._active.base_offset:
+            slot = len(self._bases) - 1
+        else:
+            slot = max(bisect_right(self._bases, offset) - 1, 0)
+        while slot < len(self._segments):
+            segment = self._segments[slot]
+            if segment.base_offset >= limit:
+                break
+            if limit == end or (slot + 1 < len(self._bases) and self._bases[slot + 1] <= limit):
+                max_position = segment.log.size
+            else:
+                max_position = segment.position_of(limit)
+            region = segment.read(offset, max_bytes, max_position, min_one)
+            if region is not None:
+                return ReadResult(region, segment.base_offset)
+            slot += 1  # compaction left a gap up to the next segment
+        return ReadResult(b"", self._active.base_offset)
+
+    def batches(self, offset: int, up_to_offset: int | None = None) -> Iterator[Batch]:
+        """Batches that hold `offset` and later ones, with their bytes: for coordinators and tools."""
+        limit = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
+        slot = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[slot:]:
+            if segment.base_offset >= limit:
+                return
+            for batch in segment.batches(segment.position_of(offset)):
+                if batch.base_offset >= limit:
+                    return
+                yield batch
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """Aborted transactions that touch records in [fetch_offset, upper_bound)."""
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[max(bisect_right(self._bases, fetch_offset) - 1, 0) :]:
+            if segment.aborted(fetch_offset, upper_bound, found):
+                break
+        return found
+
+    def upper_bound_offset(self, result: ReadResult) -> int:
+        """An offset past everything in `result`: where looking for aborted transactions may stop."""
+        slot = bisect_right(self._bases, result.segment_base_offset) - 1
+        end = self._bases[slot + 1] if slot + 1 < len(self._bases) else self.log_end_offset
+        region = result.records
+        if not isinstance(region, FileRegion):
+            return end
+        return self._segments[slot].offset_after_position(region.position + len(region), end)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record with this timestamp or a later one, or what a special timestamp stands for."""
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            epoch = self.epochs.epoch_for_offset(self.log_start_offset)
+            return TimestampedOffset(-1, self.log_start_offset, epoch)
+        if timestamp == LATEST_TIMESTAMP:
+            return TimestampedOffset(-1, self.log_end_offset, self.epochs.latest)
+        if timestamp == MAX_TIMESTAMP:
+            newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+            if newest.max_timestamp < 0:
+                return None
+            return newest.find_timestamp(newest.max_timestamp, self.log_start_offset)
+        if timestamp < 0:
+            return TimestampedOffset(-1, -1, -1)
+        for segment in self._segments:
+            if segment.largest_timestamp >= timestamp:
+                return segment.find_timestamp(timestamp, self.log_start_offset)
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch at or below; (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # --- retention and truncation ------------------------------------------------------------------------------------
+
+    def delete_old_segments(self) -> int:
+        """Drop segments by log start offset and, where the policy says so, by size and time; returns how many."""
+        if not self.config.delete:
+            return self._delete_while(self._below_log_start)
+        return (
+            self._delete_while(self._past_retention_time)
+            + self._delete_by_size()
+            + self._delete_while(self._below_log_start)
+        )
+
+    def _past_retention_time(self, segment: Segment, _next_base: int | None) -> bool:
+        retention_ms = self.config.retention_ms
+        return retention_ms >= 0 and self.clock.now_ms() - segment.largest_timestamp > retention_ms
+
+    def _below_log_start(self, _segment: Segment, next_base: int | None) -> bool:
+        return next_base is not None and next_base <= self.log_start_offset
+
+    def _delete_by_size(self) -> int:
+        excess = self.size_bytes - self.config.retention_bytes
+        if self.config.retention_bytes < 0 or excess < 0:
+            return 0
+
+        def too_much(segment: Segment, _next_base: int | None) -> bool:
+            nonlocal excess
+            excess -= segment.size
+            return excess >= 0
+
+        return self._delete_while(too_much)
+
+    def _delete_while(self, condition: Callable[[Segment, int | None], bool]) -> int:
+        count = 0
+        for slot, segment in enumerate(self._segments):
+            next_base = self._bases[slot + 1] if slot + 1 < len(self._bases) else None
+            upper = self.log_end_offset if next_base is None else next_base
+            if (next_base is None and not segment.size) or upper > self.high_watermark:
+                break
+            if not condition(segment, next_base):
+                break
+            count += 1
+        if not count:
+            return 0
+        if count == len(self._segments):
+            self.roll()  # the active segment is never deleted, so there has to be another
+        doomed = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        self._remove(doomed)
+        self.advance_log_start_offset(self._bases[0])
+        return count
+
+    def _remove(self, segments: Sequence[Segment]) -> None:
+        """Rename at once, remove after `file.delete.delay.ms`: who is reading a file may finish."""
+        leftovers: list[str] = []
+        for segment in segments:
+            segment.change_suffix(DELETED_SUFFIX)
+            snapshot = self.producers.forget_snapshot(segment.base_offset)
+            if snapshot is not None:
+                self._disk.rename(snapshot, snapshot + DELETED_SUFFIX)
+                leftovers.append(snapshot + DELETED_SUFFIX)
+
+        def remove() -> None:
+            for segment in segments:
+                segment.delete()
+            for path in leftovers:
+                self._disk.remove(path)
+
+        if self._schedule is None:
+            remove()
+        else:
+            self._schedule(self.config.file_delete_delay_ms, remove)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything from `offset` on; False when there is nothing."""
+        if offset >= self.log_end_offset:
+            return False
+        if self._bases[0] > offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        keep = bisect_right(self._bases, offset)
+        doomed = self._segments[keep:]
+        del self._segments[keep:], self._bases[keep:]
+        self._active = self._segments[-1]
+        self._remove(doomed)
+        self._active.truncate_to(offset)
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.epochs.truncate_from_end(offset)
+        self.rebuild_producers()
+        self.update_high_watermark(min(self.high_watermark, offset))
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Throw the whole log away; the next record gets `offset`."""
+        doomed = self._segments[:]
+        self._segments.clear()
+        self._bases.clear()
+        self._remove(doomed)
+        self._add_segment(self._new_segment(offset))
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.epochs.clear()
+        self.producers.start_at(offset)
+        self._update_first_unstable()
+        self.update_high_watermark(offset)
+
+    def rebuild_producers(self, *, clean: bool = False) -> None:
+        """Load the newest snapshot within the log and replay what came after it."""
+        rebuild_producers(
+            self.producers, self._segments, self.log_start_offset, self.log_end_offset, self.clock.now_ms(), clean=clean
+        )
+        self._update_first_unstable()
+
+    # --- the disk ----------------------------------------------------------------------------------------------------
+
+    def flush(self, up_to_offset: int | None = None) -> None:
+        """Have the disk keep everything below `up_to_offset` (all by default)."""
+        end = self.log_end_offset if up_to_offset is None else up_to_offset
+        if end > self.recovery_point:
+            slot = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
+            for segment in self._segments[slot:]:
+                if segment.base_offset >= end:
+                    break
+                segment.flush()
+            self._disk.sync_folder(self.folder)
+            self.recovery_point = end
+        self._last_flush_ms = self.clock.now_ms()
+
+    @property
+    def unflushed(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def last_flush_ms(self) -> int:
+        return self._last_flush_ms
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self.producers.expiration_ms = config.producer_id_expiration_ms
+        for segment in self._segments:
+            segment.max_index_bytes = config.segment_index_bytes
+
+    def moved_to(self, folder: str) -> None:
+        """The folder was renamed (a delete is under way)."""
+        self.folder = folder
+        self.producers.moved_to(folder)
+        self.epochs.moved_to(folder)
+        for segment in self._segments:
+            segment.moved_to(folder)
+
+    def close(self) -> None:
+        """Leave the files as a clean stop of Kafka does: indexes complete, producer state in a snapshot."""
+        self.producers.take_snapshot(sync=False)
+        for segment in self._segments:
+            segment.close()
+
+    def close_handles(self) -> None:
+        """Give up the handles without writing anything, as before a delete or after a failure."""
+        for segment in self._segments:
+            segment.log.close()
+            segment.offset_index.file.close()
+            segment.time_index.file.close()
+
+
+def _views(batches: Sequence[Batch]) -> list[Chunk]:
+    """The bytes to write; neighbours in one buffer are one piece."""
+    first = batches[0]
+    if len(batches) == 1:
+        if first.position == 0 and first.size == len(first.buffer):
+            return [first.buffer]
+        return [first.view()]
+    pieces: list[Chunk] = []
+    buffer, start, end = first.buffer, first.position, first.position
+    for batch in batches:
+        if batch.buffer is not buffer or batch.position != end:
+            pieces.append(memoryview(buffer)[start:end])
+            buffer, start = batch.buffer, batch.position
+        end = batch.position + batch.size
+    pieces.append(memoryview(buffer)[start:end])
+    return pieces
+
+
+def rebuild_producers(
+    producers: ProducerStateManager,
+    segments: Sequence[Segment],
+    log_start_offset: int,
+    last_offset: int,
+    now_ms: int,
+    *,
+    clean: bool,
+) -> None:
+    """Bring the producer state to `last_offset`: newest snapshot, then the batches after it.
+
+    A log that was closed cleanly without any snapshot never had producers to remember (it predates them), so it is not
+    read; its next start finds the snapshots written here.
+    """
+    bases = [segment.base_offset for segment in segments]
+    to_snapshot = set(bases[-2:])
+    if clean and producers.latest_snapshot_offset is None:
+        for offset in (*sorted(to_snapshot), last_offset):
+            producers.map_end_offset = offset
+            producers.take_snapshot()
+        return
+    empty_before = producers.is_empty and producers.map_end_offset >= last_offset
+    producers.load(log_start_offset, last_offset, now_ms)
+    if last_offset <= producers.map_end_offset or empty_before:
+        producers.map_end_offset = last_offset
+        return
+    for segment in segments[max(bisect_right(bases, producers.map_end_offset) - 1, 0) :]:
+        if segment.base_offset >= last_offset:
+            break
+        start = max(segment.base_offset, producers.map_end_offset, log_start_offset)
+        producers.map_end_offset = start
+        if segment.base_offset in to_snapshot:
+            producers.take_snapshot()
+        for batch in segment.batches(segment.position_of(start)):
+            if batch.base_offset >= last_offset:
+                break
+            producers.replay(batch)
+    producers.map_end_offset = last_offset
+    producers.take_snapshot()
+
+
+__all__ = [
+    "EARLIEST_LOCAL_TIMESTAMP",
+    "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIERED_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "MAX_TIMESTAMP",
+    "AppendInfo",
+    "Log",
+    "Origin",
+    "ReadResult",
+    "rebuild_producers",
+]

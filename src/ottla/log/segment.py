@@ -1,0 +1,529 @@
+"""A segment: one `.log` file and the indexes beside it, all named by the offset it starts at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+from ottla.log.files import Chunk, Disk, File, FileRegion
+from ottla.log.index import (
+    MAX_RELATIVE_OFFSET,
+    AbortedTransaction,
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
+
+if TYPE_CHECKING:
+    from ottla.log.epochs import LeaderEpochs
+    from ottla.log.options import LogConfig
+    from ottla.log.producers import ProducerStateManager
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+
+# Base offset, length, magic, last offset delta: what finding a batch needs. In a message of format 0 or 1 the last
+# field is something else, and the offset is the last one.
+_LOCATOR: Final = Struct(">qi4xb6xi")
+_LEGACY_TIMESTAMP: Final = Struct(">q")
+_LEGACY_CRC: Final = Struct(">I")
+_LEGACY_HEADER_SIZE: Final = 26
+_MIN_LEGACY_LENGTH: Final = 14
+_PROBE_BYTES: Final = 4096
+_SCAN_BYTES: Final = 1 << 20
+_HINTS: Final = 128
+"""Positions of the newest batches, kept so that readers at the tail neither search nor scan."""
+
+
+class Located(NamedTuple):
+    """A batch in the file."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by time; the epoch is -1 when unknown."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int = -1
+
+
+class Segment:
+    """Appends go to the file and now and then to an index; a read is a position and a length."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_first_timestamp",
+        "_hints",
+        "_interval",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "base_offset",
+        "created_ms",
+        "folder",
+        "log",
+        "max_index_bytes",
+        "offset_index",
+        "roll_jitter_ms",
+        "suffix",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        base_offset: int,
+        config: LogConfig,
+        created_ms: int,
+        *,
+        sizes: dict[str, int] | None = None,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        """`sizes` is a scan of the folder for a segment that exists; without it a new one is made."""
+        self._disk = disk
+        self.folder = folder
+        self.suffix = suffix
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self._interval = config.index_interval_bytes
+        self.max_index_bytes = config.segment_index_bytes
+        stem = f"{base_offset:020d}"
+        known = sizes or {}
+        self.log: File = self._file(stem + LOG_SUFFIX, known)
+        self.offset_index = OffsetIndex(self._file(stem + INDEX_SUFFIX, known), base_offset)
+        self.time_index = TimeIndex(self._file(stem + TIME_INDEX_SUFFIX, known), base_offset)
+        txn_name = stem + TXN_INDEX_SUFFIX + suffix
+        self.txn_index = TransactionIndex(disk, f"{folder}/{txn_name}", txn_name in known)
+        if sizes is None:
+            for file in (self.log, self.offset_index.file, self.time_index.file):
+                disk.touch(file.path)
+        self._bytes_since_index = 0
+        self._hints: dict[int, tuple[int, int]] = {}
+        empty = self.log.size == 0
+        self._max_timestamp: int | None = -1 if empty else None
+        self._max_timestamp_offset = base_offset
+        self._first_timestamp: int | None = None
+
+    def _file(self, name: str, sizes: dict[str, int]) -> File:
+        return self._disk.open(f"{self.folder}/{name}{self.suffix}", size=sizes.get(name + self.suffix, 0))
+
+    def __repr__(self) -> str:
+        return f"Segment({self.folder}/{self.base_offset:020d}{self.suffix}, size={self.log.size})"
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return self.log.size
+
+    def append(self, views: Sequence[Chunk], batches: Sequence[Batch]) -> None:
+        """Write stamped batches with one call and index them."""
+        position = self.log.append(views)
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        if position == 0:
+            self._first_timestamp = max(batch.max_timestamp for batch in batches)
+        hints = self._hints
+        if len(hints) > _HINTS:
+            hints.clear()
+        for batch in batches:
+            size = batch.size
+            self._index(batch.base_offset + batch.last_offset_delta, batch.max_timestamp, position, size)
+            hints[batch.base_offset] = (position, size)
+            position += size
+
+    def _index(self, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
+        if max_timestamp > self._max_timestamp:  # type: ignore[operator]  # loaded by the callers
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._bytes_since_index > self._interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_index = size
+        else:
+            self._bytes_since_index += size
+
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether batches of `size` bytes have to go to a new segment."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        current = self.log.size
+        if current > config.segment_bytes - size:
+            return True
+        if current and self._waited_ms(now_ms, max_timestamp) > config.segment_ms - self.roll_jitter_ms:
+            return True
+        if (
+            self.offset_index.count * 8 > self.max_index_bytes - 8
+            or self.time_index.count * 12 > self.max_index_bytes - 24
+        ):
+            return self.index_is_full
+        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+
+    @property
+    def index_is_full(self) -> bool:
+        limit = self.max_index_bytes
+        return self.offset_index.count >= limit // 8 or self.time_index.count >= limit // 12 - 1
+
+    def _waited_ms(self, now_ms: int, message_timestamp: int) -> int:
+        """How long the segment has been filled, by record timestamps where there are any (KAFKA-3163)."""
+        first = self.first_timestamp
+        return message_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """Of the first batch; -1 when there is none."""
+        if self._first_timestamp is None:
+            if not self.log.size:
+                return -1
+            self._first_timestamp = next((b.max_timestamp for b in self.locate_from(0)), -1)
+        return self._first_timestamp
+
+    def add_aborted(self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int) -> None:
+        self.txn_index.append(producer_id, first_offset, last_offset, last_stable_offset)
+
+    def aborted(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
+        return self.txn_index.collect(fetch_offset, upper_bound, into)
+
+    def become_inactive(self) -> None:
+        """The last time index entry carries the segment's largest timestamp: retention and restarts read it there."""
+        if self.log.size:
+            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+        self.offset_index.close()
+        self.time_index.close()
+        self._hints.clear()
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def locate_from(self, position: int, end: int | None = None) -> Iterator[Located]:
+        """Headers of whole batches from a batch's position on; ends quietly where no whole batch is."""
+        stop = self.log.size if end is None else min(end, self.log.size)
+        chunk: Chunk = b""
+        start = position
+        while stop - position >= _LEGACY_HEADER_SIZE:
+            inside = position - start
+            if inside + HEADER_SIZE > len(chunk):
+                chunk = self.log.view(position, min(_PROBE_BYTES, stop - position))
+                start, inside = position, 0
+                if len(chunk) < HEADER_SIZE:  # a short message of format 0 or 1, or a torn tail
+                    chunk = bytes(chunk).ljust(HEADER_SIZE, b"\0")
+            base_offset, length, magic, delta = _LOCATOR.unpack_from(chunk, inside)
+            size = length + LOG_OVERHEAD
+            if position + size > stop or not 0 <= magic <= 2:
+                return
+            if magic == 2:
+                if length < MIN_BATCH_LENGTH:
+                    return
+                batch = Batch(chunk, inside)
+                yield Located(position, size, base_offset, base_offset + delta, batch.max_timestamp, batch.leader_epoch)
+            else:
+                if length < _MIN_LEGACY_LENGTH:
+                    return
+                timestamp = _LEGACY_TIMESTAMP.unpack_from(chunk, inside + 18)[0] if magic else -1
+                yield Located(position, size, base_offset, base_offset, timestamp, -1)
+            position += size
+
+    def find(self, offset: int, start_position: int = 0) -> tuple[int, int] | None:
+        """Position and size of the first batch whose last offset is at or after `offset`."""
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return hint
+        try:
+            position = max(self.offset_index.position_before(offset), start_position)
+        except CorruptIndex:
+            self.rebuild_indexes()
+            position = max(self.offset_index.position_before(offset), start_position)
+        found = self._scan_for(offset, position)
+        if found is None and position and offset < self.next_offset():
+            # The index led astray: between its entry and the end there is no such batch, though there must be.
+            self.rebuild_indexes()
+            found = self._scan_for(offset, self.offset_index.position_before(offset))
+        return found
+
+    def _scan_for(self, offset: int, position: int) -> tuple[int, int] | None:
+        stop = self.log.size
+        unpack = _LOCATOR.unpack_from
+        chunk: Chunk = b""
+        start = position
+        while stop - position >= _LEGACY_HEADER_SIZE:
+            inside = position - start
+            if inside + _LOCATOR.size > len(chunk):
+                chunk = self.log.view(position, _PROBE_BYTES)
+                start, inside = position, 0
+                if len(chunk) < _LOCATOR.size:
+                    return None
+            base_offset, length, magic, delta = unpack(chunk, inside)
+            if length < _MIN_LEGACY_LENGTH:
+                return None
+            if (base_offset + delta if magic == 2 else base_offset) >= offset:
+                return position, length + LOG_OVERHEAD
+            position += length + LOG_OVERHEAD
+        return None
+
+    def read(self, offset: int, max_bytes: int, max_position: int, min_one: bool) -> FileRegion | None:
+        """From the batch that holds `offset`, or the next there is, to `max_position` at most; None beyond the end."""
+        found = self.find(offset)
+        if found is None:
+            return None
+        position, size = found
+        wanted = max(max_bytes, size) if min_one else max_bytes
+        return self.log.region(position, max(min(max_position - position, wanted), 0))
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset` starts; the end when there is none."""
+        found = self.find(offset)
+        return self.log.size if found is None else found[0]
+
+    def offset_after_position(self, position: int, default: int) -> int:
+        """The offset of the first index entry at or after a position: a cheap upper bound for what lies before it."""
+        index = self.offset_index
+        index.load()
+        low, high = 0, index.count
+        while low < high:
+            middle = (low + high) >> 1
+            if index.entry(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.base_offset + index.entry(low)[0] if low < index.count else default
+
+    def next_offset(self) -> int:
+        """One past the last record, found from the last index entry on."""
+        try:
+            position = self.offset_index.position_before(self.offset_index.last_offset)
+        except CorruptIndex:
+            self.rebuild_indexes()
+            position = self.offset_index.position_before(self.offset_index.last_offset)
+        last = self.base_offset - 1
+        for batch in self.locate_from(position):
+            last = batch.last_offset
+        return last + 1
+
+    def batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
+        """Whole v2 batches with their bytes, read in large pieces."""
+        stop = self.log.size if end is None else min(end, self.log.size)
+        chunk: Chunk = b""
+        start = position
+        while stop - position >= HEADER_SIZE:
+            inside = position - start
+            if inside + HEADER_SIZE > len(chunk):
+                chunk = self.log.view(position, min(_SCAN_BYTES, stop - position))
+                start, inside = position, 0
+            batch = Batch(chunk, inside)
+            if batch.magic == 2 and batch.batch_length < MIN_BATCH_LENGTH:
+                return
+            if position + batch.size > stop or batch.batch_length < _MIN_LEGACY_LENGTH or not 0 <= batch.magic <= 2:
+                return
+            if inside + batch.size > len(chunk):
+                chunk = self.log.view(position, max(min(_SCAN_BYTES, stop - position), batch.size))
+                start = position
+                batch = Batch(chunk, 0)
+            if batch.magic == 2:
+                yield batch
+            position += batch.size
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest record timestamp, -1 if unknown."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._max_timestamp  # type: ignore[return-value]
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the batch that brought the largest timestamp."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._max_timestamp_offset
+
+    def _load_max_timestamp(self) -> None:
+        try:
+            self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry
+        except CorruptIndex:
+            self.rebuild_indexes()
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention compares: the largest record timestamp, else when the file was last written."""
+        timestamp = self.max_timestamp
+        return timestamp if timestamp >= 0 else self._disk.modified_ms(self.log.path)
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
+        """The first record at or after `start_offset` with this timestamp or a later one. Decodes one batch."""
+        try:
+            offset = max(self.time_index.offset_before(timestamp), start_offset)
+            position = self.offset_index.position_before(offset)
+        except CorruptIndex:
+            self.rebuild_indexes()
+            offset = max(self.time_index.offset_before(timestamp), start_offset)
+            position = self.offset_index.position_before(offset)
+        for located in self.locate_from(position):
+            if located.max_timestamp < timestamp or located.last_offset < start_offset:
+                continue
+            for batch in self.batches(located.position, located.position + located.size):
+                for record in batch.records():
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
+                        return TimestampedOffset(record.timestamp, record.offset, batch.leader_epoch)
+        return None
+
+    # --- recovery ----------------------------------------------------------------------------------------------------
+
+    def rebuild_indexes(self) -> None:
+        """Make the offset and time index anew from the log's headers."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._reset_progress()
+        for batch in self.locate_from(0):
+            self._index(batch.last_offset, batch.max_timestamp, batch.position, batch.size)
+        self._finish_indexes()
+
+    def _reset_progress(self) -> None:
+        self._max_timestamp = -1
+        self._max_timestamp_offset = self.base_offset
+        self._bytes_since_index = 0
+        self._first_timestamp = None
+        self._hints.clear()
+
+    def _finish_indexes(self) -> None:
+        if self.log.size:
+            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
+
+    def recover(self, producers: ProducerStateManager, epochs: LeaderEpochs) -> int:
+        """Check every batch, rebuild all indexes, cut what is not whole and right; returns how many bytes went."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._reset_progress()
+        position = 0
+        expected = self.base_offset
+        for located, chunk in self._whole_entries():
+            if located.base_offset < expected or located.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                break
+            batch = Batch(chunk) if located.leader_epoch != _LEGACY else None
+            if not (batch.crc_ok() if batch is not None else _legacy_crc_ok(chunk)):
+                break
+            self._index(located.last_offset, located.max_timestamp, position, located.size)
+            if batch is not None:
+                epochs.assign(batch.leader_epoch, batch.base_offset)
+                for done, stable_offset in producers.replay(batch):
+                    if done.aborted:
+                        self.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
+            position += located.size
+            expected = located.last_offset + 1
+        truncated = self.log.size - position
+        if truncated:
+            self.log.truncate(position)
+        self._finish_indexes()
+        return truncated
+
+    def _whole_entries(self) -> Iterator[tuple[Located, Chunk]]:
+        """Every entry with its bytes, read in pieces of a megabyte or more."""
+        chunk: Chunk = b""
+        start = 0
+        for located in self.locate_from(0):
+            inside = located.position - start
+            if inside + located.size > len(chunk):
+                chunk = self.log.view(located.position, max(_SCAN_BYTES, located.size))
+                start, inside = located.position, 0
+            piece = memoryview(chunk)[inside : inside + located.size]
+            if piece[16] < 2:
+                yield located._replace(leader_epoch=_LEGACY), piece
+            else:
+                yield located, piece
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop everything from the batch that holds `offset` on; returns how many bytes went."""
+        found = self.find(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        dropped = 0
+        if found is not None:
+            dropped = self.log.size - found[0]
+            self.log.truncate(found[0])
+        self._hints.clear()
+        self._bytes_since_index = 0
+        if not self.log.size:
+            self._reset_progress()
+            return dropped
+        timestamp, at = self.time_index.last_entry
+        for batch in self.locate_from(self.offset_index.position_before(at)):
+            if batch.max_timestamp > timestamp:
+                timestamp, at = batch.max_timestamp, batch.last_offset
+        self._max_timestamp, self._max_timestamp_offset = timestamp, at
+        return dropped
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        self.log.fsync()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.txn_index.flush()
+
+    def close(self) -> None:
+        if self._max_timestamp is not None:
+            self.become_inactive()
+        else:
+            self.offset_index.close()
+            self.time_index.close()
+        self.txn_index.write_unwritten()
+        self.log.close()
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files of the segment; open handles go on."""
+        stem = f"{self.folder}/{self.base_offset:020d}"
+        for file, kind in (
+            (self.log, LOG_SUFFIX),
+            (self.offset_index.file, INDEX_SUFFIX),
+            (self.time_index.file, TIME_INDEX_SUFFIX),
+        ):
+            if self._disk.exists(file.path):
+                self._disk.rename(file.path, stem + kind + suffix)
+            file.path = stem + kind + suffix
+        if self.txn_index.on_disk and self._disk.exists(self.txn_index.path):
+            self._disk.rename(self.txn_index.path, stem + TXN_INDEX_SUFFIX + suffix)
+        self.txn_index.path = stem + TXN_INDEX_SUFFIX + suffix
+        self.suffix = suffix
+
+    def moved_to(self, folder: str) -> None:
+        """The folder was renamed."""
+        self.folder = folder
+        for file in (self.log, self.offset_index.file, self.time_index.file):
+            file.path = f"{folder}/{file.path.rpartition('/')[2]}"
+        self.txn_index.path = f"{folder}/{self.txn_index.path.rpartition('/')[2]}"
+
+    def delete(self) -> None:
+        for file in (self.log, self.offset_index.file, self.time_index.file):
+            file.close()
+            self._disk.remove(file.path)
+        self._disk.remove(self.txn_index.path)
+
+
+_LEGACY: Final = -2
+"""Marks an entry of format 0 or 1 during recovery."""
+
+
+def _legacy_crc_ok(entry: Chunk) -> bool:
+    view = memoryview(entry)
+    return bool(crc32(view[16:]) == _LEGACY_CRC.unpack_from(view, 12)[0])
