@@ -10,13 +10,16 @@ from typing import Any
 
 from .construction import layout, materialize
 from .decoding import RUNS
-from .primitives import SMALL_UVARINTS, encode_uvarint
+from .primitives import SMALL_UVARINTS, RunOf, encode_uvarint
 from .schema import FIXED, Encoder, Field, Message, Struct
 
 BASE_NAMESPACE: dict[str, Any] = {
     "small": SMALL_UVARINTS,
     "uvarint": encode_uvarint,
     **{f"run_{kind}": run for kind, run in RUNS.items()},
+    # With their count in front: as one byte, or as four.
+    **{f"counted_run_{kind}": RunOf(code, "B") for kind, code in FIXED.items()},
+    **{f"classic_run_{kind}": RunOf(code, "i") for kind, code in FIXED.items()},
 }
 
 
@@ -99,22 +102,26 @@ class EncoderWriter:
         if not tagged:
             self.run.append(("x", None))
             return
-        marks = []
-        for field in tagged:
-            mark = self.name("t")
-            self.emit(f"{mark} = {self.differs(field, f'{source}.{field.name}')}")
-            marks.append(mark)
-        count = self.name("n")
-        self.emit(f"{count} = {' + '.join(marks)}" if len(marks) > 1 else f"{count} = 1 if {marks[0]} else 0")
-        self.run.append(("B", count))
-        self.flush()
-        self.emit(f"if {count}:")
+        # Mostly none is sent, so that question comes first.
+        rushed = [self.differs(field, f"{source}.{field.name}", at_a_glance=True) for field in tagged]
+        run, self.run = self.run, []
+        self.emit(f"if {' or '.join(rushed)}:")
         self.indent += 1
+        marks = [self.name("t") for _ in tagged]
+        for field, mark in zip(tagged, marks, strict=True):
+            self.emit(f"{mark} = {self.differs(field, f'{source}.{field.name}')}")
+        self.run = [*run, ("B", " + ".join(marks) if len(marks) > 1 else f"1 if {marks[0]} else 0")]
+        self.flush()
         for field, mark in sorted(zip(tagged, marks, strict=True), key=lambda pair: pair[0].tag or 0):
             self.emit(f"if {mark}:")
             self.indent += 1
             self.tag(field, f"{source}.{field.name}")
             self.indent -= 1
+        self.indent -= 1
+        self.emit("else:")
+        self.indent += 1
+        self.run = [*run, ("x", None)]
+        self.flush()
         self.indent -= 1
 
     def tag(self, field: Field, source: str) -> None:
@@ -130,8 +137,8 @@ class EncoderWriter:
         self.emit(f"for part in {parts}:")
         self.emit(f"    {outer}(part)")
 
-    def differs(self, field: Field, source: str) -> str:
-        """Whether a tagged field has to be sent: not when it has its default."""
+    def differs(self, field: Field, source: str, at_a_glance: bool = False) -> str:
+        """Whether a tagged field has to be sent: not when it has its default. A glance does not look into structs."""
         if field.kind == "array":
             if field.default is not None:
                 return (
@@ -143,7 +150,7 @@ class EncoderWriter:
         if field.kind != "struct":
             return f"{source} is not None" if field.default is None else f"{source} != {field.default!r}"
         nullable = field.is_nullable(self.version)
-        if nullable and field.default is None:
+        if field.default is None and (nullable or at_a_glance):
             return f"{source} is not None"
         item = field.struct
         assert item is not None
@@ -225,13 +232,12 @@ class EncoderWriter:
             self.emit(f"    {count} = len({items}){plus}")
         else:
             self.emit(f"{count} = len({items}){plus}")
-        self.length("i", count)
         item = field.struct
         kind = "" if item is not None else field.item_kind
         if kind in FIXED:
-            self.emit(f"if {items}:")
-            self.emit(f"    {self.add}(run_{kind}[len({items})].pack(*{items}))")
+            self.fixed_items(kind, items, count)
             return
+        self.length("i", count)
         each = self.name("o")
         self.emit(f"for {each} in {items}:")
         self.indent += 1
@@ -241,6 +247,21 @@ class EncoderWriter:
             self.run_of_bytes(kind, each, nullable=False)
         self.flush()
         self.indent -= 1
+
+    def fixed_items(self, kind: str, items: str, count: str) -> None:
+        """The count and the items, in one call where nothing else waits to be packed with the count."""
+        whole = f"run_{kind}[len({items})].pack"
+        if not self.run and not self.flexible:
+            self.emit(f"{self.add}(classic_{whole}({count}, *{items}))")
+        elif not self.run:
+            self.emit(f"if {count} < 128:")
+            self.emit(f"    {self.add}(counted_{whole}({count}, *{items}))")
+            self.emit("else:")
+            self.emit(f"    {self.add}(uvarint({count}) + {whole}(*{items}))")
+        else:
+            self.length("i", count)
+            self.emit(f"if {items}:")
+            self.emit(f"    {self.add}({whole}(*{items}))")
 
 
 def compile_encoder(cls: type[Message], version: int) -> Encoder:

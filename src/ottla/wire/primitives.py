@@ -31,6 +31,11 @@ SMALL_UVARINTS = tuple(bytes((value,)) for value in range(128))
 def encode_uvarint(value: int) -> bytes:
     if value < 128:
         return SMALL_UVARINTS[value]
+    # The lengths of record batches: unrolled, because a fetch has one for each partition.
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)
@@ -90,15 +95,17 @@ def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
 class RunOf(dict[int, Layout]):
     """Layouts of n equal fixed-width items, made at the first use of each n; long ones are not kept."""
 
-    __slots__ = ("code",)
+    __slots__ = ("code", "prefix")
     KEPT_COUNT = 256
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, prefix: str = "") -> None:
         super().__init__()
         self.code = code
+        self.prefix = prefix
 
     def __missing__(self, count: int) -> Layout:
-        layout = Layout(">" + (self.code * count if self.code == "16s" else f"{count}{self.code}"))
+        items = self.code * count if self.code == "16s" else f"{count}{self.code}"
+        layout = Layout(f">{self.prefix}{items}")
         if count <= self.KEPT_COUNT:
             self[count] = layout
         return layout
