@@ -21,15 +21,33 @@ it is asked for records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage, InvalidRecord
 from ottla.records.checksum import crc32c
+from ottla.records.record import Buffer, Headers, Record, decode_records, encode_record, encode_varint
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+__all__ = [
+    "Batch",
+    "Buffer",
+    "ControlRecord",
+    "Headers",
+    "Record",
+    "batches",
+    "build_batch",
+    "control_batch",
+    "decode_records",
+    "encode_record",
+    "encode_varint",
+    "end_transaction_marker",
+    "increment_sequence",
+    "key_value_batch",
+    "pack_batch",
+    "parse_control_key",
+    "scan_headers",
+]
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
@@ -80,14 +98,6 @@ _INT64: Final = Struct(">q")
 _LENGTH: Final = Struct(">i")
 _CONTROL_KEY: Final = Struct(">hh")
 _END_TXN_VALUE: Final = Struct(">hi")
-
-
-class Record(NamedTuple):
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
 
 
 class ControlRecord(NamedTuple):
@@ -350,187 +360,7 @@ def parse_control_key(key: bytes | None) -> tuple[int, int]:
     return version, control_type
 
 
-# --- reading records -------------------------------------------------------------------------------------------------
-
-
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Zigzag varint of at most 5 bytes -> (value, next position). IndexError at the end of the data."""
-    raw = 0
-    shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise InvalidRecord("varint is longer than 5 bytes")
-    raw &= 0xFFFFFFFF
-    return (raw >> 1) ^ -(raw & 1), position
-
-
-def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """Zigzag varint of at most 10 bytes -> (value, next position). IndexError at the end of the data."""
-    raw = 0
-    shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise InvalidRecord("varlong is longer than 10 bytes")
-    raw &= 0xFFFFFFFFFFFFFFFF
-    return (raw >> 1) ^ -(raw & 1), position
-
-
-def decode_records(
-    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
-) -> Iterator[Record]:
-    """Decode `count` records; the data must end with the last one.
-
-    One-byte varints, by far the most frequent, are read inline: a call would cost more than the decoding.
-    """
-    if count < 0:
-        raise InvalidRecord(f"batch has a record count of {count}")
-    new = tuple.__new__
-    size = len(data)
-    position = 0
-    try:
-        for _ in range(count):
-            byte = data[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = read_varint(data, position)
-            end = position + length
-            if end > size:
-                raise InvalidRecord(f"record of {length} bytes does not fit into the {size - position} that are left")
-            position += 1  # attributes of a record: unused so far
-            byte = data[position]
-            if byte < 0x80:
-                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
-                position += 1
-            else:
-                delta, position = read_varlong(data, position)
-                timestamp = base_timestamp + delta
-            byte = data[position]
-            if byte < 0x80:
-                offset = base_offset + ((byte >> 1) ^ -(byte & 1))
-                position += 1
-            else:
-                delta, position = read_varint(data, position)
-                offset = base_offset + delta
-            byte = data[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = read_varint(data, position)
-            key = None
-            if length >= 0:
-                key = data[position : position + length]
-                position += length
-            byte = data[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = read_varint(data, position)
-            value = None
-            if length >= 0:
-                value = data[position : position + length]
-                position += length
-            headers: Headers = ()
-            if data[position] == 0:
-                position += 1
-            else:
-                headers, position = _read_headers(data, position, end)
-            if position != end:
-                raise InvalidRecord(f"record ends at {position} where its size says {end}")
-            yield new(Record, (offset, timestamp if append_time is None else append_time, key, value, headers))
-    except IndexError:
-        raise InvalidRecord("records end before the declared count") from None
-    if position != size:
-        raise InvalidRecord(f"{size - position} bytes follow the last declared record")
-
-
-def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    count, position = read_varint(data, position)
-    if count < 0 or count > end - position:
-        raise InvalidRecord(f"invalid number of record headers: {count}")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        length, position = read_varint(data, position)
-        if length < 0:
-            raise InvalidRecord(f"negative header key size {length}")
-        name = data[position : position + length].decode("utf-8", "replace")
-        position += length
-        length, position = read_varint(data, position)
-        value = None
-        if length >= 0:
-            value = data[position : position + length]
-            position += length
-        if position > end:
-            raise InvalidRecord("a header runs past the end of its record")
-        headers.append((name, value))
-    return headers, position
-
-
-# --- writing records -------------------------------------------------------------------------------------------------
-
-
-def _varint_bytes(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
-
-
-_SMALL_VARINTS: Final = {n: bytes(((n << 1) ^ (n >> 63),)) for n in range(-64, 64)}
-
-
-def encode_varint(value: int) -> bytes:
-    """Zigzag varint or varlong: the encodings agree for every value that fits the smaller."""
-    return _SMALL_VARINTS.get(value) or _varint_bytes(value)
-
-
-def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
-    varint = encode_varint
-    _, _, key, value, headers = record
-    parts = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
-    if key is None:
-        parts.append(b"\x01")
-    else:
-        parts.append(varint(len(key)))
-        parts.append(key)
-    if value is None:
-        parts.append(b"\x01")
-    else:
-        parts.append(varint(len(value)))
-        parts.append(value)
-    if headers:
-        parts.append(varint(len(headers)))
-        for name, header_value in headers:
-            name_bytes = name.encode("utf-8", "replace")
-            parts.append(varint(len(name_bytes)))
-            parts.append(name_bytes)
-            if header_value is None:
-                parts.append(b"\x01")
-            else:
-                parts.append(varint(len(header_value)))
-                parts.append(header_value)
-    else:
-        parts.append(b"\x00")
-    body = b"".join(parts)
-    return varint(len(body)) + body
+# --- writing batches -------------------------------------------------------------------------------------------------
 
 
 def build_batch(
@@ -553,24 +383,24 @@ def build_batch(
     """Encode records into one batch (a bytearray, so that it can be stamped).
 
     Offsets come from the records (deltas to `base_offset`; None takes the first record's). `append_time_ms` makes it
-    a LogAppendTime batch. Compaction keeps the old `last_offset_delta` and, in a batch left empty, `max_timestamp`.
+    a LogAppendTime batch, in which the producer's times stay in the deltas, as in Kafka. Compaction keeps the old
+    `last_offset_delta` and, in a batch left empty, `max_timestamp`.
     """
     entries = list(records)
     if base_offset is None:
         base_offset = entries[0].offset if entries else 0
     if delete_horizon_ms is not None:
         base_timestamp = delete_horizon_ms
-    elif append_time_ms is not None:
-        base_timestamp = append_time_ms
     else:
         base_timestamp = entries[0].timestamp if entries else NO_TIMESTAMP
     highest = NO_TIMESTAMP
     parts: list[bytes] = []
     for record in entries:
-        timestamp = record.timestamp if append_time_ms is None else append_time_ms
-        if timestamp > highest:
-            highest = timestamp
-        parts.append(encode_record(record, record.offset - base_offset, timestamp - base_timestamp))
+        if record.timestamp > highest:
+            highest = record.timestamp
+        parts.append(encode_record(record, record.offset - base_offset, record.timestamp - base_timestamp))
+    if append_time_ms is not None:
+        highest = append_time_ms
     if last_offset_delta is None:
         last_offset_delta = entries[-1].offset - base_offset if entries else -1
     attributes = (

@@ -3,8 +3,8 @@
 Codec numbers are the low three attribute bits: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Codec packages are imported
 on first use, so a broker that sees no snappy never loads it.
 
-Errors are what Kafka answers: a payload that a codec cannot read is UNKNOWN_SERVER_ERROR there (an exception escapes
-from the codec's stream), a gzip stream that ends early INVALID_RECORD. The bound is ours: MESSAGE_TOO_LARGE.
+Errors are what Kafka answers: a payload that a codec cannot read is UNKNOWN_SERVER_ERROR there, as an exception escapes
+from the codec's stream. The bound is ours: MESSAGE_TOO_LARGE.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from ottla.errors import InvalidRecord, MessageTooLarge, UnknownServerError, UnsupportedCompressionType
+from ottla.errors import MessageTooLarge, UnknownServerError, UnsupportedCompressionType
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -93,7 +93,7 @@ def _gzip_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         if len(piece) > left:
             raise _too_large(limit)
         if not stream.eof:
-            raise InvalidRecord("gzip: the stream ends early")
+            raise CorruptPayload("gzip: the stream ends early")
         output.append(piece)
         left -= len(piece)
         rest = stream.unused_data
@@ -199,8 +199,8 @@ def _xxh32_short(data: bytes) -> int:
     return value ^ value >> 16
 
 
-def _lz4_descriptor_end(data: bytes | bytearray | memoryview) -> int:
-    """Position of the header checksum; checks the flags as Kafka's reader does."""
+def check_lz4_frame(data: bytes | bytearray | memoryview) -> int:
+    """Position of the header checksum; checks the flags as Kafka's reader does (no dependent blocks)."""
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise CorruptPayload("lz4: not a frame")
     flags = data[4]
@@ -228,14 +228,14 @@ def _lz4_compress(data: bytes | bytearray | memoryview, level: int | None, magic
     if magic > 0:
         return bytes(frame)
     # Clients of message format 0 hashed the magic number too (KAFKA-3160), and expect the same of others.
-    end = _lz4_descriptor_end(frame)
+    end = check_lz4_frame(frame)
     return b"".join((frame[:end], bytes((_xxh32_short(frame[:end]) >> 8 & 0xFF,)), frame[end + 1 :]))
 
 
 def _lz4_decompress(data: bytes | bytearray | memoryview, limit: int, magic: int) -> bytes:
     import lz4.frame
 
-    end = _lz4_descriptor_end(data)
+    end = check_lz4_frame(data)
     if end == 14 and int.from_bytes(data[6:14], "little") > limit:
         raise _too_large(limit)
     if magic == 0:  # either checksum is taken: put the right one in front of the library
