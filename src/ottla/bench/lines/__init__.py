@@ -1,0 +1,12 @@
+"""The lines of the benchmark. Importing this package fills the table; the order here is the order of a run."""
+
+from ottla.bench.lines import (  # noqa: F401  # isort: skip
+    produce,
+    fetch,
+    requests,
+    librdkafka,
+    groups,
+    transactions,
+    startup,
+    scale,
+)

@@ -1,0 +1,174 @@
+"""Group members that join over raw sockets, many in one thread: the time until each has an assignment."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ottla.bench.client import SIZE, Client, connect, decode_response, frame, raise_for, retried
+from ottla.bench.load import Result, Spec
+from ottla.errors import MemberIdRequired, RebalanceInProgress
+from ottla.wire.messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+JOIN_VERSION = 7
+SYNC_VERSION = 5
+HEARTBEAT_VERSION = 4
+# Members that have an assignment look often for a rebalance, so that the figure shows the broker and not the clients'
+# pace of 3 s.
+HEARTBEAT_SECONDS = 0.002
+LONG_SESSION_MS = 1_800_000
+JOIN_SECONDS = 60.0
+PROTOCOL = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\1\0\5bench\xff\xff\xff\xff")
+
+
+def join_request(group: str, member_id: str, session_timeout_ms: int = 30_000) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[PROTOCOL],
+    )
+
+
+def sync_request(group: str, joined: JoinGroupResponse) -> SyncGroupRequest:
+    assignment = SyncGroupRequest.SyncGroupRequestAssignment
+    leads = joined.leader == joined.member_id
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[assignment(member_id=each.member_id, assignment=b"\0\1") for each in joined.members]
+        if leads
+        else [],
+    )
+
+
+class Member:
+    """join, again with the id that was given, sync; then heartbeats until all the others have an assignment too."""
+
+    def __init__(self, address: tuple[str, int], group: str) -> None:
+        self.group = group
+        self.sock = connect(address)
+        self.sock.setblocking(False)
+        self.received = bytearray()
+        self.joined: Any = None
+        self.assigned = False
+        self.next_heartbeat = float("inf")
+        self.asked: tuple[Any, int] = (JoinGroupRequest, JOIN_VERSION)
+
+    def send(self, request: Any, version: int) -> None:
+        self.asked = (type(request), version)
+        self.sock.sendall(frame(request, version))
+
+    def join(self) -> None:
+        self.send(join_request(self.group, self.joined.member_id if self.joined else ""), JOIN_VERSION)
+
+    def on_readable(self, now: float) -> None:
+        self.received += self.sock.recv(65536)
+        if len(self.received) < 4 or len(self.received) < 4 + SIZE.unpack_from(self.received)[0]:
+            return
+        payload, self.received = bytes(self.received[4:]), bytearray()
+        request_type, version = self.asked
+        self.on_response(decode_response(request_type.API_KEY, version, payload), now)
+
+    def on_response(self, response: Any, now: float) -> None:
+        if response.error_code == RebalanceInProgress.code:
+            self.next_heartbeat = float("inf")
+            self.join()
+        elif isinstance(response, JoinGroupResponse):
+            self.joined = response
+            if response.error_code == MemberIdRequired.code:
+                self.join()
+                return
+            raise_for(response.error_code)
+            self.send(sync_request(self.group, response), SYNC_VERSION)
+        else:
+            raise_for(response.error_code)
+            if isinstance(response, SyncGroupResponse):
+                self.assigned = self.assigned or bool(response.assignment)
+            self.next_heartbeat = now + HEARTBEAT_SECONDS
+
+    def heartbeat(self) -> None:
+        self.next_heartbeat = float("inf")
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self.joined.generation_id, member_id=self.joined.member_id
+        )
+        self.send(request, HEARTBEAT_VERSION)
+
+
+def _join_all(members: list[Member]) -> None:
+    deadline = time.perf_counter() + JOIN_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for member in members:
+            selector.register(member.sock, selectors.EVENT_READ, member)
+            member.join()
+        while not all(member.assigned for member in members):
+            for key, _ in selector.select(HEARTBEAT_SECONDS / 2):
+                key.data.on_readable(time.perf_counter())
+            now = time.perf_counter()
+            for member in members:
+                if member.next_heartbeat <= now:
+                    member.heartbeat()
+            if now > deadline:
+                raise TimeoutError(f"{sum(each.assigned for each in members)} of {len(members)} members were assigned")
+
+
+def join(spec: Spec) -> Callable[[], Result]:
+    """`members` subscribe at once, `rounds` times, each time to a new group; seconds until the last one is assigned."""
+    address = (spec["host"], spec["port"])
+    with Client(address) as client:
+        client.require(JoinGroupRequest, JOIN_VERSION)
+        client.require(SyncGroupRequest, SYNC_VERSION)
+        client.require(HeartbeatRequest, HEARTBEAT_VERSION)
+    rounds = [
+        [Member(address, f"{spec['group']}-{index}") for _ in range(spec["members"])] for index in range(spec["rounds"])
+    ]
+
+    def timed() -> Result:
+        latencies = []
+        for members in rounds:
+            started = time.perf_counter()
+            _join_all(members)
+            latencies.append(time.perf_counter() - started)
+            for member in members:
+                member.sock.close()
+        return {"latencies": latencies}
+
+    return timed
+
+
+def _asked(client: Client, request: Any, version: int) -> Any:
+    response = client.call(request, version)
+    raise_for(response.error_code)
+    return response
+
+
+def idle_groups(spec: Spec) -> Callable[[], Result]:
+    """Make `groups` groups of one member each, numbered from `first`, and leave them alone."""
+    client = Client((spec["host"], spec["port"]))
+    # Up to v3 a member is taken in with its first join, which halves the requests.
+    client.require(JoinGroupRequest, 3)
+    client.require(SyncGroupRequest, SYNC_VERSION)
+
+    def timed() -> Result:
+        for number in range(spec["first"], spec["first"] + spec["groups"]):
+            group = f"{spec['group']}-{number}"
+            # A group's coordinator may still be loading on a broker that has just started.
+            joined = retried(partial(_asked, client, join_request(group, "", LONG_SESSION_MS), 3))
+            _asked(client, sync_request(group, joined), 1)
+        return {"groups": spec["groups"]}
+
+    return timed

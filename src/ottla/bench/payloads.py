@@ -1,0 +1,91 @@
+"""Record batches and request frames, encoded once before a load starts."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from functools import cache
+
+from ottla.bench.client import FETCH_VERSION, PRODUCE_VERSION, frame
+from ottla.records.batch import Record, build_batch
+from ottla.wire.messages import FetchRequest, ProduceRequest
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_SENTINEL_OFFSET = 0x1122334455667788
+FETCH_MAX_BYTES = 50 * 2**20  # the clients' default of fetch.max.bytes
+PARTITION_MAX_BYTES = 2**20  # the clients' default of max.partition.fetch.bytes
+WORDS = ("order", "payment", "user", "click", "view", "cart", "ship", "return", "refund", "search", "page", "mobile")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    data: bytes
+    record_count: int
+    payload_bytes: int  # as an application counts: the uncompressed batch
+
+
+def value(rng: random.Random, size: int) -> bytes:
+    """Text that compresses about as well as events in JSON do."""
+    parts, length = [], 0
+    while length < size:
+        part = f'"{rng.choice(WORDS)}":{rng.randrange(10**6)},'
+        parts.append(part)
+        length += len(part)
+    return "".join(parts)[:size].encode()
+
+
+@cache
+def batch(record_bytes: int, batch_bytes: int, codec: str) -> Batch:
+    """A batch of about `batch_bytes` before compression, made of values of `record_bytes`."""
+    rng, now_ms = random.Random(7), int(time.time() * 1000)
+    count = max(1, batch_bytes // (record_bytes + 8))
+    records = [Record(index, now_ms, None, value(rng, record_bytes), ()) for index in range(count)]
+    plain = build_batch(records)
+    data = plain if codec == "none" else build_batch(records, codec=CODECS[codec])
+    return Batch(bytes(data), count, len(plain))
+
+
+def produce_frame(topic: str, partition: int, records: bytes, acks: int = 1, version: int = PRODUCE_VERSION) -> bytes:
+    topic_data, partition_data = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
+    request = ProduceRequest(
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[topic_data(name=topic, partition_data=[partition_data(index=partition, records=records)])],
+    )
+    return frame(request, version)
+
+
+def fetch_frame(
+    topic: str,
+    partition: int,
+    *,
+    max_wait_ms: int = 500,
+    partition_max_bytes: int = PARTITION_MAX_BYTES,
+    isolation_level: int = 0,
+) -> tuple[bytearray, int]:
+    """A fetch frame and the position of the fetch offset in it, so that the next fetch is one `pack_into`."""
+    fetch_topic, fetch_partition = FetchRequest.FetchTopic, FetchRequest.FetchPartition
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=FETCH_MAX_BYTES,
+        isolation_level=isolation_level,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            fetch_topic(
+                topic=topic,
+                partitions=[
+                    fetch_partition(
+                        partition=partition,
+                        fetch_offset=_SENTINEL_OFFSET,
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+    )
+    encoded = bytearray(frame(request, FETCH_VERSION))
+    return encoded, encoded.index(_SENTINEL_OFFSET.to_bytes(8, "big"))

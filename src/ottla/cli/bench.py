@@ -1,0 +1,60 @@
+"""`ottla bench`: the same load on Ottla and Apache Kafka, side by side. The work is done in `ottla.bench`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bench",
+        help="measure Ottla beside Apache Kafka",
+        description="Runs the same load on two or more brokers and prints a table of ratios, first to second.",
+    )
+    parser.add_argument("--list", action="store_true", help="name the lines and their bars, and stop")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="lines to run; shell patterns such as 'produce-*'"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small and short: shows that all works, not how fast it is"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 if a bar is missed in three tries or not judged"
+    )
+    parser.add_argument(
+        "--brokers", default="ottla,kafka", metavar="KIND,…", help="brokers to start (default: ottla,kafka)"
+    )
+    parser.add_argument(
+        "--bootstrap",
+        action="append",
+        default=[],
+        metavar="NAME=HOST:PORT[@PID]",
+        help="also measure this running broker; the process id gives CPU and memory",
+    )
+    parser.add_argument(
+        "--serve",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="one more argument for `ottla serve`, as in --serve=--workers=2",
+    )
+    parser.add_argument(
+        "--kafka-start", type=Path, metavar="SCRIPT", help="what starts Apache Kafka (scripts/kafka-start)"
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="where the brokers keep their data (a temporary folder)"
+    )
+    parser.add_argument("--base-port", type=int, default=19600, metavar="PORT", help="first port to try (19600)")
+    parser.add_argument("--repeat", type=int, metavar="N", help="measures of each line and broker (3 for most)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the plot")
+    parser.add_argument("--write", action="store_true", help="write docs/performance.md and its plot")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ottla.bench.command import run_command
+
+    return run_command(args)
