@@ -9,6 +9,7 @@ import fcntl
 import os
 import resource
 import shutil
+import sys
 from array import array
 from bisect import bisect_right
 from collections import deque
@@ -32,22 +33,40 @@ class FileRegion:
     """A part of a file that a response can carry without reading it.
 
     `fileno()` opens the file if it has to, and holds until other files are opened: ask for it right before
-    each `sendfile`.
+    each `sendfile`. A region that waits for a slow reader is pinned: it then outlives the file's deletion.
     """
 
-    __slots__ = ("_file", "_length", "position")
+    __slots__ = ("_file", "_length", "_pinned", "position")
 
     def __init__(self, file: File, position: int, length: int) -> None:
         self._file = file
         self.position = position
         self._length = length
+        self._pinned = -1
 
     def __len__(self) -> int:
         return self._length
 
     def fileno(self) -> int | None:
         """The handle to send from, or None where there is none (memory)."""
-        return self._file.fileno()
+        return self._pinned if self._pinned >= 0 else self._file.fileno()
+
+    def skip(self, count: int) -> None:
+        """The first `count` bytes are sent."""
+        self.position += count
+        self._length -= count
+
+    def pin(self) -> None:
+        """Keep a handle of our own until `release`."""
+        if self._pinned < 0:
+            fd = self._file.fileno()
+            if fd is not None:
+                self._pinned = os.dup(fd)
+
+    def release(self) -> None:
+        if self._pinned >= 0:
+            os.close(self._pinned)
+            self._pinned = -1
 
     def read(self) -> Chunk:
         """The bytes; a view without a copy where memory allows."""
@@ -99,6 +118,14 @@ class Disk(Protocol):
     def touch(self, path: str) -> None: ...
     def modified_ms(self, path: str) -> int: ...
     def sync_folder(self, folder: str) -> None: ...
+    def sync_paths(self, paths: Sequence[str]) -> None:
+        """Flush files that may be gone by now, through handles of its own: the one method for other threads."""
+        ...
+
+    def sync_all(self) -> bool:
+        """Flush everything at once where the system can wait for that; cheaper than thousands of files one by one."""
+        ...
+
     def lock(self) -> None: ...
     def close(self) -> None: ...
 
@@ -328,13 +355,35 @@ class PosixDisk:
         except OSError as error:
             raise _failure("flush of", folder or self.root, error) from error
 
+    def sync_paths(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                fd = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                except OSError as error:
+                    raise _failure("flush of", path, error) from error
+                finally:
+                    os.close(fd)
+
+    def sync_all(self) -> bool:
+        if sys.platform != "linux":  # elsewhere sync() returns before the disk is done
+            return False
+        os.sync()
+        return True
+
     def lock(self) -> None:
         """Keep a second process off this folder for as long as this one lives."""
         if self._lock_fd >= 0:
             return
-        fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _failure("lock of", self.root, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The kind of lock that Apache Kafka takes on this file, so that neither starts on the other's folder.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             raise KafkaStorageError(f"another process uses the data folder {self.root}") from error
@@ -509,6 +558,12 @@ class MemoryDisk:
 
     def sync_folder(self, folder: str) -> None:
         pass
+
+    def sync_paths(self, paths: Sequence[str]) -> None:
+        pass
+
+    def sync_all(self) -> bool:
+        return True
 
     def lock(self) -> None:
         if self._locked:

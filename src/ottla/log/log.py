@@ -198,10 +198,12 @@ class Log:
         leader_epoch: int = 0,
         origin: Origin = Origin.CLIENT,
         append_time_ms: int = -1,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Append as leader: gives the validated batches their offsets, in place, and writes their bytes.
 
-        `append_time_ms` is only reported back; whoever validated the batches has stamped it.
+        `append_time_ms` is only reported back; whoever validated the batches has stamped it. `transaction_version`
+        is that of the coordinator that sent a marker.
         """
         first_offset = offset = self.log_end_offset
         size = 0
@@ -216,7 +218,7 @@ class Log:
             offset += batch.last_offset_delta + 1
         prepared: PreparedAppend | None = None
         if producing:
-            checked = self.producers.prepare(batches, first_offset, origin)
+            checked = self.producers.prepare(batches, first_offset, origin, transaction_version)
             if isinstance(checked, StoredBatch):
                 return AppendInfo(
                     checked.first_offset, checked.last_offset, checked.timestamp, self.log_start_offset, True
@@ -543,6 +545,11 @@ class Log:
             self.recovery_point = end
         self._last_flush_ms = self.clock.now_ms()
 
+    def mark_flushed(self) -> None:
+        """The disk as a whole was flushed."""
+        self.recovery_point = self.log_end_offset
+        self._last_flush_ms = self.clock.now_ms()
+
     @property
     def unflushed(self) -> int:
         return self.log_end_offset - self.recovery_point
@@ -550,6 +557,22 @@ class Log:
     @property
     def last_flush_ms(self) -> int:
         return self._last_flush_ms
+
+    def background_flush(self) -> tuple[list[str], Callable[[], None]] | None:
+        """What `Disk.sync_paths` should flush in a thread after a roll, and what to call here once it has."""
+        base = self._active.base_offset
+        if base <= self.recovery_point:
+            return None
+        slot = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
+        paths = [path for segment in self._segments[slot:-1] for path in segment.paths()]
+        paths.append(self.producers.snapshot_path(base))
+
+        def done() -> None:
+            # A truncation in between takes the promise back: then no segment starts there any more.
+            if base in self._bases and base > self.recovery_point:
+                self.recovery_point = base
+
+        return paths, done
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config

@@ -157,10 +157,13 @@ class ProducerStateManager:
 
     # --- checks and updates ------------------------------------------------------------------------------------------
 
-    def prepare(self, batches: Iterable[Batch], base_offset: int, origin: Origin) -> PreparedAppend | StoredBatch:
+    def prepare(
+        self, batches: Iterable[Batch], base_offset: int, origin: Origin, transaction_version: int = 0
+    ) -> PreparedAppend | StoredBatch:
         """Check the batches as they will be stored from `base_offset` on; a duplicate of a client's batch is returned.
 
-        Replicated batches keep the offsets they have.
+        Replicated batches keep the offsets they have. `transaction_version` concerns markers: from 2 on (KIP-890)
+        the coordinator has raised the epoch, so a marker with the producer's own epoch is a late one.
         """
         prepared = PreparedAppend()
         offset = base_offset
@@ -171,18 +174,25 @@ class ProducerStateManager:
                     if duplicate is not None:
                         return duplicate
                 first = batch.base_offset if origin is Origin.REPLICATION else offset
-                self._prepare_batch(prepared, batch, first, origin)
+                self._prepare_batch(prepared, batch, first, origin, transaction_version)
             offset += batch.last_offset_delta + 1
         return prepared
 
-    def _prepare_batch(self, prepared: PreparedAppend, batch: Batch, first_offset: int, origin: Origin) -> None:
+    def _prepare_batch(
+        self,
+        prepared: PreparedAppend,
+        batch: Batch,
+        first_offset: int,
+        origin: Origin,
+        transaction_version: int = 0,
+    ) -> None:
         state = prepared.states.get(batch.producer_id)
         if state is None:
             known = self.producers.get(batch.producer_id)
             state = ProducerState(batch.producer_id) if known is None else known.copy()
             prepared.states[batch.producer_id] = state
         if batch.attributes & CONTROL_FLAG:
-            completed = self._end_transaction(state, batch, first_offset, origin)
+            completed = self._end_transaction(state, batch, first_offset, origin, transaction_version)
             if completed is not None:
                 prepared.completed.append(completed)
             return
@@ -221,6 +231,20 @@ class ProducerStateManager:
                 raise InvalidProducerEpoch(message)
             logger.warning("%s", message)
 
+    def _check_marker_epoch(
+        self, state: ProducerState, epoch: int, offset: int, origin: Origin, transaction_version: int
+    ) -> None:
+        # The same epoch with no transaction open is the coordinator's own retry: the marker is written once more.
+        if transaction_version >= 2 and epoch == state.epoch and state.txn_first_offset >= 0:
+            message = (
+                f"Epoch of producer {state.producer_id} at offset {offset} in {self._name} is {epoch}, "
+                f"which is <= the last seen epoch {state.epoch}"
+            )
+            if origin is not Origin.REPLICATION:
+                raise InvalidProducerEpoch(message)
+            logger.warning("%s", message)
+        self._check_epoch(state, epoch, offset, origin)
+
     def _check_sequence(self, state: ProducerState, batch: Batch, offset: int) -> None:
         sequence = batch.base_sequence
         if batch.producer_epoch != state.epoch:
@@ -240,14 +264,14 @@ class ProducerStateManager:
             )
 
     def _end_transaction(
-        self, state: ProducerState, batch: Batch, offset: int, origin: Origin
+        self, state: ProducerState, batch: Batch, offset: int, origin: Origin, transaction_version: int
     ) -> CompletedTransaction | None:
         record = next(batch.control_records(), None)
         if record is None:  # compaction took the marker: the transaction is gone altogether
             return None
         if record.type > 1:  # not an end-of-transaction marker
             return None
-        self._check_epoch(state, batch.producer_epoch, offset, origin)
+        self._check_marker_epoch(state, batch.producer_epoch, offset, origin, transaction_version)
         if state.coordinator_epoch > record.coordinator_epoch:
             message = (
                 f"Invalid coordinator epoch for producerId {state.producer_id} at offset {offset} in partition "

@@ -490,6 +490,11 @@ class Segment:
         self.txn_index.write_unwritten()
         self.log.close()
 
+    def paths(self) -> list[str]:
+        """The segment's files."""
+        files = [self.log.path, self.offset_index.file.path, self.time_index.file.path]
+        return [*files, self.txn_index.path] if self.txn_index.on_disk else files
+
     def change_suffix(self, suffix: str) -> None:
         """Rename all files of the segment; open handles go on."""
         stem = f"{self.folder}/{self.base_offset:020d}"

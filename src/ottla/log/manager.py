@@ -1,0 +1,331 @@
+"""All logs of a data folder: finding and opening them, creating and deleting, checkpoints, retention, flushing.
+
+After a clean stop a log is opened when it is first asked for, so thousands of partitions cost a listing of the
+folder. After an unclean one `load_all` recovers every log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from ottla.clock import Clock
+from ottla.errors import KafkaStorageError
+from ottla.log import checkpoints
+from ottla.log.checkpoints import MetaProperties, TopicPartition
+from ottla.log.files import Disk
+from ottla.log.loader import open_log
+from ottla.log.log import Log, Scheduler
+from ottla.log.options import LogConfig
+
+logger = logging.getLogger(__name__)
+
+DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+FUTURE_SUFFIX: Final = "-future"
+MAX_FOLDER_NAME: Final = 255
+FLUSH_ONE_BY_ONE: Final = 16
+"""With more logs than this to flush at a stop, one flush of the whole file system is faster."""
+_PARTITION: Final = re.compile(r"(.+)-(\d+)")
+_MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
+
+Background: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], object]
+"""`background(work, done)`: run `work` in a thread, then `done` on the event loop if it did not fail."""
+
+
+def marked_folder(topic: str, partition: int, token: str, suffix: str) -> str:
+    """`topic-0.<token>-delete`; a long topic name is cut as Kafka cuts it, to fit a file name."""
+    tail = f"-{partition}.{token}{suffix}"
+    return topic[: MAX_FOLDER_NAME - len(tail)] + tail
+
+
+class LogManager:
+    """The logs under one disk.
+
+    `config_for(topic)` gives the topic's settings; `new_token()` 32 hex digits for folders under deletion.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        config_for: Callable[[str], LogConfig],
+        clock: Clock,
+        *,
+        new_token: Callable[[], str],
+        schedule: Scheduler | None = None,
+        background: Background | None = None,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.meta: MetaProperties | None = None
+        self.clean_start = True
+        self.previous_broker_epoch = -1
+        self._config_for = config_for
+        self._new_token = new_token
+        self._schedule = schedule
+        self._background = background
+        self._logs: dict[TopicPartition, Log] = {}
+        self._unopened: dict[TopicPartition, None] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._start_offsets: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._locked = False
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def open(self, cluster_id: str, node_id: int, directory_id: str) -> MetaProperties:
+        """Lock the folder, check or write whose it is, list its partitions. The ids given are for a new folder.
+
+        Nothing is touched when the folder is another's: KafkaStorageError says in one line why.
+        """
+        disk = self.disk
+        disk.mkdir("")
+        meta = MetaProperties.read(disk)
+        if meta is None:
+            self._refuse_foreign(disk.scan(""))
+        elif meta.node_id != node_id:
+            raise KafkaStorageError(f"the data folder belongs to node {meta.node_id}, not to node {node_id}")
+        disk.lock()
+        self._locked = True
+        if meta is None:
+            meta = MetaProperties(cluster_id, node_id, directory_id)
+            meta.write(disk)
+            checkpoints.write_clean_stop(disk, -1)
+        elif meta.directory_id is None:
+            meta.directory_id = directory_id
+            meta.write(disk)
+        self.meta = meta
+        self.clean_start, self.previous_broker_epoch = checkpoints.take_clean_stop(disk)
+        self._recovery_points = checkpoints.read_offsets(disk, checkpoints.RECOVERY_POINTS_FILE)
+        self._start_offsets = checkpoints.read_offsets(disk, checkpoints.LOG_START_OFFSETS_FILE)
+        self._high_watermarks = checkpoints.read_offsets(disk, checkpoints.HIGH_WATERMARKS_FILE)
+        for name, size in disk.scan("").items():
+            if size < 0:
+                self._found_folder(name)
+        return meta
+
+    @staticmethod
+    def _refuse_foreign(names: dict[str, int]) -> None:
+        """A folder with files but without meta.properties is somebody else's."""
+        others = sorted(name for name in names if name not in (".lock", "lost+found"))
+        if others:
+            raise KafkaStorageError(f"the data folder has no {checkpoints.META_FILE} and is not empty ({others[0]})")
+
+    def _found_folder(self, name: str) -> None:
+        marked = _MARKED.fullmatch(name)
+        if marked is not None:
+            if marked[4] == "delete":
+                self._remove_later(name, self._config_for(marked[1]).file_delete_delay_ms)
+            else:
+                logger.warning("%s is left alone: it belongs to no partition any more", name)
+            return
+        partition = _PARTITION.fullmatch(name)
+        if partition is not None:
+            self._unopened[partition[1], int(partition[2])] = None
+        else:
+            logger.warning("%s in the data folder is not a partition and is ignored", name)
+
+    def load_all(self) -> None:
+        """Recover all logs if the last stop was unclean. After a clean one there is nothing to do."""
+        if not self.clean_start:
+            for topic, partition in list(self._unopened):
+                self.get(topic, partition)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that has a folder."""
+        return [*self._logs, *self._unopened]
+
+    def logs(self) -> Iterator[Log]:
+        """The logs that are open."""
+        return iter(list(self._logs.values()))
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition, None when it has no folder."""
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is None and key in self._unopened:
+            log = self._load(key, clean=self.clean_start)
+            del self._unopened[key]
+        return log
+
+    def get_or_create(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
+        """The log of a partition, made if need be."""
+        log = self.get(topic, partition)
+        if log is None:
+            # What a crash left of an older topic of this name in the checkpoints does not concern a new log.
+            for offsets in (self._recovery_points, self._start_offsets, self._high_watermarks):
+                offsets.pop((topic, partition), None)
+            log = self._load((topic, partition), clean=True)
+        if topic_id is not None and log.topic_id is None:
+            checkpoints.write_partition_metadata(self.disk, log.folder, topic_id)
+            log.topic_id = topic_id
+        return log
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """The topic id noted in a partition's folder, without opening the log."""
+        log = self._logs.get((topic, partition))
+        if log is not None:
+            return log.topic_id
+        return checkpoints.read_partition_metadata(self.disk, f"{topic}-{partition}")
+
+    def _load(self, key: TopicPartition, *, clean: bool) -> Log:
+        topic, partition = key
+        log = open_log(
+            self.disk,
+            topic,
+            partition,
+            self._config_for(topic),
+            self.clock,
+            log_start_offset=self._start_offsets.get(key, 0),
+            recovery_point=self._recovery_points.get(key, 0),
+            clean=clean,
+            schedule=self._schedule,
+            topic_id=checkpoints.read_partition_metadata(self.disk, f"{topic}-{partition}"),
+        )
+        log.update_high_watermark(self._high_watermarks.get(key, 0))
+        log.on_roll = self._rolled
+        self._logs[key] = log
+        return log
+
+    # --- deleting ----------------------------------------------------------------------------------------------------
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Take a partition out of service at once, and its files away after `file.delete.delay.ms`."""
+        self._retire(topic, partition, DELETE_SUFFIX)
+
+    def mark_stray(self, topic: str, partition: int) -> None:
+        """Set aside a folder that the cluster's metadata does not know (its topic was deleted while we were down)."""
+        logger.warning(
+            "%s-%d belongs to no topic of the cluster; its folder is renamed to …%s", topic, partition, "-stray"
+        )
+        self._retire(topic, partition, STRAY_SUFFIX)
+
+    def _retire(self, topic: str, partition: int, suffix: str) -> None:
+        key = (topic, partition)
+        log = self._logs.pop(key, None)
+        if log is None and key not in self._unopened:
+            return
+        self._unopened.pop(key, None)
+        for offsets in (self._recovery_points, self._start_offsets, self._high_watermarks):
+            offsets.pop(key, None)
+        folder = marked_folder(topic, partition, self._new_token(), suffix)
+        self.disk.rename(f"{topic}-{partition}", folder)
+        if log is not None:
+            log.moved_to(folder)
+            log.close_handles()
+        if suffix == DELETE_SUFFIX:
+            self._remove_later(folder, log.config.file_delete_delay_ms if log else 0, log)
+
+    def _remove_later(self, folder: str, delay_ms: int, log: Log | None = None) -> None:
+        def remove() -> None:
+            if log is not None:
+                log.close_handles()
+            self.disk.remove_tree(folder)
+
+        if self._schedule is None:
+            remove()
+        else:
+            self._schedule(delay_ms, remove)
+
+    # --- what runs now and then --------------------------------------------------------------------------------------
+
+    def checkpoint_recovery_points(self) -> None:
+        points = {key: log.recovery_point for key, log in self._logs.items()}
+        for key in self._unopened:
+            points[key] = self._recovery_points.get(key, 0)
+        checkpoints.write_offsets(self.disk, checkpoints.RECOVERY_POINTS_FILE, points)
+
+    def checkpoint_start_offsets(self) -> None:
+        """Only those that a segment's name does not tell."""
+        starts = {
+            key: log.log_start_offset
+            for key, log in self._logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        starts.update({key: self._start_offsets[key] for key in self._unopened if key in self._start_offsets})
+        checkpoints.write_offsets(self.disk, checkpoints.LOG_START_OFFSETS_FILE, starts)
+
+    def checkpoint_high_watermarks(self) -> None:
+        marks = {key: log.high_watermark for key, log in self._logs.items()}
+        marks.update({key: self._high_watermarks[key] for key in self._unopened if key in self._high_watermarks})
+        checkpoints.write_offsets(self.disk, checkpoints.HIGH_WATERMARKS_FILE, marks)
+
+    def delete_old_segments(self) -> int:
+        """One retention sweep; a log that fails does not keep the others from theirs."""
+        deleted = 0
+        for topic, partition in self.partitions():
+            try:
+                log = self.get(topic, partition)
+                if log is not None:
+                    deleted += log.delete_old_segments()
+            except KafkaStorageError as error:
+                logger.error("retention of %s-%d failed: %s", topic, partition, error)
+        return deleted
+
+    def flush_due(self) -> None:
+        """Flush logs whose `flush.ms` has passed."""
+        now_ms = self.clock.now_ms()
+        for log in self.logs():
+            if log.unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms:
+                log.flush()
+
+    def expire_producers(self) -> None:
+        """Forget producers past `producer.id.expiration.ms`."""
+        now_ms = self.clock.now_ms()
+        for log in self.logs():
+            log.producers.expire(now_ms)
+
+    def update_config(self, topic: str) -> None:
+        """The topic's settings changed."""
+        config = self._config_for(topic)
+        for (name, _), log in self._logs.items():
+            if name == topic:
+                log.update_config(config)
+
+    def _rolled(self, log: Log) -> None:
+        if self._background is None:
+            return
+        job = log.background_flush()
+        if job is not None:
+            paths, done = job
+            self._background(lambda: self.disk.sync_paths(paths), done)
+
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """A clean stop: everything flushed and closed, then the checkpoints, then the marker that says so."""
+        if not self._locked:
+            return
+        try:
+            self.load_all()
+            clean = self._close_logs()
+            self.checkpoint_recovery_points()
+            self.checkpoint_start_offsets()
+            self.checkpoint_high_watermarks()
+            if clean:
+                checkpoints.write_clean_stop(self.disk, broker_epoch)
+        finally:
+            self._logs.clear()
+            self._unopened.clear()
+            self._locked = False
+            self.disk.close()
+
+    def _close_logs(self) -> bool:
+        closed: list[Log] = []
+        for log in self.logs():
+            try:
+                log.close()
+                closed.append(log)
+            except KafkaStorageError as error:
+                logger.error("closing %s failed: %s", log.name, error)
+        unflushed = [log for log in closed if log.unflushed]
+        at_once = len(unflushed) > FLUSH_ONE_BY_ONE and self.disk.sync_all()
+        for log in unflushed:
+            if at_once:
+                log.mark_flushed()
+            else:
+                log.flush()
+                log.close_handles()
+        return len(closed) == len(self._logs)
