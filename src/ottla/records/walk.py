@@ -9,11 +9,9 @@ runs are checked one by one.
 
 from __future__ import annotations
 
-from struct import unpack
 from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRecord
-from ottla.records.compression import CorruptPayload
 from ottla.records.record import read_varint, read_varlong
 
 MIN_RUN: Final = 8
@@ -25,7 +23,7 @@ _LOW: Final = bytes(range(0x80))
 _HIGH: Final = bytes(range(0x80, 0x100))
 _EVEN: Final = bytes(range(0, 0x100, 2))
 _LEAST_RECORD: Final = 7  # length, attributes, two deltas, null key, null value, no headers
-_ITEM: Final = {2: (2, "H"), 3: (4, "I"), 4: (4, "I")}  # width of a varint -> item size, struct code
+_UP_TO: Final = bytes(range(0x100))
 
 
 class Walked(NamedTuple):
@@ -33,6 +31,7 @@ class Walked(NamedTuple):
 
     max_delta: int
     min_delta: int
+    """Not above the smallest; exact if one is negative."""
     null_keys: list[int]
     """Indexes of records without a key."""
     sequential: bool
@@ -65,7 +64,8 @@ def walk(data: bytes, count: int, check_sequence: bool = True, runs_only: bool =
         while index < count:
             run = _run_at(data, position, index, count - index, check_sequence) if count - index >= MIN_RUN else None
             if run is not None:
-                length, position, run_highest, run_lowest, has_key, run_sequential = run
+                length, position, run_highest, has_key, run_sequential = run
+                run_lowest = 0
                 if not has_key:
                     null_keys.extend(range(index, index + length))
                 sequential = sequential and run_sequential
@@ -113,7 +113,7 @@ def _walk_singles(
                 end = position + 2 + ((byte & 0x7F | second << 7) >> 1)
                 position += 3
             else:
-                length, position = _record_length(data, position)
+                length, position = read_varint(data, position)
                 end = position + length
                 position += 1
         if byte & 1 or end > size:
@@ -123,7 +123,12 @@ def _walk_singles(
             delta = (byte >> 1) ^ -(byte & 1)
             position += 1
         else:
-            delta, position = read_varlong(data, position)
+            second = data[position + 1]
+            if second < 0x80:
+                delta = (byte >> 1 & 0x3F | second << 6) ^ -(byte & 1)
+                position += 2
+            else:
+                delta, position = read_varlong(data, position)
         if delta > highest:
             highest = delta
         if delta < lowest:
@@ -133,7 +138,12 @@ def _walk_singles(
             delta = (byte >> 1) ^ -(byte & 1)
             position += 1
         else:
-            delta, position = read_varint(data, position)
+            second = data[position + 1]
+            if second < 0x80:
+                delta = (byte >> 1 & 0x3F | second << 6) ^ -(byte & 1)
+                position += 2
+            else:
+                delta, position = read_varint(data, position)
         if delta != record_index:
             sequential = False
         byte = data[position]
@@ -161,14 +171,6 @@ def _walk_singles(
         if position != end:
             raise InvalidRecord(f"record ends at {position} where its size says {end}")
     return position, highest, lowest, sequential
-
-
-def _record_length(data: bytes, position: int) -> tuple[int, int]:
-    try:
-        return read_varint(data, position)
-    except InvalidRecord:
-        # Kafka reads this one varint outside of the code that turns bad varints into INVALID_RECORD.
-        raise CorruptPayload("a record's size is no varint") from None
 
 
 def _skip_headers(data: bytes, position: int, end: int) -> int:
@@ -223,8 +225,8 @@ def _layout(data: bytes, start: int) -> _Layout | None:
 
 def _run_at(
     data: bytes, start: int, index: int, most: int, check_sequence: bool
-) -> tuple[int, int, int, int, bool, bool] | None:
-    """A run at `start` -> (records, end position, highest and lowest delta, has key, in sequence), or None."""
+) -> tuple[int, int, int, bool, bool] | None:
+    """A run at `start` -> (records, end position, highest timestamp delta, has key, in sequence), or None."""
     try:
         layout = _layout(data, start)
     except (InvalidRecord, IndexError):
@@ -246,11 +248,11 @@ def _run_at(
         length = _same_width(data, start, stride, layout.timestamp, length)
     if length < MIN_RUN:
         return None
-    bounds = _delta_bounds(data, start, stride, layout.timestamp, length)
-    if bounds is None:
+    highest = _highest_delta(data, start, stride, layout.timestamp, length)
+    if highest is None:
         return None
     sequential = not check_sequence or _in_sequence(data, start, stride, layout.offset, length, index)
-    return length, start + length * stride, bounds[0], bounds[1], layout.has_key, sequential
+    return length, start + length * stride, highest, layout.has_key, sequential
 
 
 def _same_width(data: bytes, start: int, stride: int, varint: tuple[int, int], length: int) -> int:
@@ -263,30 +265,31 @@ def _same_width(data: bytes, start: int, stride: int, varint: tuple[int, int], l
     return length if column.isascii() else length - len(column.lstrip(_LOW))
 
 
-def _delta_bounds(data: bytes, start: int, stride: int, varint: tuple[int, int], length: int) -> tuple[int, int] | None:
-    """Highest and lowest timestamp delta of a run; None if one is negative or wide, for the single check."""
+def _highest_delta(data: bytes, start: int, stride: int, varint: tuple[int, int], length: int) -> int | None:
+    """Highest timestamp delta of a run; None if one is negative or wide, for the single check."""
     at, width = varint
     end = start + length * stride
     first = data[start + at : end : stride]
-    if width == 1:
-        if first == first[:1] * length:
-            value = (first[0] >> 1) ^ -(first[0] & 1)
-            return value, value
-        if first.translate(None, _EVEN):
-            return None
-        return max(first) >> 1, min(first) >> 1
-    if width not in _ITEM or first.translate(None, _EVEN):
+    if first.translate(None, _EVEN):
         return None
-    # All bytes but the last have the top bit set, so comparing the little-endian integers compares the varints.
-    item, code = _ITEM[width]
-    joined = bytearray(length * item)
-    joined[0::item] = first
-    for step in range(1, width):
-        joined[step::item] = data[start + at + step : end : stride]
-    values = unpack(f"<{length}{code}", joined)
-    high = read_varlong(max(values).to_bytes(item, "little"), 0)[0]
-    low = read_varlong(min(values).to_bytes(item, "little"), 0)[0]
-    return high, low
+    if width == 1:
+        return _highest_byte(first) >> 1
+    if width > 2:
+        return max(read_varlong(data, position)[0] for position in range(start + at, end, stride))
+    second = data[start + at + 1 : end : stride]
+    top = _highest_byte(second)
+    # Timestamps mostly grow, so the records with the highest second byte are the last ones, and few.
+    since = second.index(top)
+    if second.count(top) == length - since:
+        return max(first[since:]) >> 1 & 0x3F | top << 6
+    return max((low >> 1 & 0x3F) | high << 6 for low, high in zip(first, second, strict=True))
+
+
+def _highest_byte(column: bytes) -> int:
+    """max(), but in C where the last byte is the highest."""
+    last = column[-1]
+    larger = column.translate(None, _UP_TO[: last + 1])
+    return max(larger) if larger else last
 
 
 _SEQUENCE_LIMIT: Final = 8192  # offset deltas of one and two bytes
