@@ -1,0 +1,129 @@
+"""`ottla serve`: one broker in the foreground, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ottla import __version__
+from ottla.config import Config, ConfigError
+from ottla.errors import KafkaError
+from ottla.log.files import Disk, MemoryDisk, PosixDisk
+from ottla.server.broker import Broker, StartError
+from ottla.server.listener import ListenError
+
+log = logging.getLogger("ottla.cli")
+
+DEFAULT_PORT = 9092
+DEFAULT_DATA = "./data"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `serve` to the command line."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="run a broker in the foreground",
+        description="Run a broker in the foreground until SIGTERM or Ctrl-C.",
+        epilog=(
+            "Settings are taken in this order, the last one wins: the preset, the properties file, the environment "
+            "(OTTLA_LOG_RETENTION_MS=… for log.retention.ms), --set, and the options above."
+        ),
+    )
+    parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka-style properties file")
+    parser.add_argument("--host", help="address to listen on (127.0.0.1 unless a properties file says otherwise)")
+    parser.add_argument("--port", type=_port, help=f"port to listen on, 0 for a free one ({DEFAULT_PORT})")
+    parser.add_argument("--data", metavar="FOLDER", help=f"the data folder, a Kafka log dir ({DEFAULT_DATA})")
+    parser.add_argument("--ephemeral", action="store_true", help="keep everything in memory, nothing on disk")
+    parser.add_argument("--preset", choices=("dev", "kafka"), help="defaults for tests, or Kafka's own (dev)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="any broker setting; repeatable",
+    )
+    parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{port} is not a port (0 to 65535)")
+    return port
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve; 0 after a graceful stop, 1 when the broker cannot start, 2 for a wrong command line."""
+    logging.basicConfig(
+        level=arguments.log_level,
+        format="%(asctime)s %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        config = load_config(arguments)
+        disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
+        return _run(config, disk, "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}")
+    except (ConfigError, ListenError, StartError, KafkaError) as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 1
+
+
+def load_config(arguments: argparse.Namespace) -> Config:
+    """The broker's configuration from the command line, the environment and the file."""
+    overrides: dict[str, str] = {}
+    for setting in arguments.settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set takes KEY=VALUE, not {setting!r}")
+        overrides[key.strip()] = value
+    from_file = arguments.properties is not None
+    config = Config.load(
+        arguments.properties,
+        overrides=overrides,
+        environ=os.environ,
+        preset=arguments.preset or (None if from_file else "dev"),
+    )
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    extra: dict[str, str] = {}
+    if arguments.host is not None or arguments.port is not None or "listeners" not in config.static:
+        first, *others = config.listeners
+        # Without a word about it only this machine is served: a broker for tests has no business on the network.
+        host = arguments.host or (first.host if "listeners" in config.static else "127.0.0.1")
+        port = arguments.port if arguments.port is not None else first.port
+        extra["listeners"] = ",".join(map(str, [first._replace(host=host, port=port), *others]))
+    if arguments.data is not None or not {"log.dirs", "log.dir"} & config.static.keys():
+        extra["log.dirs"] = arguments.data if arguments.data is not None else DEFAULT_DATA
+    return config.with_static(extra) if extra else config
+
+
+def _run(config: Config, disk: Disk, where: str) -> int:
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
+        import uvloop
+
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_serve(config, disk, where))
+
+
+async def _serve(config: Config, disk: Disk, where: str) -> int:
+    broker = Broker(config, disk=disk)
+    await broker.start()
+    addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
+    print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    await broker.stop()
+    return 0

@@ -1,0 +1,220 @@
+"""The cluster's metadata as a fold over its records: topics, partitions, configs, brokers, features.
+
+`MetadataImage.replay` is the only place where this state changes. A live broker and a restarted one therefore hold the
+same image, and so does an Apache Kafka that is given the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+RESOURCE_BROKER_LOGGER = 8
+RESOURCE_CLIENT_METRICS = 16
+RESOURCE_GROUP = 32
+
+NO_LEADER = -1
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition as the controller sees it."""
+
+    topic_id: bytes
+    index: int
+    replicas: list[int]
+    isr: list[int]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery_state: int = 0
+    adding_replicas: list[int] = field(default_factory=list)
+    removing_replicas: list[int] = field(default_factory=list)
+    directories: list[bytes] = field(default_factory=list)
+    eligible_leader_replicas: list[int] = field(default_factory=list)
+    last_known_elr: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicState:
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EndPoint:
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+@dataclass(slots=True)
+class BrokerState:
+    broker_id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: list[EndPoint]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool = False
+    log_dirs: list[bytes] = field(default_factory=list)
+
+
+class MetadataImage:
+    """Everything that the metadata log says, after its last record."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicState] = {}
+        self.topics_by_id: dict[bytes, TopicState] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.brokers: dict[int, BrokerState] = {}
+        self.removed_topics: dict[bytes, TopicState] = {}
+        """Topics just removed, for whoever has to clean up after them; they take them out."""
+        self.next_producer_id = 0
+        self.version = 0
+        """Counts the changes, so that what is derived from the image can be cached."""
+        self._replays: dict[type[Message], Callable[[Any, int], None]] = {
+            stored.TopicRecord: self._topic,
+            stored.RemoveTopicRecord: self._remove_topic,
+            stored.PartitionRecord: self._partition,
+            stored.PartitionChangeRecord: self._partition_change,
+            stored.ConfigRecord: self._config,
+            stored.FeatureLevelRecord: self._feature_level,
+            stored.RegisterBrokerRecord: self._register_broker,
+            stored.UnregisterBrokerRecord: self._unregister_broker,
+            stored.FenceBrokerRecord: self._fence_broker,
+            stored.UnfenceBrokerRecord: self._unfence_broker,
+            stored.BrokerRegistrationChangeRecord: self._broker_change,
+            stored.ProducerIdsRecord: self._producer_ids,
+        }
+
+    def replay(self, record: Message, offset: int) -> None:
+        """Apply one record; kinds that this image does not keep (no-ops, controllers) change nothing."""
+        apply = self._replays.get(type(record))
+        if apply is not None:
+            apply(record, offset)
+            self.version += 1
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """The overrides of a topic; an empty dict where there are none."""
+        return self.configs.get((RESOURCE_TOPIC, name), {})
+
+    def partitions(self) -> Iterable[tuple[TopicState, PartitionState]]:
+        for topic in self.topics.values():
+            for partition in topic.partitions.values():
+                yield topic, partition
+
+    def live_brokers(self) -> list[BrokerState]:
+        """The brokers that serve clients now, by id."""
+        return sorted((b for b in self.brokers.values() if not b.fenced), key=lambda broker: broker.broker_id)
+
+    # -- one method a kind of record ---------------------------------------------------------------------------
+
+    def _topic(self, record: stored.TopicRecord, offset: int) -> None:
+        topic = TopicState(record.name, record.topic_id)
+        self.topics[record.name] = topic
+        self.topics_by_id[record.topic_id] = topic
+
+    def _remove_topic(self, record: stored.RemoveTopicRecord, offset: int) -> None:
+        topic = self.removed_topics[record.topic_id] = self.topics_by_id.pop(record.topic_id)
+        del self.topics[topic.name]
+        self.configs.pop((RESOURCE_TOPIC, topic.name), None)
+
+    def _partition(self, record: stored.PartitionRecord, offset: int) -> None:
+        self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionState(
+            topic_id=record.topic_id,
+            index=record.partition_id,
+            replicas=record.replicas,
+            isr=record.isr,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            leader_recovery_state=record.leader_recovery_state,
+            adding_replicas=record.adding_replicas,
+            removing_replicas=record.removing_replicas,
+            directories=record.directories,
+            eligible_leader_replicas=record.eligible_leader_replicas or [],
+            last_known_elr=record.last_known_elr or [],
+        )
+
+    def _partition_change(self, record: stored.PartitionChangeRecord, offset: int) -> None:
+        partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
+        if record.isr is not None:
+            partition.isr = record.isr
+        if record.replicas is not None:
+            partition.replicas = record.replicas
+        if record.removing_replicas is not None:
+            partition.removing_replicas = record.removing_replicas
+        if record.adding_replicas is not None:
+            partition.adding_replicas = record.adding_replicas
+        if record.directories is not None:
+            partition.directories = record.directories
+        if record.eligible_leader_replicas is not None:
+            partition.eligible_leader_replicas = record.eligible_leader_replicas
+        if record.last_known_elr is not None:
+            partition.last_known_elr = record.last_known_elr
+        if record.leader_recovery_state != -1:
+            partition.leader_recovery_state = record.leader_recovery_state
+        # -2 stands for "no change"; naming a leader, even the same one, starts a new leader epoch.
+        if record.leader != -2:
+            partition.leader = record.leader
+            partition.leader_epoch += 1
+        partition.partition_epoch += 1
+
+    def _config(self, record: stored.ConfigRecord, offset: int) -> None:
+        resource = (record.resource_type, record.resource_name)
+        values = self.configs.setdefault(resource, {})
+        if record.value is None:
+            values.pop(record.name, None)
+            if not values:
+                del self.configs[resource]
+        else:
+            values[record.name] = record.value
+
+    def _feature_level(self, record: stored.FeatureLevelRecord, offset: int) -> None:
+        if record.feature_level == 0 and record.name != "metadata.version":
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.feature_level
+
+    def _register_broker(self, record: stored.RegisterBrokerRecord, offset: int) -> None:
+        self.brokers[record.broker_id] = BrokerState(
+            broker_id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            endpoints=[EndPoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points],
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            log_dirs=record.log_dirs,
+        )
+
+    def _unregister_broker(self, record: stored.UnregisterBrokerRecord, offset: int) -> None:
+        self.brokers.pop(record.broker_id, None)
+
+    def _fence_broker(self, record: stored.FenceBrokerRecord, offset: int) -> None:
+        self.brokers[record.id].fenced = True
+
+    def _unfence_broker(self, record: stored.UnfenceBrokerRecord, offset: int) -> None:
+        self.brokers[record.id].fenced = False
+
+    def _broker_change(self, record: stored.BrokerRegistrationChangeRecord, offset: int) -> None:
+        broker = self.brokers[record.broker_id]
+        if record.fenced != 0:
+            broker.fenced = record.fenced > 0
+        if record.in_controlled_shutdown != 0:
+            broker.in_controlled_shutdown = record.in_controlled_shutdown > 0
+        if record.log_dirs is not None:
+            broker.log_dirs = record.log_dirs
+
+    def _producer_ids(self, record: stored.ProducerIdsRecord, offset: int) -> None:
+        self.next_producer_id = record.next_producer_id

@@ -1,0 +1,187 @@
+"""One partition on this broker: the leader's append, what readers may see, and who waits for more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ottla.clock import Clock
+from ottla.cluster.metadata import NO_LEADER, PartitionState
+from ottla.errors import (
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from ottla.log.files import FileRegion
+from ottla.log.index import AbortedTransaction
+from ottla.log.log import MAX_TIMESTAMP, AppendInfo, Log
+from ottla.log.options import LogConfig
+from ottla.log.producers import Origin
+from ottla.log.segment import TimestampedOffset
+from ottla.records.batch import Batch, Buffer
+from ottla.records.validation import ValidationOptions, validate
+
+EMPTY = b""
+
+
+class Watcher(Protocol):
+    """Somebody who waits for this partition to grow, or to be told that it changed."""
+
+    def appended(self, byte_count: int) -> None: ...
+
+    def moved(self) -> None: ...
+
+
+class Readable(NamedTuple):
+    """What a fetch got: file bytes, and the aborted transactions among them."""
+
+    records: FileRegion | bytes
+    aborted: Sequence[AbortedTransaction]
+
+
+class Partition:
+    """A replica of a partition that this broker leads."""
+
+    __slots__ = ("_clock", "_options", "broker_id", "index", "log", "state", "topic", "topic_id", "watchers")
+
+    def __init__(
+        self,
+        topic: str,
+        state: PartitionState,
+        log: Log,
+        options: ValidationOptions,
+        clock: Clock,
+        broker_id: int,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = state.topic_id
+        self.index = state.index
+        self.state = state
+        self.log = log
+        self.broker_id = broker_id
+        self.watchers: set[Watcher] = set()
+        self._options = options
+        self._clock = clock
+        log.update_high_watermark(log.log_end_offset)
+
+    # -- who may ask -------------------------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    def check_leads(self) -> None:
+        if self.state.leader != self.broker_id:
+            raise NotLeaderOrFollower()
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Fence a client whose view of the leader is older, or newer, than ours (KIP-320)."""
+        if current_leader_epoch == -1 or current_leader_epoch == self.state.leader_epoch:
+            return
+        if current_leader_epoch < self.state.leader_epoch:
+            raise FencedLeaderEpoch()
+        raise UnknownLeaderEpoch()
+
+    # -- appending ---------------------------------------------------------------------------------------------
+
+    def append(self, records: Buffer, produce_version: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Validate what a client sent and append it; nothing is appended if anything in it is refused."""
+        validated = validate(records, self._options, self._clock.now_ms(), produce_version)
+        if validated is None:
+            return AppendInfo(-1, -1, -1, self.log.log_start_offset)
+        batch = validated.batch
+        info = self.log.append((batch,), self.state.leader_epoch, origin, validated.append_time_ms)
+        if not info.duplicate:
+            self._grown(batch.size)
+        return info
+
+    def append_own(self, batches: Sequence[Batch], origin: Origin = Origin.COORDINATOR) -> AppendInfo:
+        """Append what the broker itself made: coordinator records and transaction markers."""
+        info = self.log.append(batches, self.state.leader_epoch, origin)
+        self._grown(sum(batch.size for batch in batches))
+        return info
+
+    def _grown(self, byte_count: int) -> None:
+        log = self.log
+        log.update_high_watermark(log.log_end_offset)
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher.appended(byte_count)
+
+    def changed(self) -> None:
+        """Leadership or the log's start moved, or the partition goes away: whoever waits is told at once."""
+        for watcher in tuple(self.watchers):
+            watcher.moved()
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool) -> Readable:
+        """File bytes from the batch that holds `offset` on, up to what a consumer may see."""
+        log = self.log
+        limit = log.last_stable_offset if committed_only else log.high_watermark
+        if offset > log.log_end_offset or offset < log.log_start_offset:
+            raise OffsetOutOfRange()
+        if offset >= limit:
+            return Readable(EMPTY, ())
+        result = log.read(offset, max_bytes, limit, at_least_one)
+        if not committed_only or not len(result.records):
+            return Readable(result.records, ())
+        return Readable(result.records, log.aborted_transactions(offset, log.upper_bound_offset(result)))
+
+    def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record at or after a time."""
+        return self.log.offset_for_timestamp(timestamp)
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """The record with the largest timestamp (KIP-734)."""
+        return self.log.offset_for_timestamp(MAX_TIMESTAMP)
+
+    def segment_offsets(self) -> list[tuple[int, int]]:
+        """(base offset, time of the last change) of every segment, oldest first."""
+        return [(segment.base_offset, segment.largest_timestamp) for segment in self.log.segments]
+
+    # -- epochs ------------------------------------------------------------------------------------------------
+
+    def epoch_of_first_offset(self) -> int:
+        return self.log.epochs.epoch_for_offset(self.log.log_start_offset)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch not above the one asked for (KIP-101); the leader's own ends last."""
+        if epoch == self.state.leader_epoch:
+            return epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(epoch)
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """Where the log of the caller and this one part, if they do (KIP-595)."""
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = self.epoch_end_offset(last_fetched_epoch)
+        if epoch < 0:
+            raise OffsetOutOfRange()
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return epoch, end_offset
+        return None
+
+    # -- configuration -----------------------------------------------------------------------------------------
+
+    def reconfigure(self, log_config: LogConfig, options: ValidationOptions) -> None:
+        """Take on changed topic configs; the next append and the next sweep go by them."""
+        self.log.update_config(log_config)
+        self._options = options
+
+    @property
+    def has_leader(self) -> bool:
+        return self.state.leader != NO_LEADER

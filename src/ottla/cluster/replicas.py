@@ -1,0 +1,150 @@
+"""The partitions that live on this broker: made, changed and removed as the metadata says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.cluster.metadata import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
+from ottla.cluster.partition import Partition
+from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
+from ottla.config import Config, TopicConfig
+from ottla.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla.log.options import LogConfig
+from ottla.records.validation import ValidationOptions
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.log.manager import LogManager
+
+METADATA_LOG_CONFIG = LogConfig(delete=False, retention_ms=-1)
+
+
+class Replicas:
+    """Partition look-up for the handlers, and the follower of the metadata log for this broker."""
+
+    def __init__(self, broker_id: int, image: MetadataImage, config: Callable[[], Config], clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._logs: LogManager
+        self._config = config
+        self._clock = clock
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        self.on_topic_removed: list[Callable[[TopicState], None]] = []
+
+    def use(self, logs: LogManager) -> None:
+        """Keep the partitions in these logs (which ask back for `log_config`)."""
+        self._logs = logs
+
+    # -- look-up -----------------------------------------------------------------------------------------------
+
+    def leader(self, topic: str, index: int) -> Partition:
+        """The partition, if this broker leads it; otherwise the error that sends the client elsewhere."""
+        by_index = self._partitions.get(topic)
+        partition = by_index.get(index) if by_index is not None else None
+        if partition is None:
+            partition = self._open(topic, index)
+        if partition.state.leader != self._broker_id:
+            raise NotLeaderOrFollower()
+        return partition
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition if it is open."""
+        return self._partitions.get(topic, {}).get(index)
+
+    def __iter__(self) -> Iterator[Partition]:
+        """The partitions that are open."""
+        for by_index in self._partitions.values():
+            yield from by_index.values()
+
+    # -- following the metadata --------------------------------------------------------------------------------
+
+    def set_strays_aside(self) -> None:
+        """Rename folders that no topic of the cluster owns: a deletion that a crash interrupted."""
+        for topic, index in self._logs.partitions():
+            if topic == CLUSTER_METADATA_TOPIC:
+                continue
+            known = self._image.topics.get(topic)
+            noted_id = self._logs.topic_id(topic, index)
+            if known is None or index not in known.partitions or noted_id not in (None, known.topic_id):
+                self._logs.mark_stray(topic, index)
+
+    def _open(self, topic: str, index: int) -> Partition:
+        """Bring up a partition when it is first asked for: thousands of idle ones cost nothing at a start."""
+        known = self._image.topics.get(topic)
+        state = known.partitions.get(index) if known is not None else None
+        if known is None or state is None:
+            raise UnknownTopicOrPartition()
+        if self._broker_id not in state.replicas:
+            raise NotLeaderOrFollower()
+        return self._add(known, state, self._topic_config(topic))
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        """Follow what was just appended to the metadata log."""
+        configs: dict[str, TopicConfig] = {}
+        for record in records:
+            if isinstance(record, stored.PartitionRecord):
+                topic = self._image.topics_by_id.get(record.topic_id)
+                if topic is not None and self._broker_id in record.replicas:
+                    config = configs.get(topic.name)
+                    if config is None:
+                        config = configs[topic.name] = self._topic_config(topic.name)
+                    self._add(topic, topic.partitions[record.partition_id], config)
+            elif isinstance(record, stored.RemoveTopicRecord):
+                self._remove(self._image.removed_topics.pop(record.topic_id))
+            elif isinstance(record, stored.PartitionChangeRecord):
+                self._changed(record)
+            elif isinstance(record, stored.ConfigRecord):
+                self._reconfigured(record)
+
+    def _add(self, topic: TopicState, state: PartitionState, config: TopicConfig) -> Partition:
+        by_index = self._partitions.setdefault(topic.name, {})
+        log = self._logs.get_or_create(topic.name, state.index, topic.topic_id)
+        partition = by_index[state.index] = Partition(
+            topic.name, state, log, ValidationOptions.from_topic_config(config), self._clock, self._broker_id
+        )
+        return partition
+
+    def _remove(self, topic: TopicState) -> None:
+        for index, state in topic.partitions.items():
+            partition = self.get(topic.name, index)
+            if partition is not None:
+                partition.changed()
+            if self._broker_id in state.replicas:
+                self._logs.delete(topic.name, index)
+        self._partitions.pop(topic.name, None)
+        for removed in self.on_topic_removed:
+            removed(topic)
+
+    def _changed(self, record: stored.PartitionChangeRecord) -> None:
+        topic = self._image.topics_by_id.get(record.topic_id)
+        partition = self.get(topic.name, record.partition_id) if topic is not None else None
+        if partition is not None:
+            partition.changed()
+
+    def _reconfigured(self, record: stored.ConfigRecord) -> None:
+        if record.resource_type == RESOURCE_TOPIC:
+            names = [record.resource_name]
+        elif record.resource_type == RESOURCE_BROKER:
+            names = list(self._partitions)
+        else:
+            return
+        for name in names:
+            by_index = self._partitions.get(name)
+            if not by_index:
+                continue
+            config = self._topic_config(name)
+            log_config, options = self.log_config(name), ValidationOptions.from_topic_config(config)
+            for partition in by_index.values():
+                partition.reconfigure(log_config, options)
+
+    def _topic_config(self, name: str) -> TopicConfig:
+        return self._config().topic(self._image.topic_configs(name))
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The settings with which a topic's logs are kept."""
+        if topic == CLUSTER_METADATA_TOPIC:
+            return METADATA_LOG_CONFIG
+        return LogConfig.from_topic_config(self._topic_config(topic), self._config()["producer.id.expiration.ms"])

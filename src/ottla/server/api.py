@@ -1,0 +1,166 @@
+"""The registry of served requests: `@handles(SomeRequest)` is the only list there is.
+
+ApiVersions, the documentation's table and the conformance tests are all derived from it, so that what is advertised
+cannot drift from what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.errors import KafkaError
+from ottla.wire.frames import request_header_version, response_header_version
+from ottla.wire.messages import RESPONSES
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.connection import Connection
+
+RequestT = TypeVar("RequestT", bound=Message)
+
+Handler = Callable[["RequestContext", Any], "Message | Awaitable[Message | None] | None"]
+ErrorResponder = Callable[["RequestContext", Any, KafkaError], Message]
+
+
+class RequestContext:
+    """Who asks, and how: everything a handler may know beside the request itself."""
+
+    __slots__ = ("api_key", "client_id", "connection", "correlation_id", "request_bytes", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        request_bytes: int,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request_bytes = request_bytes
+
+    @property
+    def broker(self) -> Broker:
+        return self.connection.broker
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address as Kafka shows it, `/127.0.0.1`."""
+        return self.connection.client_host
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener.name
+
+    @property
+    def principal(self) -> str:
+        return self.connection.principal
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API: the request it takes, the function that answers and the versions it knows."""
+
+    key: int
+    name: str
+    request: type[Message]
+    response: type[Message]
+    handler: Handler
+    min_version: int
+    max_version: int
+    on_error: ErrorResponder
+
+
+_REGISTERED: dict[int, Api] = {}
+
+
+def handles(
+    request: type[RequestT],
+    *,
+    versions: tuple[int, int] | None = None,
+    on_error: ErrorResponder | None = None,
+) -> Callable[[Callable[[RequestContext, RequestT], Any]], Callable[[RequestContext, RequestT], Any]]:
+    """Register a function as the handler of `request`.
+
+    `versions` narrows what is served where the definition knows more (unstable versions). `on_error` builds the answer
+    for an error of the whole request; without it the response's own `error_code` (and `error_message`) carry it.
+    """
+
+    def register(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
+        key = request.API_KEY
+        assert key not in _REGISTERED, f"{request.__name__} is handled twice"
+        low, high = versions if versions is not None else (request.MIN_VERSION, request.MAX_VERSION)
+        _REGISTERED[key] = Api(
+            key=key,
+            name=request.__name__.removesuffix("Request"),
+            request=request,
+            response=RESPONSES[key],
+            handler=handler,
+            min_version=low,
+            max_version=high,
+            on_error=on_error if on_error is not None else _top_level_error,
+        )
+        return handler
+
+    return register
+
+
+def _top_level_error(ctx: RequestContext, request: Message, error: KafkaError) -> Message:
+    response = RESPONSES[ctx.api_key]()
+    if not hasattr(response, "error_code"):
+        raise AssertionError(f"{type(request).__name__} needs an on_error of its own") from error
+    response.error_code = error.code
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
+    return response
+
+
+class Route:
+    """A handler with the compiled codecs of one version, ready for the dispatch loop."""
+
+    __slots__ = ("api", "decode", "encode", "flexible_request", "flexible_response", "handler", "response_type")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.handler = api.handler
+        self.response_type = api.response
+        self.decode = api.request.decoder(version)
+        self.encode = api.response.encoder(version)
+        self.flexible_request = request_header_version(api.key, version) >= 2
+        self.flexible_response = response_header_version(api.key, version) >= 1
+
+
+class Registry:
+    """What one broker serves: all registered APIs, or the part that an older release had."""
+
+    __slots__ = ("_routes", "apis")
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        self.apis: Mapping[int, Api] = {api.key: api for api in sorted(apis, key=lambda api: api.key)}
+        self._routes: dict[int, Route] = {}
+
+    def route(self, api_key: int, version: int) -> Route | None:
+        """The route of a served version; None for anything else."""
+        route = self._routes.get(api_key << 16 | version)
+        if route is not None:
+            return route
+        api = self.apis.get(api_key)
+        if api is None or not api.min_version <= version <= api.max_version:
+            return None
+        route = self._routes[api_key << 16 | version] = Route(api, version)
+        return route
+
+
+def registered_apis() -> Registry:
+    """The registry of everything that has a handler."""
+    from ottla.server import handlers
+
+    handlers.load()
+    return Registry(_REGISTERED.values())

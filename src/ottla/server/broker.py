@@ -1,0 +1,357 @@
+"""The broker: storage, its part of the cluster and its listeners, put together and taken apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from ottla.clock import Clock, SystemClock, Timer
+from ottla.cluster.controller import Chance, Controller
+from ottla.cluster.features import SUPPORTED_FEATURES
+from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage
+from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
+from ottla.cluster.replicas import Replicas
+from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, internal_partition
+from ottla.config import Config
+from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
+from ottla.log.checkpoints import MetaProperties
+from ottla.log.files import Disk, MemoryDisk
+from ottla.log.manager import LogManager
+from ottla.server.api import Registry, registered_apis
+from ottla.server.buffers import ReceiveBuffers
+from ottla.server.chance import SystemChance
+from ottla.server.connection import Connection
+from ottla.server.fetch_sessions import FetchSessionCache
+from ottla.server.listener import BoundListener, ListenError
+from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
+from ottla.wire.stored import metadata as stored
+
+log = logging.getLogger("ottla.server")
+
+_STOP_GRACE_S = 2.0
+"""How long a stop waits for clients to take the answers that were already on their way."""
+
+_NEVER_MS = 1 << 62
+
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+Node = tuple[BrokerState, str, int]
+
+
+class StartError(Exception):
+    """The broker cannot start; the message says why and what to do."""
+
+
+class Broker:
+    """A single broker, its own controller. Start it on the running event loop; `stop` leaves nothing behind."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        self.config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
+        self.disk: Disk = disk if disk is not None else MemoryDisk()
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.chance: Chance = chance if chance is not None else SystemChance()
+        self.registry = registry if registry is not None else registered_apis()
+        self.buffers = ReceiveBuffers()
+        self.node_id: int = self.config.node_id
+        self.controller_id = self.node_id
+        self.request_bytes_max: int = self.config["socket.request.max.bytes"]
+        self.fetch_bytes_max: int = self.config["fetch.max.bytes"]
+        self.metadata = MetadataImage()
+        self.fetch_sessions = FetchSessionCache(
+            self.config["max.incremental.fetch.session.cache.slots"], self.clock, self.chance.randbelow
+        )
+        self.loop: asyncio.AbstractEventLoop
+        self.timer: Timer
+        self.logs: LogManager
+        self.identity: MetaProperties
+        self._directory_id = ZERO_UUID
+        self.replicas: Replicas
+        self.controller: Controller
+        self._metadata_log: MetadataLog
+        self._listeners: list[BoundListener] = []
+        self._connections: set[Connection] = set()
+        self._all_closed: asyncio.Future[None] | None = None
+        self._producer_ids: Iterator[int] = iter(())
+        self._nodes: dict[tuple[str, bool], list[tuple[BrokerState, str, int]]] = {}
+        self._nodes_version = -1
+        self._wildcard_listeners: frozenset[str] = frozenset()
+        self._running = False
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind, open the data folder, register, and accept clients. Nothing is touched if a port cannot be bound."""
+        self.loop = asyncio.get_running_loop()
+        self.timer = Timer(self.clock, self.loop)
+        try:
+            self._bind()
+            self._open_storage()
+        except BaseException:
+            self._release()
+            raise
+        self._register()
+        self._housekeeping()
+        self._running = True
+        for listener in self._listeners:
+            listener.start(self.loop, self._connected)
+
+    async def stop(self) -> None:
+        """Stop accepting, finish what is on its way, close the log cleanly. Safe to call twice."""
+        if not self._running:
+            return
+        self._running = False
+        for listener in self._listeners:
+            listener.close()
+        for partition in self.replicas:
+            partition.changed()  # long polls are answered now
+        for connection in tuple(self._connections):
+            connection.finish()
+        if self._connections:
+            self._all_closed = self.loop.create_future()
+            await asyncio.wait([self._all_closed], timeout=_STOP_GRACE_S)
+        for connection in tuple(self._connections):
+            connection.close()
+        self.logs.close(self.metadata.brokers[self.node_id].epoch)
+        self._release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _release(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+        self.timer.close()
+        self.disk.close()
+
+    def _bind(self) -> None:
+        for listener in self.config.listeners:
+            if listener.security_protocol != "PLAINTEXT":
+                raise StartError(
+                    f"listener {listener.name}: {listener.security_protocol} is not supported yet; use PLAINTEXT"
+                )
+            self._listeners.append(
+                BoundListener(
+                    listener,
+                    self.config["socket.listen.backlog.size"],
+                    self.config["socket.send.buffer.bytes"],
+                    self.config["socket.receive.buffer.bytes"],
+                )
+            )
+        if not self._listeners:
+            raise ListenError("no listener is configured (see the setting `listeners`)")
+
+    def _open_storage(self) -> None:
+        self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
+        self.logs = LogManager(
+            self.disk,
+            self.replicas.log_config,
+            self.clock,
+            new_token=lambda: self.chance.uuid().hex(),
+            schedule=self.timer.schedule,
+            background=self._in_background,
+        )
+        self.replicas.use(self.logs)
+        self.identity = self.logs.open(
+            uuid_to_base64(self.chance.uuid()), self.node_id, uuid_to_base64(self.chance.uuid())
+        )
+        metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
+        self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
+        self._directory_id = directory_id = uuid_from_base64(self.identity.directory_id or "")
+        self.controller = Controller(
+            self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
+        )
+        self._metadata_log.open()
+        self.replicas.set_strays_aside()
+        self.logs.load_all()
+        self._metadata_log.subscribe(self.replicas.metadata_changed)
+
+    def _register(self) -> None:
+        """Enter this start of the broker in the metadata, with the addresses it can be reached at."""
+        advertised = self._advertised()
+        self._wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
+        endpoint = stored.RegisterBrokerRecord.BrokerEndpoint
+        feature = stored.RegisterBrokerRecord.BrokerFeature
+        self._metadata_log.append(
+            [
+                stored.RegisterBrokerRecord(
+                    broker_id=self.node_id,
+                    incarnation_id=self.chance.uuid(),
+                    broker_epoch=self._metadata_log.last_offset + 1,
+                    end_points=[
+                        endpoint(name=name, host=host or socket.gethostname(), port=port, security_protocol=0)
+                        for name, host, port in advertised
+                    ],
+                    features=[
+                        feature(name=name, min_supported_version=low, max_supported_version=high)
+                        for name, (low, high) in SUPPORTED_FEATURES.items()
+                    ],
+                    rack=self.config["broker.rack"],
+                    fenced=False,
+                    log_dirs=[self._directory_id],
+                )
+            ]
+        )
+
+    def _advertised(self) -> list[tuple[str, str, int]]:
+        """(listener, host, port) as clients shall use them; the host is "" where any address of this machine does.
+
+        A listener on port 0 advertises the port that it got.
+        """
+        configured = {listener.name: listener for listener in self.config.advertised_listeners}
+        addresses = []
+        for bound in self._listeners:
+            own = bound.config
+            shown = configured.get(own.name, own)
+            host = "" if shown.host in _WILDCARDS else shown.host
+            port = bound.port if shown.port == 0 or (shown is own or shown.port == own.port) else shown.port
+            addresses.append((own.name, host, port))
+        return addresses
+
+    def _housekeeping(self) -> None:
+        """What is done now and then: retention, checkpoints, flushes, forgetting of old producers."""
+        config = self.config
+        self._every(config["log.retention.check.interval.ms"], self.logs.delete_old_segments)
+        self._every(config["log.flush.offset.checkpoint.interval.ms"], self.logs.checkpoint_recovery_points)
+        self._every(
+            config["log.flush.start.offset.checkpoint.interval.ms"],
+            self.logs.checkpoint_start_offsets,
+            self.logs.checkpoint_high_watermarks,
+        )
+        self._every(config["producer.id.expiration.check.interval.ms"], self.logs.expire_producers)
+        if config["log.flush.scheduler.interval.ms"] < _NEVER_MS:
+            self._every(config["log.flush.scheduler.interval.ms"], self.logs.flush_due)
+
+    def _every(self, interval_ms: int, *jobs: Callable[[], object]) -> None:
+        def run() -> None:
+            for job in jobs:
+                try:
+                    job()
+                except KafkaError as error:
+                    log.error("%s failed: %s", job.__name__, error)
+            self.timer.schedule(interval_ms, run)
+
+        self.timer.schedule(interval_ms, run)
+
+    def _in_background(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run slow disk work in a thread; `done` runs on the loop if it went well."""
+
+        def finished(future: asyncio.Future[None]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is None:
+                done()
+            else:
+                log.error("flushing in the background failed: %s", error)
+
+        self.loop.run_in_executor(None, work).add_done_callback(finished)
+
+    # -- connections -------------------------------------------------------------------------------------------
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """(host, port) of every listener."""
+        return [(listener.config.host or "0.0.0.0", listener.port) for listener in self._listeners]
+
+    @property
+    def bootstrap(self) -> str:
+        """What to give a client as `bootstrap.servers`."""
+        if not self._running:
+            raise RuntimeError("the broker is not running; start it before asking for its bootstrap address")
+        host, port = self.addresses[0]
+        return f"{'127.0.0.1' if host in _WILDCARDS else host}:{port}"
+
+    def _connected(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> None:
+        host, port = address
+        self._connections.add(Connection(self, bound.config, sock, f"{host}:{port}", host))
+
+    def connection_closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+
+    # -- the cluster, as handlers ask for it -------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    @property
+    def metadata_offset(self) -> int:
+        return self._metadata_log.last_offset
+
+    def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
+        """The brokers with their address on the listener that a client came through."""
+        if self._nodes_version != self.metadata.version:
+            self._nodes.clear()
+            self._nodes_version = self.metadata.version
+        key = (connection.listener.name, fenced)
+        nodes = self._nodes.get(key)
+        if nodes is None:
+            nodes = self._nodes[key] = self._find_nodes(*key)
+        if connection.listener.name not in self._wildcard_listeners:
+            return nodes
+        # No address is advertised for a listener on all interfaces: the one the client used is one that works.
+        local = connection.local_host
+        return [(node, local if node.broker_id == self.node_id else host, port) for node, host, port in nodes]
+
+    def _find_nodes(self, listener: str, fenced: bool) -> list[Node]:
+        known = sorted(self.metadata.brokers.values(), key=lambda broker: broker.broker_id)
+        return [
+            (broker, endpoint.host, endpoint.port)
+            for broker in known
+            if fenced or not broker.fenced
+            for endpoint in broker.endpoints
+            if endpoint.name == listener
+        ]
+
+    def next_producer_id(self) -> int:
+        """A producer id that nobody ever had."""
+        for producer_id in self._producer_ids:
+            return producer_id
+        epoch = self.metadata.brokers[self.node_id].epoch
+        self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, epoch))
+        return next(self._producer_ids)
+
+    def coordinator_of(self, topic: str, key: str) -> int:
+        """The broker that coordinates `key`: the leader of its partition of an internal topic, made if need be."""
+        state = self.controller.create_internal_topic(topic)
+        leader = state.partitions[internal_partition(key, len(state.partitions))].leader
+        if leader == NO_LEADER:
+            raise CoordinatorNotAvailable()
+        return leader
+
+    def leader_of(self, key: tuple[bytes | str, int]) -> tuple[int, int] | None:
+        """(leader, epoch) of a partition named by topic name or id."""
+        name, index = key
+        image = self.metadata
+        topic = image.topics_by_id.get(name) if isinstance(name, bytes) else image.topics.get(name)
+        partition = topic.partitions.get(index) if topic is not None else None
+        return (partition.leader, partition.leader_epoch) if partition is not None else None
+
+    @staticmethod
+    def names_leader(error: KafkaError) -> bool:
+        """Errors whose answer may carry the current leader (KIP-951)."""
+        return isinstance(error, (NotLeaderOrFollower, FencedLeaderEpoch))
+
+
+_ANY_PORT = "PLAINTEXT://127.0.0.1:0"

@@ -1,0 +1,448 @@
+"""One client connection: cuts frames, serves them one at a time in order, and writes the answers.
+
+The socket is driven directly with `add_reader`/`recv_into` instead of an asyncio transport: that saves one copy of
+every produced byte and lets a fetch hand file bytes to `sendfile`. As in Kafka one request of a connection is in work
+at a time, so the order of answers comes for free and a long poll holds back only its own connection.
+
+State: a connection is *busy* while a request is pending (a long poll, say) or while the peer does not take the bytes
+it was sent; a busy connection reads nothing, which is the back-pressure. Frames that had already arrived behind the
+pending one wait in `_stash`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import KafkaError, UnknownServerError
+from ottla.log.files import FileRegion
+from ottla.server.api import RequestContext, Route
+from ottla.wire.primitives import MalformedMessage, decode_uvarint, skip_tags
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.config import Listener
+    from ottla.server.broker import Broker
+
+log = logging.getLogger("ottla.server")
+
+_SIZE = Struct(">i").unpack_from
+_HEADER = Struct(">hhih").unpack_from
+_RESPONSE_HEADER = Struct(">ii").pack
+_FLEXIBLE_RESPONSE_HEADER = Struct(">iib").pack
+_HEADER_BYTES = 10
+
+_SEND_BUFFERS_MAX = 512
+"""Buffers handed to one sendmsg: well under IOV_MAX (1024) everywhere."""
+
+_QUEUE_MAX = 256
+"""Answers' parts that may queue up before they are written: pipelined requests must not pile up large answers."""
+
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_API_VERSIONS = 18
+
+
+def _skip_header_tags(frame: memoryview, position: int) -> int:
+    try:
+        count, position = decode_uvarint(frame, position)
+        return skip_tags(frame, position, count, len(frame))
+    except IndexError:
+        raise MalformedMessage("the header runs past the end of the frame") from None
+
+
+class Connection:
+    """A client's connection; owned by the event loop that accepted it."""
+
+    __slots__ = (
+        "_client_id",
+        "_client_id_bytes",
+        "_closed",
+        "_closing",
+        "_fd",
+        "_have",
+        "_loop",
+        "_need",
+        "_out",
+        "_partial",
+        "_pending",
+        "_reading",
+        "_route",
+        "_sock",
+        "_stash",
+        "_writing",
+        "broker",
+        "client_host",
+        "client_software",
+        "last_active_ms",
+        "listener",
+        "local_host",
+        "peer",
+        "principal",
+        "state",
+    )
+
+    def __init__(self, broker: Broker, listener: Listener, sock: socket.socket, peer: str, host: str) -> None:
+        self.broker = broker
+        self.listener = listener
+        self.peer = peer
+        self.local_host: str = sock.getsockname()[0]
+        self.client_host = "/" + host
+        self.client_software: tuple[str, str] | None = None
+        self.principal = "User:ANONYMOUS"
+        self.state: dict[str, Any] | None = None
+        self.last_active_ms = broker.clock.monotonic_ms()
+        self._route = broker.registry.route
+        self._loop = broker.loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._partial: memoryview | None = None
+        self._have = 0
+        self._need = 0
+        self._stash: memoryview | None = None
+        self._out: deque[Any] = deque()
+        self._pending: asyncio.Future[Message | None] | None = None
+        self._client_id_bytes: bytes | None = b""
+        self._client_id: str | None = ""
+        self._closed = False
+        self._closing = False
+        self._writing = False
+        self._reading = True
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._pending is not None or self._out:
+            self._readable_while_busy()
+            return
+        partial = self._partial
+        try:
+            if partial is None:
+                buffer = self.broker.buffers.shared
+                received = self._sock.recv_into(buffer)
+            else:
+                received = self._sock.recv_into(partial[self._have : self._need])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(str(error), logging.DEBUG)
+            return
+        if received == 0:
+            self.close()
+            return
+        self.last_active_ms = self.broker.clock.monotonic_ms()
+        if partial is None:
+            self._consume(buffer, 0, received)
+        else:
+            self._consume_partial(partial, received)
+        if self._out:
+            self._flush()
+
+    def _readable_while_busy(self) -> None:
+        """More bytes, or the end of the stream, arrived behind a request that still waits."""
+        try:
+            if not self._sock.recv(1, socket.MSG_PEEK):
+                self.close()
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(str(error), logging.DEBUG)
+            return
+        self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _consume(self, buffer: memoryview, start: int, end: int) -> None:
+        """Serve the whole frames in buffer[start:end]; keep what is left of a partial one."""
+        limit = self.broker.request_bytes_max
+        while end - start >= 4:
+            size: int = _SIZE(buffer, start)[0]
+            if size < _HEADER_BYTES - 2 or size > limit:
+                self.close(f"frame of {size} bytes, allowed are 8 to {limit} (socket.request.max.bytes)")
+                return
+            stop = start + 4 + size
+            if stop > end:
+                break
+            self._serve(buffer[start + 4 : stop])
+            start = stop
+            if self._closed:
+                return
+            if self._pending is not None or (len(self._out) > _QUEUE_MAX and not self._drained()):
+                if start < end:
+                    # The shared buffer is about to be used by others.
+                    self._stash = memoryview(bytearray(buffer[start:end]))
+                return
+        if start < end:
+            self._begin_partial(buffer[start:end])
+
+    def _drained(self) -> bool:
+        self._flush()
+        return not self._out
+
+    def _begin_partial(self, rest: memoryview) -> None:
+        have = len(rest)
+        need = 4 + _SIZE(rest, 0)[0] if have >= 4 else 4
+        partial = self.broker.buffers.take(need)
+        partial[:have] = rest
+        self._partial, self._have, self._need = partial, have, need
+
+    def _consume_partial(self, partial: memoryview, received: int) -> None:
+        self._have += received
+        if self._have < self._need:
+            return
+        if self._need == 4:
+            # Only the length was known to be missing; now the size of the frame is.
+            size: int = _SIZE(partial, 0)[0]
+            limit = self.broker.request_bytes_max
+            if size < _HEADER_BYTES - 2 or size > limit:
+                self.close(f"frame of {size} bytes, allowed are 8 to {limit} (socket.request.max.bytes)")
+                return
+            self._partial = None
+            self._begin_partial(partial[:4])
+            self.broker.buffers.give_back(partial)
+            return
+        self._partial = None
+        self._serve(partial[4 : self._need])
+        self.broker.buffers.give_back(partial)
+
+    # -- serving -----------------------------------------------------------------------------------------------
+
+    def _serve(self, frame: memoryview) -> None:
+        """Decode one request, call its handler, queue the answer (or remember that it is pending)."""
+        try:
+            api_key, version, correlation_id, id_length = _HEADER(frame)
+            route = self._route(api_key, version)
+            if route is None:
+                route, version = self._unserved(api_key, version)
+                if route is None:
+                    return
+                request: Message | None = None
+            else:
+                position = _HEADER_BYTES
+                if id_length >= 0:
+                    position += id_length
+                    raw = bytes(frame[_HEADER_BYTES:position])
+                    if raw != self._client_id_bytes:
+                        if len(raw) != id_length:
+                            raise MalformedMessage("the client id runs past the end of the frame")
+                        self._client_id_bytes, self._client_id = raw, raw.decode()
+                elif self._client_id_bytes is not None:
+                    self._client_id_bytes = self._client_id = None
+                if route.flexible_request:
+                    if position < len(frame) and frame[position] == 0:
+                        position += 1
+                    else:
+                        position = _skip_header_tags(frame, position)
+                request, position = route.decode(frame, position)
+                if position != len(frame):
+                    raise MalformedMessage(f"{len(frame) - position} bytes left over after the request")
+        except (MalformedMessage, UnicodeDecodeError) as error:
+            self.close(f"malformed request: {error}")
+            return
+        ctx = RequestContext(self, api_key, version, correlation_id, self._client_id, len(frame))
+        try:
+            result = route.handler(ctx, request)
+        except Exception as error:
+            result = self._error_answer(ctx, route, request, error)
+        if result.__class__ is route.response_type:
+            self._answer(ctx, route, result)
+        elif result is not None:
+            assert not isinstance(result, Message), f"{route.api.name} answered with {type(result).__name__}"
+            self._wait_for(ctx, route, request, result)
+
+    def _unserved(self, api_key: int, version: int) -> tuple[Route | None, int]:
+        """Only ApiVersions has an answer for versions nobody knows; anything else ends the connection."""
+        if api_key == _API_VERSIONS:
+            return self._route(api_key, 0), -1
+        api = self.broker.registry.apis.get(api_key)
+        if api is None:
+            self.close(f"unknown api key {api_key}")
+        else:
+            self.close(f"unsupported version {version} of {api.name} ({api.min_version} to {api.max_version})")
+        return None, version
+
+    def _error_answer(self, ctx: RequestContext, route: Route, request: Message | None, error: Exception) -> Any:
+        if not isinstance(error, KafkaError):
+            log.error("%s v%d from %s failed", route.api.name, ctx.version, self.peer, exc_info=error)
+            error = UnknownServerError()
+        return route.api.on_error(ctx, request, error)
+
+    def _wait_for(self, ctx: RequestContext, route: Route, request: Message | None, result: Awaitable[Any]) -> None:
+        future: asyncio.Future[Message | None]
+        if inspect.iscoroutine(result):
+            future = self._loop.create_task(result)
+        else:
+            assert isinstance(result, asyncio.Future), f"{route.api.name} answered with {result!r}"
+            future = result
+        self._pending = future
+
+        def answer(done: asyncio.Future[Message | None]) -> None:
+            if self._closed:
+                if not done.cancelled():
+                    done.exception()  # nobody is left to be told
+                return
+            self._pending = None
+            if done.cancelled():
+                self.close()
+                return
+            error = done.exception()
+            if error is None:
+                response = done.result()
+            elif isinstance(error, Exception):
+                response = self._error_answer(ctx, route, request, error)
+            else:
+                raise error
+            if response is not None:
+                self._answer(ctx, route, response)
+            self._go_on()
+
+        future.add_done_callback(answer)
+
+    def _answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
+        parts: list[Any] = [b""]
+        route.encode(response, parts)
+        size = 4
+        for part in parts:
+            size += len(part)
+        if route.flexible_response:
+            parts[0] = _FLEXIBLE_RESPONSE_HEADER(size + 1, ctx.correlation_id, 0)
+        else:
+            parts[0] = _RESPONSE_HEADER(size, ctx.correlation_id)
+        self._out.extend(parts)
+
+    def _go_on(self) -> None:
+        """A pending request was answered: write, serve what had arrived behind it, and read again."""
+        if self._out:
+            self._flush()
+        while self._stash is not None and not (self._pending or self._out or self._closed or self._closing):
+            stash, self._stash = self._stash, None
+            self._consume(stash, 0, len(stash))
+            if self._out:
+                self._flush()
+        if self._closing:
+            self.finish()
+        elif not self._reading and self._pending is None and not self._out and not self._closed:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Write as much of the queue as the peer takes now; the rest when it takes more."""
+        out = self._out
+        try:
+            while out:
+                if out[0].__class__ is FileRegion:
+                    if not self._send_region():
+                        break
+                elif not self._send_bytes():
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(str(error), logging.DEBUG)
+            return
+        if out:
+            if not self._writing:
+                for item in out:
+                    if item.__class__ is FileRegion:
+                        item.pin()
+                self._writing = True
+                self._loop.add_writer(self._fd, self._on_writable)
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _send_bytes(self) -> bool:
+        """Send the byte strings at the head of the queue; False when the peer took less than all of them."""
+        out = self._out
+        buffers: list[bytes | memoryview] = []
+        more = 0
+        for item in out:
+            if len(buffers) == _SEND_BUFFERS_MAX:
+                break
+            if item.__class__ is FileRegion:
+                more = _MSG_MORE
+                break
+            buffers.append(item)
+        if len(buffers) == 1:
+            sent = self._sock.send(buffers[0], more)
+        else:
+            sent = self._sock.sendmsg(buffers, (), more)
+        for buffer in buffers:
+            length = len(buffer)
+            if sent < length:
+                out[0] = memoryview(buffer)[sent:]
+                return False
+            out.popleft()
+            sent -= length
+        return True
+
+    def _send_region(self) -> bool:
+        """Send the file bytes at the head of the queue straight from the page cache."""
+        out = self._out
+        region = out[0]
+        fd = region.fileno()
+        if fd is None:
+            out.popleft()
+            out.extendleft(reversed(region.parts()))
+            return True
+        while len(region):
+            sent = os.sendfile(self._fd, fd, region.position, len(region))
+            if sent == 0:
+                # The file is shorter than promised (truncated under the read): the answer cannot be completed.
+                self.close("log file shorter than the answer that was begun")
+                return False
+            region.skip(sent)
+        region.release()
+        out.popleft()
+        return True
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if not self._out and not self._closed:
+            self.last_active_ms = self.broker.clock.monotonic_ms()
+            self._go_on()
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Close as soon as the request in work, if any, has been answered and its answer taken."""
+        self._closing = True
+        if self._pending is None and not self._out:
+            self.close()
+
+    def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
+        """Drop the connection; `reason` goes to the log with the peer's address."""
+        if self._closed:
+            return
+        self._closed = True
+        if reason is not None:
+            log.log(level, "closing connection from %s: %s", self.peer, reason)
+        self._pause_reading()
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        pending, self._pending = self._pending, None
+        if pending is not None and not pending.done():
+            pending.cancel()
+        for item in self._out:
+            if item.__class__ is FileRegion:
+                item.release()
+        self._out.clear()
+        self._stash = None
+        partial, self._partial = self._partial, None
+        if partial is not None:
+            self.broker.buffers.give_back(partial)
+        self._sock.close()
+        self.broker.connection_closed(self)

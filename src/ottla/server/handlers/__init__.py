@@ -1,0 +1,22 @@
+"""The handlers, one module a family. Importing a module registers its handlers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_FAMILIES = (
+    "versions",
+    "metadata",
+    "topics",
+    "produce",
+    "fetch",
+    "offsets_lookup",
+    "producers",
+    "coordinators",
+)
+
+
+def load() -> None:
+    """Import every family, so that its handlers are registered."""
+    for family in _FAMILIES:
+        import_module(f"{__name__}.{family}")

@@ -1,0 +1,77 @@
+"""FindCoordinator: which broker keeps a group, a transactional id or a share partition."""
+
+from __future__ import annotations
+
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    UnsupportedVersion,
+)
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+_TOPIC_OF = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC, SHARE: SHARE_STATE_TOPIC}
+
+Found = FindCoordinatorResponse.Coordinator
+
+
+def _find_error(ctx: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
+    if ctx.version < 4:
+        return FindCoordinatorResponse(error_code=error.code, error_message=error.message, node_id=-1, host="", port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+@handles(FindCoordinatorRequest, on_error=_find_error)
+def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """v0–v6. v1 transactional ids; v4 several keys at once (KIP-699); v6 share partitions (KIP-932).
+
+    The internal topic is made on the first question, and is ready when the answer goes out.
+    """
+    if request.key_type not in _TOPIC_OF:
+        raise InvalidRequest()
+    if request.key_type == SHARE and ctx.version < 6:
+        raise InvalidRequest()
+    if ctx.version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_found(ctx, request.key_type, key) for key in request.coordinator_keys]
+        )
+    found = _found(ctx, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message if found.error_code != NONE else "NONE",
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
+    try:
+        if key_type == SHARE:
+            _check_share_key(key)
+        leader = ctx.broker.coordinator_of(_TOPIC_OF[key_type], key)
+        for node, host, port in ctx.broker.nodes(ctx.connection):
+            if node.broker_id == leader:
+                return Found(key=key, node_id=leader, host=host, port=port, error_code=NONE, error_message=None)
+        raise CoordinatorNotAvailable()
+    except UnsupportedVersion:
+        raise
+    except KafkaError as error:
+        return Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+
+
+def _check_share_key(key: str) -> None:
+    """A share partition is named `group:topicId:partition`."""
+    parts = key.split(":")
+    if len(parts) != 3 or not parts[0] or not parts[2].isdigit():
+        raise InvalidRequest()

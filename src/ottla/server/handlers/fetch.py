@@ -1,0 +1,268 @@
+"""Fetch: record batches straight from the log, now or as soon as there are enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sized
+
+from ottla.clock import TimerHandle
+from ottla.cluster.partition import Partition
+from ottla.errors import (
+    NONE,
+    KafkaError,
+    UnknownTopicId,
+)
+from ottla.records.conversion import down_convert
+from ottla.server.api import RequestContext, handles
+from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+
+READ_COMMITTED = 1
+CONSUMER = -1
+
+_HARD_LIMIT_UP_TO = 2
+"""Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
+
+PartitionData = FetchResponse.PartitionData
+TopicResponse = FetchResponse.FetchableTopicResponse
+Aborted = FetchResponse.AbortedTransaction
+
+
+def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+    if ctx.version >= 7:
+        return FetchResponse(error_code=error.code, session_id=request.session_id)
+    return FetchResponse(
+        responses=[
+            TopicResponse(
+                topic=topic.topic,
+                partitions=[_failed(wanted.partition, error.code, ctx.version) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(FetchRequest, on_error=_fetch_error)
+def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+    """v0–v18. v0–v1 answer in message format 0, v2–v3 in format 1 (4.0 dropped them, 3.9 is the model); v3 limits the
+    whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs
+    (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
+    """
+    plan = ctx.broker.fetch_sessions.plan(request, ctx.version)
+    reading = Reading(ctx, request, plan)
+    reading.read()
+    if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:
+        return reading.response()
+    return LongPoll(reading).future
+
+
+class Reading:
+    """One pass over the partitions of a fetch."""
+
+    __slots__ = ("bytes_read", "ctx", "failed", "plan", "request", "results")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+        self.ctx = ctx
+        self.request = request
+        self.plan = plan
+        self.bytes_read = 0
+        self.failed = False
+        self.results: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
+
+    def read(self) -> None:
+        """Read every partition, in order, until the limit of the whole answer is used up."""
+        self.results = []
+        self.bytes_read = 0
+        request = self.request
+        version = self.ctx.version
+        left = min(request.max_bytes, self.ctx.broker.fetch_bytes_max)
+        at_least_one = version > _HARD_LIMIT_UP_TO
+        for key, wanted in self.plan.partitions.items():
+            try:
+                data = self._read_partition(key, wanted, left, at_least_one)
+            except KafkaError as error:
+                self.failed = True
+                data = _failed(wanted.index, error.code, version)
+                self._name_leader(key, data, error)
+            else:
+                size = len(data.records) if data.records is not None else 0
+                if size:
+                    self.bytes_read += size
+                    left = max(0, left - size)
+                    at_least_one = False
+            self.results.append((key, wanted, data))
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """The partition that a fetch names, by topic id from v13 on."""
+        name, index = key
+        replicas = self.ctx.broker.replicas
+        if isinstance(name, str):
+            return replicas.leader(name, index)
+        topic = self.ctx.broker.metadata.topics_by_id.get(name)
+        if topic is None:
+            raise UnknownTopicId()
+        return replicas.leader(topic.name, index)
+
+    def _read_partition(
+        self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
+    ) -> PartitionData:
+        partition = self.partition(key)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverging is not None:
+            self.failed = True
+            return PartitionData(
+                partition_index=wanted.index,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=partition.log_start_offset,
+                diverging_epoch=FetchResponse.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+                aborted_transactions=None,
+                records=b"",
+            )
+        committed_only = self.request.isolation_level == READ_COMMITTED
+        result = partition.read(
+            wanted.fetch_offset,
+            min(wanted.max_bytes, left),
+            committed_only=committed_only,
+            at_least_one=at_least_one,
+        )
+        records: Sized = result.records
+        if self.ctx.version < 4 and len(records):
+            records = _converted(result.records, wanted.fetch_offset, self.ctx.version)
+        return PartitionData(
+            partition_index=wanted.index,
+            error_code=NONE,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=(
+                [Aborted(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in result.aborted]
+                if committed_only
+                else None
+            ),
+            records=records,
+        )
+
+    def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:
+        """Tell the client where the leader is, so that it need not ask for metadata (KIP-951)."""
+        if self.ctx.version < 12 or not self.ctx.broker.names_leader(error):
+            return
+        leader = self.ctx.broker.leader_of(key)
+        if leader is not None:
+            data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+
+    def response(self) -> FetchResponse:
+        """The answer; an incremental one names only the partitions that have something new."""
+        session = self.plan.session
+        response = FetchResponse(session_id=session.session_id if session is not None else 0)
+        topic: TopicResponse | None = None
+        last_name: bytes | str | None = None
+        served = []
+        for key, wanted, data in self.results:
+            if session is not None and not self._news(wanted, data):
+                continue
+            if topic is None or key[0] != last_name:
+                last_name = key[0]
+                topic = TopicResponse()
+                if isinstance(last_name, bytes):
+                    topic.topic_id = last_name
+                else:
+                    topic.topic = last_name
+                response.responses.append(topic)
+            topic.partitions.append(data)
+            if data.records:
+                served.append(key)
+        if session is not None and served and not self.plan.full:
+            session.served(served)
+        if self.ctx.version >= 16 and any(data.current_leader is not None for _, _, data in self.results):
+            response.node_endpoints = [
+                FetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+                for node, host, port in self.ctx.broker.nodes(self.ctx.connection)
+            ]
+        return response
+
+    def _news(self, wanted: SessionPartition, data: PartitionData) -> bool:
+        """Whether a session's client learns anything from this partition; remembers what it is told."""
+        news = self.plan.full or data.error_code != NONE or bool(data.records) or data.diverging_epoch is not None
+        if data.error_code != NONE:
+            # An error makes the client start afresh: the next answer must tell it everything.
+            wanted.sent_high_watermark = -1
+            return True
+        if wanted.sent_high_watermark != data.high_watermark:
+            wanted.sent_high_watermark = data.high_watermark
+            news = True
+        if wanted.sent_log_start_offset != data.log_start_offset:
+            wanted.sent_log_start_offset = data.log_start_offset
+            news = True
+        return news
+
+
+class LongPoll:
+    """A fetch that waits for `min_bytes` or for its time to run out; an append to a partition wakes it."""
+
+    __slots__ = ("_arrived", "_partitions", "_reading", "_scheduled", "_timer", "future")
+
+    def __init__(self, reading: Reading) -> None:
+        broker = reading.ctx.broker
+        self._reading = reading
+        self._arrived = reading.bytes_read
+        self._scheduled = False
+        self._partitions = [reading.partition(key) for key in reading.plan.partitions]
+        self.future: asyncio.Future[FetchResponse] = broker.loop.create_future()
+        self.future.add_done_callback(self._forget)
+        self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._time_is_up)
+        for partition in self._partitions:
+            partition.watchers.add(self)
+
+    def appended(self, byte_count: int) -> None:
+        """More bytes became readable in one of the partitions."""
+        self._arrived += byte_count
+        if self._arrived >= self._reading.request.min_bytes and not self._scheduled:
+            # Not at once: the request that appended is answered first, and may append to more partitions.
+            self._scheduled = True
+            self._reading.ctx.broker.loop.call_soon(self._try)
+
+    def moved(self) -> None:
+        """Leadership, log start or the partition itself changed: the client must be told."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._reading.ctx.broker.loop.call_soon(self._time_is_up)
+
+    def _try(self) -> None:
+        self._scheduled = False
+        if self.future.done():
+            return
+        reading = self._reading
+        reading.read()
+        if reading.failed or reading.bytes_read >= reading.request.min_bytes:
+            self.future.set_result(reading.response())
+        else:
+            # Appended is not readable yet (an open transaction, say).
+            self._arrived = reading.bytes_read
+
+    def _time_is_up(self) -> None:
+        if not self.future.done():
+            self._reading.read()
+            self.future.set_result(self._reading.response())
+
+    def _forget(self, _: asyncio.Future[FetchResponse]) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.watchers.discard(self)
+
+
+def _failed(index: int, code: int, version: int) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _converted(records: Sized, fetch_offset: int, version: int) -> bytes:
+    """The batches in the message format of an old fetch version."""
+    raw = records if isinstance(records, (bytes, memoryview)) else records.read()  # type: ignore[attr-defined]
+    return down_convert(raw, 0 if version <= 1 else 1, fetch_offset)

@@ -1,0 +1,243 @@
+"""Metadata, DescribeCluster and DescribeTopicPartitions: who is in the cluster and where the partitions are."""
+
+from __future__ import annotations
+
+from ottla.cluster.metadata import NO_LEADER, BrokerState, PartitionState, TopicState
+from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name, is_legal_topic_name
+from ottla.errors import (
+    NONE,
+    InvalidRequest,
+    InvalidTopicException,
+    KafkaError,
+    LeaderNotAvailable,
+    MismatchedEndpointType,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedEndpointType,
+)
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from ottla.wire.primitives import ZERO_UUID
+
+ALL_TOPIC_OPERATIONS = 3576
+"""The operations that a topic knows (read, write, create, describe, delete, alter, and the configs) as ACL bits."""
+ALL_CLUSTER_OPERATIONS = 8096
+_NOT_REQUESTED = -(1 << 31)
+
+_ENDPOINT_BROKERS = 1
+_ENDPOINT_CONTROLLERS = 2
+
+
+def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    topic = MetadataResponse.MetadataResponseTopic
+    return MetadataResponse(
+        topics=[topic(name=wanted.name or "", error_code=error.code) for wanted in request.topics or ()],
+        error_code=error.code,
+    )
+
+
+@handles(MetadataRequest, on_error=_metadata_error)
+def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """v0–v13. v1 null means all topics; v4 auto-creation can be refused; v10 topic ids in the answer; v12 topics by id.
+
+    Where Kafka answers a topic that it is about to create with LEADER_NOT_AVAILABLE, the topic is ready here at once.
+    """
+    broker = ctx.broker
+    if request.topics is None or (ctx.version == 0 and not request.topics):
+        topics = [_described(ctx, request, topic) for topic in broker.metadata.topics.values()]
+    else:
+        topics = [_wanted_topic(ctx, request, wanted) for wanted in request.topics]
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in broker.nodes(ctx.connection)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def _wanted_topic(
+    ctx: RequestContext, request: MetadataRequest, wanted: MetadataRequest.MetadataRequestTopic
+) -> MetadataResponse.MetadataResponseTopic:
+    image = ctx.broker.metadata
+    if wanted.topic_id != ZERO_UUID:
+        if ctx.version < 12:
+            raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
+        topic = image.topics_by_id.get(wanted.topic_id)
+        if topic is None:
+            return MetadataResponse.MetadataResponseTopic(
+                error_code=UnknownTopicId.code, name=None, topic_id=wanted.topic_id
+            )
+        return _described(ctx, request, topic)
+    if wanted.name is None:
+        raise InvalidRequest("Topic name can not be null for topics without a topic ID.")
+    topic = image.topics.get(wanted.name)
+    if topic is None:
+        if not is_legal_topic_name(wanted.name):
+            return MetadataResponse.MetadataResponseTopic(error_code=InvalidTopicException.code, name=wanted.name)
+        # Before v4 a client could not refuse.
+        allowed = request.allow_auto_topic_creation or ctx.version < 4
+        if not allowed or not ctx.broker.config["auto.create.topics.enable"]:
+            return MetadataResponse.MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=wanted.name)
+        try:
+            ctx.broker.controller.auto_create_topic(wanted.name)
+        except KafkaError as error:
+            return MetadataResponse.MetadataResponseTopic(error_code=error.code, name=wanted.name)
+        topic = image.topics[wanted.name]
+    return _described(ctx, request, topic)
+
+
+def _described(
+    ctx: RequestContext, request: MetadataRequest, topic: TopicState
+) -> MetadataResponse.MetadataResponseTopic:
+    live = ctx.broker.metadata.brokers
+    described = MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponse.MetadataResponsePartition(
+                error_code=_leader_error(partition),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=_offline(partition, live),
+            )
+            for partition in topic.partitions.values()
+        ],
+    )
+    if request.include_topic_authorized_operations:
+        described.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    return described
+
+
+def _leader_error(partition: PartitionState) -> int:
+    return NONE if partition.leader != NO_LEADER else LeaderNotAvailable.code
+
+
+def _offline(partition: PartitionState, brokers: dict[int, BrokerState]) -> list[int]:
+    return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
+
+
+@handles(DescribeClusterRequest)
+def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """v0–v2 (KIP-700). v1 endpoint type (KIP-919): a broker knows brokers only; v2 fenced brokers (KIP-1073)."""
+    broker = ctx.broker
+    if request.endpoint_type == _ENDPOINT_CONTROLLERS:
+        raise MismatchedEndpointType(
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+    if request.endpoint_type != _ENDPOINT_BROKERS:
+        raise UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
+    response = DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.broker_id, host=host, port=port, rack=node.rack, is_fenced=node.fenced
+            )
+            for node, host, port in broker.nodes(ctx.connection, fenced=request.include_fenced_brokers)
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def _describe_partitions_error(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    return DescribeTopicPartitionsResponse(
+        topics=[topic(name=wanted.name, error_code=error.code) for wanted in request.topics]
+    )
+
+
+@handles(DescribeTopicPartitionsRequest, on_error=_describe_partitions_error)
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """v0 (KIP-966): topics by name, in pages of partitions; the cursor names where the next page starts."""
+    image = ctx.broker.metadata
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise InvalidRequest(
+            "DescribeTopicPartitionsRequest cursor partition must be valid: "
+            f"Cursor(topicName='{cursor.topic_name}', partitionIndex={cursor.partition_index})"
+        )
+    # Without names all topics are meant; the order by name is what makes a cursor stable.
+    names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if not request.topics and cursor.topic_name not in image.topics:
+            # The topic was deleted between two pages.
+            names = [name for name in names if name != cursor.topic_name]
+    left = max(min(ctx.broker.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if left <= 0:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_undescribed(name))
+            continue
+        described = _described_page(topic, first, left, image.brokers)
+        response.topics.append(described)
+        left -= len(described.partitions)
+        after = first + len(described.partitions)
+        if after < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=after)
+            break
+    return response
+
+
+def _undescribed(name: str) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    try:
+        check_topic_name(name)
+        code = UnknownTopicOrPartition.code
+    except InvalidTopicException as error:
+        code = error.code
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
+
+
+def _described_page(
+    topic: TopicState, first: int, limit: int, brokers: dict[int, BrokerState]
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    last = min(first + limit, len(topic.partitions))
+    page = [topic.partitions[index] for index in range(first, last)]
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        partitions=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+                error_code=_leader_error(partition),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=partition.eligible_leader_replicas,
+                last_known_elr=partition.last_known_elr,
+                offline_replicas=_offline(partition, brokers),
+            )
+            for partition in page
+        ],
+    )

@@ -1,0 +1,117 @@
+"""Produce: record batches into the log, as they came."""
+
+from __future__ import annotations
+
+from ottla.errors import (
+    CorruptMessage,
+    InvalidRequiredAcks,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ottla.records.validation import record_errors_of
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+
+PartitionResponse = ProduceResponse.PartitionProduceResponse
+TopicResponse = ProduceResponse.TopicProduceResponse
+
+_WITHOUT_LOG_START = (
+    UnknownTopicOrPartition,
+    UnknownTopicId,
+    NotLeaderOrFollower,
+    MessageTooLarge,
+    RecordListTooLarge,
+    CorruptMessage,
+    KafkaStorageError,
+)
+"""Errors after which Kafka does not say where the log starts."""
+
+
+def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionResponse(index=data.index, error_code=error.code, base_offset=-1)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+@handles(ProduceRequest, on_error=_produce_error)
+def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
+    transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v13 topic ids (KIP-516).
+
+    With one replica an append is committed when it is written, so acks=all has nothing more to wait for.
+    """
+    acks = request.acks
+    if acks not in (0, 1, -1):
+        raise InvalidRequiredAcks()
+    by_id = ctx.version >= 13
+    responses = []
+    failed = False
+    for topic in request.topic_data:
+        partition_responses = []
+        name = _name_of(ctx, topic.topic_id) if by_id else topic.name
+        for data in topic.partition_data:
+            outcome = _append(ctx, name, data)
+            if outcome.error_code:
+                failed = True
+            partition_responses.append(outcome)
+        responses.append(
+            TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
+        )
+    if acks == 0:
+        if failed:
+            # There is no answer that could carry the error; a closed connection makes the client look again.
+            ctx.connection.close("a produce request with acks=0 failed")
+        return None
+    return ProduceResponse(responses=responses)
+
+
+def _name_of(ctx: RequestContext, topic_id: bytes) -> str | None:
+    topic = ctx.broker.metadata.topics_by_id.get(topic_id)
+    return topic.name if topic is not None else None
+
+
+def _append(ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData) -> PartitionResponse:
+    partition = None
+    try:
+        if topic is None:
+            raise UnknownTopicId()
+        partition = ctx.broker.replicas.leader(topic, data.index)
+        info = partition.append(data.records if data.records is not None else b"", ctx.version)
+    except KafkaError as error:
+        response = PartitionResponse(index=data.index, error_code=error.code, base_offset=-1)
+        if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
+            response.log_start_offset = partition.log_start_offset
+        record_errors = record_errors_of(error)
+        if record_errors:
+            response.error_message = error.message
+            response.record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in record_errors
+            ]
+        elif ctx.version >= 10 and topic is not None and ctx.broker.names_leader(error):
+            leader = ctx.broker.leader_of((topic, data.index))
+            if leader is not None:
+                response.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        return response
+    return PartitionResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=info.first_offset,
+        log_append_time_ms=info.append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )

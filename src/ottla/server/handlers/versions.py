@@ -1,0 +1,55 @@
+"""ApiVersions: what this broker serves, and the features of its cluster."""
+
+from __future__ import annotations
+
+import re
+
+from ottla.cluster.features import SUPPORTED_FEATURES
+from ottla.errors import InvalidRequest, UnsupportedVersion
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+"""Names and versions of client software become metric names, hence Kafka's narrow alphabet (KIP-511)."""
+
+
+@handles(ApiVersionsRequest)
+def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """v0–v4. v3 brought the client's software (KIP-511) and the features (KIP-584); v4 shows features that start at 0.
+
+    A version from the future is the one request that gets an answer all the same (`request` is None then): v0, with
+    the error and only ApiVersions in the list, so that the client can try again with a version we know.
+    """
+    apis = ctx.broker.registry.apis
+    if request is None:
+        own = apis[ApiVersionsRequest.API_KEY]
+        return ApiVersionsResponse(
+            error_code=UnsupportedVersion.code,
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(
+                    api_key=own.key, min_version=own.min_version, max_version=own.max_version
+                )
+            ],
+        )
+    if ctx.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not _SOFTWARE.match(name) or not _SOFTWARE.match(version):
+            return ApiVersionsResponse(error_code=InvalidRequest.code)
+        ctx.connection.client_software = (name, version)
+    image = ctx.broker.metadata
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+            for api in apis.values()
+        ],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+            if low > 0 or ctx.version >= 4
+        ],
+        finalized_features_epoch=ctx.broker.metadata_offset,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(image.features.items())
+        ],
+    )

@@ -1,0 +1,115 @@
+"""A listening socket: binds early so that a port in use is found before anything is touched, accepts later."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from ottla.config import Listener
+
+log = logging.getLogger("ottla.server")
+
+_ACCEPTS_PER_WAKEUP = 64
+"""Connections taken at once: a burst is answered quickly, and the ones already connected are not starved."""
+
+_ACCEPT_PAUSE_S = 1.0
+"""How long to leave connections in the kernel's queue when the process is out of file handles."""
+
+
+class ListenError(Exception):
+    """A listener cannot be bound; the message says which and why."""
+
+
+class BoundListener:
+    """A bound address of the broker, and the accept loop on it."""
+
+    def __init__(self, listener: Listener, backlog: int, send_buffer: int, receive_buffer: int) -> None:
+        self.config = listener
+        self._backlog = backlog
+        self._send_buffer = send_buffer
+        self._receive_buffer = receive_buffer
+        self._sock = _bind(listener)
+        self.port: int = self._sock.getsockname()[1]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None] | None = None
+        self._resume: asyncio.TimerHandle | None = None
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None],
+    ) -> None:
+        """Begin to accept."""
+        self._loop = loop
+        self._on_connect = on_connect
+        self._sock.listen(self._backlog)
+        loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        assert self._on_connect is not None
+        for _ in range(_ACCEPTS_PER_WAKEUP):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause(error)
+                    return
+                raise
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if self._send_buffer > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
+                if self._receive_buffer > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+            except OSError:
+                sock.close()
+                continue
+            self._on_connect(self, sock, address[:2])
+
+    def _pause(self, error: OSError) -> None:
+        """Out of file handles: say so and try again a little later, the waiting connections stay queued."""
+        assert self._loop is not None
+        log.error("cannot accept on %s: %s; trying again", self.config, error.strerror)
+        self._loop.remove_reader(self._sock.fileno())
+        self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        assert self._loop is not None
+        self._resume = None
+        self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        if self._sock.fileno() < 0:
+            return
+        if self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+        if self._resume is not None:
+            self._resume.cancel()
+        self._sock.close()
+
+
+def _bind(listener: Listener) -> socket.socket:
+    host = listener.host or "0.0.0.0"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}:{listener.port}: {error.strerror or error}") from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        hint = " (is another broker running?)" if error.errno == errno.EADDRINUSE else ""
+        raise ListenError(f"cannot listen on {host}:{listener.port}: {error.strerror}{hint}") from error
+    return sock
