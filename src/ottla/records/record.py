@@ -27,37 +27,35 @@ class Record(NamedTuple):
 # --- reading records -------------------------------------------------------------------------------------------------
 
 
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Zigzag varint of at most 5 bytes -> (value, next position). IndexError at the end of the data."""
-    raw = 0
-    shift = 0
+VARINT: Final = 28
+VARLONG: Final = 63
+"""Where the last byte of a varint of 5, or of 10 bytes, is shifted to."""
+
+
+def read_raw(data: Buffer, position: int, last_shift: int) -> tuple[int, int]:
+    """The unsigned number of a varint whose last byte may stand at `last_shift` -> (number, next position)."""
+    raw = shift = 0
     while True:
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
-            break
+            # What exceeds 32 or 64 bits falls off, as it does in Java.
+            return raw & (0xFFFFFFFF if last_shift == VARINT else 0xFFFFFFFFFFFFFFFF), position
+        if shift == last_shift:
+            raise InvalidRecord(f"varint is longer than {last_shift // 7 + 1} bytes")
         shift += 7
-        if shift > 28:
-            raise InvalidRecord("varint is longer than 5 bytes")
-    raw &= 0xFFFFFFFF
+
+
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """Zigzag varint of at most 5 bytes -> (value, next position). IndexError at the end of the data."""
+    raw, position = read_raw(data, position, VARINT)
     return (raw >> 1) ^ -(raw & 1), position
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
     """Zigzag varint of at most 10 bytes -> (value, next position). IndexError at the end of the data."""
-    raw = 0
-    shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise InvalidRecord("varlong is longer than 10 bytes")
-    raw &= 0xFFFFFFFFFFFFFFFF
+    raw, position = read_raw(data, position, VARLONG)
     return (raw >> 1) ^ -(raw & 1), position
 
 
@@ -66,7 +64,7 @@ def decode_records(
 ) -> Iterator[Record]:
     """Decode `count` records; the data must end with the last one.
 
-    One-byte varints, by far the most frequent, are read inline: a call would cost more than the decoding.
+    Varints of one and two bytes, nearly all there are, are read inline: a call would cost more than the decoding.
     """
     if count < 0:
         raise InvalidRecord(f"batch has a record count of {count}")
@@ -75,50 +73,53 @@ def decode_records(
     position = 0
     try:
         for _ in range(count):
-            byte = data[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
+            if (raw := data[position]) < 0x80:
                 position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = raw & 0x7F | second << 7
+                position += 2
             else:
-                length, position = read_varint(data, position)
-            end = position + length
-            if end > size:
-                raise InvalidRecord(f"record of {length} bytes does not fit into the {size - position} that are left")
+                raw, position = read_raw(data, position, VARINT)
+            end = position + (raw >> 1)
+            if raw & 1 or end > size:
+                raise InvalidRecord("a record's size is negative or runs past the end of the batch")
             position += 1  # attributes of a record: unused so far
-            byte = data[position]
-            if byte < 0x80:
-                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+            if (raw := data[position]) < 0x80:
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = raw & 0x7F | second << 7
+                position += 2
+            else:
+                raw, position = read_raw(data, position, VARLONG)
+            timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1)) if append_time is None else append_time
+            if (raw := data[position]) < 0x80:
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = raw & 0x7F | second << 7
+                position += 2
+            else:
+                raw, position = read_raw(data, position, VARINT)
+            offset = base_offset + ((raw >> 1) ^ -(raw & 1))
+            if (raw := data[position]) < 0x80:
                 position += 1
             else:
-                delta, position = read_varlong(data, position)
-                timestamp = base_timestamp + delta
-            byte = data[position]
-            if byte < 0x80:
-                offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+                raw, position = read_raw(data, position, VARINT)
+            key = value = None
+            if not raw & 1:
+                start = position
+                position += raw >> 1
+                key = data[start:position]
+            if (raw := data[position]) < 0x80:
                 position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = raw & 0x7F | second << 7
+                position += 2
             else:
-                delta, position = read_varint(data, position)
-                offset = base_offset + delta
-            byte = data[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = read_varint(data, position)
-            key = None
-            if length >= 0:
-                key = data[position : position + length]
-                position += length
-            byte = data[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = read_varint(data, position)
-            value = None
-            if length >= 0:
-                value = data[position : position + length]
-                position += length
+                raw, position = read_raw(data, position, VARINT)
+            if not raw & 1:
+                start = position
+                position += raw >> 1
+                value = data[start:position]
             headers: Headers = ()
             if data[position] == 0:
                 position += 1
@@ -126,7 +127,7 @@ def decode_records(
                 headers, position = _read_headers(data, position, end)
             if position != end:
                 raise InvalidRecord(f"record ends at {position} where its size says {end}")
-            yield new(Record, (offset, timestamp if append_time is None else append_time, key, value, headers))
+            yield new(Record, (offset, timestamp, key, value, headers))
     except IndexError:
         raise InvalidRecord("records end before the declared count") from None
     if position != size:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRecord
-from ottla.records.record import read_varint, read_varlong
+from ottla.records.record import VARINT, VARLONG, read_raw, read_varint, read_varlong
 
 MIN_RUN: Final = 8
 """Shorter runs are not worth the dozen slices."""
@@ -42,7 +42,7 @@ class _Layout(NamedTuple):
     """Where the fixed parts of one record stand, relative to its start, and which bytes they hold."""
 
     size: int
-    constants: tuple[tuple[int, int], ...]  # (position, byte) that must be the same in all of a run
+    constants: list[tuple[int, int]]  # (position, byte) that must be the same in all of a run
     timestamp: tuple[int, int]  # position and width of the delta
     offset: tuple[int, int]
     has_key: bool
@@ -194,32 +194,29 @@ def _skip_headers(data: bytes, position: int, end: int) -> int:
 
 def _layout(data: bytes, start: int) -> _Layout | None:
     """Of the record at `start`; None if it has headers, or anything that the single check should look at."""
-    constants: list[tuple[int, int]] = []
-    length, position = read_varint(data, start)
-    constants += [(at - start, data[at]) for at in range(start, position)]
-    end = position + length
-    if length < 0 or end > len(data):
+    raw, position = read_raw(data, start, VARINT)
+    end = position + (raw >> 1)
+    if raw & 1 or end > len(data):
         return None
+    places = list(range(start, position))
     timestamp_at = position + 1
-    _, position = read_varlong(data, timestamp_at)
-    offset_at = position
-    _, position = read_varint(data, offset_at)
-    key_at = position
-    key_size, position = read_varint(data, key_at)
-    constants += [(at - start, data[at]) for at in range(key_at, position)]
-    value_at = position + max(key_size, 0)
-    value_size, position = read_varint(data, value_at)
-    constants += [(at - start, data[at]) for at in range(value_at, position)]
-    headers_at = position + max(value_size, 0)
+    _, offset_at = read_raw(data, timestamp_at, VARLONG)
+    _, key_at = read_raw(data, offset_at, VARINT)
+    key_raw, position = read_raw(data, key_at, VARINT)
+    places += range(key_at, position)
+    value_at = position if key_raw & 1 else position + (key_raw >> 1)
+    raw, position = read_raw(data, value_at, VARINT)
+    places += range(value_at, position)
+    headers_at = position if raw & 1 else position + (raw >> 1)
     if headers_at + 1 != end or data[headers_at] != 0:
         return None
-    constants.append((headers_at - start, 0))
+    places.append(headers_at)
     return _Layout(
         end - start,
-        tuple(constants),
+        [(at - start, data[at]) for at in places],
         (timestamp_at - start, offset_at - timestamp_at),
         (offset_at - start, key_at - offset_at),
-        key_size >= 0,
+        not key_raw & 1,
     )
 
 
