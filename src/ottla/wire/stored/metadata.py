@@ -196,7 +196,7 @@ class NoOpRecord(Message, key=20, versions="0", flexible="0+"):
     """Keeps the high watermark of an idle metadata log moving (KIP-835)."""
 
 
-class ZkMigrationRecord(Message, key=21, versions="0", flexible="0+"):
+class ZkMigrationStateRecord(Message, key=21, versions="0", flexible="0+"):
     """The state of a migration from ZooKeeper; a fresh cluster writes 0."""
 
     zk_migration_state: int = int8()
