@@ -248,25 +248,22 @@ def _walk_in_place(batch: Batch, options: ValidationOptions, now_ms: int) -> Wal
         return None
     codec = batch.attributes & CODEC_MASK
     if _must_walk(batch, options, now_ms):
-        data = batch.uncompressed_payload(options.decompressed_limit)
+        data: Buffer = batch.uncompressed_payload(options.decompressed_limit)
         walked = walk(data, batch.record_count)
-        assert walked is not None
-        _check_records(batch, walked, data, options, now_ms)
-        return walked
-    if codec == compression.LZ4:
-        compression.check_lz4_frame(batch.payload())
-    if options.depth is Depth.HEADERS:
-        return None
-    payload_size = batch.size - HEADER_SIZE
-    if codec and payload_size > CHEAP_COMPRESSED_SIZE:
-        return None
-    try:
-        data = batch.uncompressed_payload(CHEAP_DECOMPRESSED_SIZE if codec else None)
-    except MessageTooLarge:
-        return None
-    count = batch.record_count
-    runs_only = count > CHEAP_RECORD_COUNT and len(data) < count * CHEAP_RECORD_SIZE
-    walked = walk(data, count, check_sequence=codec != 0, runs_only=runs_only)
+    else:
+        if codec == compression.LZ4:
+            compression.check_lz4_frame(batch.payload())
+        if options.depth is Depth.HEADERS or (codec and batch.size - HEADER_SIZE > CHEAP_COMPRESSED_SIZE):
+            return None
+        data = batch.payload()
+        if codec:
+            try:
+                data = compression.decompress(codec, data, CHEAP_DECOMPRESSED_SIZE)
+            except MessageTooLarge:
+                return None
+        count = batch.record_count
+        runs_only = count > CHEAP_RECORD_COUNT and len(data) < count * CHEAP_RECORD_SIZE
+        walked = walk(data, count, check_sequence=codec != 0, runs_only=runs_only)
     if walked is not None:
         _check_records(batch, walked, data, options, now_ms)
     return walked
@@ -286,7 +283,7 @@ def _must_walk(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
     )
 
 
-def _check_records(batch: Batch, walked: Walked, data: bytes, options: ValidationOptions, now_ms: int) -> None:
+def _check_records(batch: Batch, walked: Walked, data: Buffer, options: ValidationOptions, now_ms: int) -> None:
     """Keys and timestamps. The walk tells whether any record can be at fault; only then they are decoded one by one."""
     suspicious = bool(options.compacted and walked.null_keys)
     if batch.attributes & APPEND_TIME_FLAG:
@@ -299,7 +296,7 @@ def _check_records(batch: Batch, walked: Walked, data: bytes, options: Validatio
         )
     if suspicious:
         append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
-        records = decode_records(data, batch.record_count, batch.base_offset, batch.base_timestamp, append_time)
+        records = decode_records(bytes(data), batch.record_count, batch.base_offset, batch.base_timestamp, append_time)
         check_keys_and_timestamps(records, batch.timestamp_type, options, now_ms)
 
 

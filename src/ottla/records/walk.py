@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRecord
-from ottla.records.record import VARINT, VARLONG, read_raw, read_varint, read_varlong
+from ottla.records.record import VARINT, VARLONG, Buffer, read_raw, read_varint, read_varlong
 
 MIN_RUN: Final = 8
 """Shorter runs are not worth the dozen slices."""
@@ -48,11 +48,14 @@ class _Layout(NamedTuple):
     has_key: bool
 
 
-def walk(data: bytes, count: int, check_sequence: bool = True, runs_only: bool = False) -> Walked | None:
+def walk(data: Buffer, count: int, check_sequence: bool = True, runs_only: bool = False) -> Walked | None:
     """Check all of `count` records; raises InvalidRecord where Kafka does.
 
-    With `runs_only` it gives up, and returns None, where records would have to be checked one by one.
+    With `runs_only` it gives up, and returns None, where records would have to be checked one by one. Fewer than
+    MIN_RUN records may be given as a memoryview; more are copied, for the string methods of bytes.
     """
+    if count >= MIN_RUN:
+        data = bytes(data)
     if count * _LEAST_RECORD > len(data):
         raise InvalidRecord(f"{len(data)} bytes cannot hold {count} records")
     highest: int | None = None
@@ -62,7 +65,9 @@ def walk(data: bytes, count: int, check_sequence: bool = True, runs_only: bool =
     position = index = 0
     try:
         while index < count:
-            run = _run_at(data, position, index, count - index, check_sequence) if count - index >= MIN_RUN else None
+            run = None
+            if count - index >= MIN_RUN and isinstance(data, bytes):
+                run = _run_at(data, position, index, count - index, check_sequence)
             if run is not None:
                 length, position, run_highest, has_key, run_sequential = run
                 run_lowest = 0
@@ -92,7 +97,7 @@ def walk(data: bytes, count: int, check_sequence: bool = True, runs_only: bool =
 
 
 def _walk_singles(
-    data: bytes, position: int, index: int, count: int, null_keys: list[int]
+    data: Buffer, position: int, index: int, count: int, null_keys: list[int]
 ) -> tuple[int, int, int, bool]:
     """Check `count` records one by one -> (position, highest and lowest timestamp delta, offsets in sequence).
 
@@ -173,7 +178,7 @@ def _walk_singles(
     return position, highest, lowest, sequential
 
 
-def _skip_headers(data: bytes, position: int, end: int) -> int:
+def _skip_headers(data: Buffer, position: int, end: int) -> int:
     count, position = read_varint(data, position)
     if count < 0 or count > end - position:
         raise InvalidRecord(f"invalid number of record headers: {count}")
