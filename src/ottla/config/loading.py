@@ -1,0 +1,140 @@
+"""Where settings come from: preset, properties file, environment, command line. The last of these wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.config.keys import ConfigError, ConfigKey, to_text
+from ottla.config.properties import read_properties
+
+_ONE_REPLICA = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+PRESETS: dict[str, dict[str, str]] = {
+    # Kafka's values, but nobody at a desk wants to wait three seconds for the first member of a group.
+    "dev": {
+        **_ONE_REPLICA,
+        "group.initial.rebalance.delay.ms": "0",
+        "group.streams.initial.rebalance.delay.ms": "0",
+    },
+    # Kafka's defaults exactly, except that the internal topics can be made on one broker.
+    "kafka": _ONE_REPLICA,
+}
+
+ENVIRONMENT_PREFIX = "OTTLA_"
+# Read by the scripts of the repository, not keys of the broker.
+_RESERVED_VARIABLES = frozenset(("OTTLA_PYTHON", "OTTLA_VENV"))
+
+LISTENER_PREFIX = "listener.name."
+# Settings with these in front belong to plugins or labels; Kafka takes any name after them.
+_FREE_PREFIXES = ("rsm.config.", "rlmm.config.", "metrics.context.", "client.quota.callback.static.")
+_MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
+
+
+class Setting(NamedTuple):
+    """One setting and who made it, for messages."""
+
+    text: str
+    origin: str
+
+
+def collect(
+    path: str | None,
+    overrides: Mapping[str, object],
+    environ: Mapping[str, str],
+    preset: str | None,
+    keys: Mapping[str, ConfigKey],
+) -> tuple[dict[str, Setting], list[str]]:
+    """All settings, the winning one for each key, and warnings about variables that mean nothing.
+
+    A properties file is taken as it is: without an explicit preset, none is added below it.
+    """
+    settings: dict[str, Setting] = {}
+    if preset is None and path is None:
+        preset = "dev"
+    if preset is not None:
+        if preset not in PRESETS:
+            raise ConfigError(f"there is no preset '{preset}'; choose one of {', '.join(PRESETS)}")
+        settings.update((key, Setting(text, f"preset {preset}")) for key, text in PRESETS[preset].items())
+    if path is not None:
+        for key, (text, line) in read_properties(path).items():
+            settings[key] = Setting(text, f"{path}, line {line}")
+    variables, warnings = from_environment(environ, keys)
+    settings.update(variables)
+    settings.update((key, Setting(to_text(value), "--set")) for key, value in overrides.items())
+    return settings, warnings
+
+
+def from_environment(environ: Mapping[str, str], keys: Mapping[str, ConfigKey]) -> tuple[dict[str, Setting], list[str]]:
+    """`OTTLA_LOG_RETENTION_MS=5` sets log.retention.ms: upper case, with underscores for dots."""
+    names = [name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in _RESERVED_VARIABLES]
+    if not names:
+        return {}, []
+    by_variable = {variable_name(key): key for key in keys}
+    settings: dict[str, Setting] = {}
+    warnings: list[str] = []
+    for name in sorted(names):
+        key = by_variable.get(name) or _listener_key(name, by_variable)
+        if key is None:
+            warnings.append(f"unknown setting {name} in the environment{_hint(name, by_variable)}")
+        else:
+            settings[key] = Setting(environ[name], f"environment variable {name}")
+    return settings, warnings
+
+
+def variable_name(key: str) -> str:
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_").replace("-", "_")
+
+
+def _listener_key(variable: str, by_variable: Mapping[str, str]) -> str | None:
+    """OTTLA_LISTENER_NAME_EXTERNAL_SSL_KEYSTORE_LOCATION as listener.name.external.ssl.keystore.location."""
+    prefix = variable_name(LISTENER_PREFIX)
+    if not variable.startswith(prefix):
+        return None
+    rest = variable[len(prefix) :]
+    # The longest key that fits: names of listeners can hold underscores themselves.
+    candidates = [name[len(ENVIRONMENT_PREFIX) :] for name in by_variable]
+    fitting = [name for name in candidates if rest.endswith("_" + name)]
+    if not fitting:
+        return None
+    suffix = max(fitting, key=len)
+    listener = rest[: -len(suffix) - 1].lower()
+    for mechanism in _MECHANISMS:
+        ending = "_" + mechanism.replace("-", "_")
+        if listener.endswith(ending):
+            listener = f"{listener.removesuffix(ending)}.{mechanism}"
+    return f"{LISTENER_PREFIX}{listener}.{by_variable[ENVIRONMENT_PREFIX + suffix]}"
+
+
+def base_key(name: str, keys: Mapping[str, ConfigKey]) -> ConfigKey | None:
+    """The row of a key, also where it is given for one listener (and one SASL mechanism)."""
+    key = keys.get(name)
+    if key is None and name.startswith(LISTENER_PREFIX):
+        parts = name[len(LISTENER_PREFIX) :].split(".")
+        for start in range(1, len(parts)):
+            key = keys.get(".".join(parts[start:]))
+            if key is not None:
+                return key
+    return key
+
+
+def unknown_warnings(settings: Mapping[str, Setting], keys: Mapping[str, ConfigKey]) -> list[str]:
+    """One warning for each key that neither the table nor a prefix explains."""
+    return [
+        f"unknown configuration key '{name}' ({setting.origin}){_hint(name, keys)}"
+        for name, setting in settings.items()
+        if base_key(name, keys) is None and not name.startswith(_FREE_PREFIXES)
+    ]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # somebody mistyped: that may take a few milliseconds
+
+    close = get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return f"; did you mean '{close[0]}'?" if close else "; it is ignored"

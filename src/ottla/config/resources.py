@@ -1,0 +1,94 @@
+"""Configs of topics, groups and client metrics: overrides on top of the broker's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ottla.config.keys import ConfigError, ConfigKey, ListOf, distinct
+from ottla.config.rules import check_client_metrics, check_group, check_topic
+from ottla.config.topic_keys import CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
+
+
+class ResourceConfig:
+    """The typed values of one resource; `overrides` holds the texts that were set for it."""
+
+    __slots__ = ("overrides", "values")
+
+    def __init__(self, values: dict[str, Any], overrides: dict[str, str]) -> None:
+        self.values = values
+        self.overrides = overrides
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+
+class TopicConfig(ResourceConfig):
+    """A topic's config; immutable, so that a change is a new object for whoever holds a log of the topic."""
+
+    __slots__ = ()
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size to roll at. Kafka's internal key goes below the 1 MiB that segment.bytes must be at least."""
+        internal: int | None = self.values["internal.segment.bytes"]
+        size: int = self.values["segment.bytes"] if internal is None else internal
+        return size
+
+
+class GroupConfig(ResourceConfig):
+    """A group's config."""
+
+    __slots__ = ()
+
+
+class ClientMetricsConfig(ResourceConfig):
+    """A client metrics subscription."""
+
+    __slots__ = ()
+
+
+class ResourceKind:
+    """What the three kinds differ in."""
+
+    __slots__ = ("check", "keys", "title")
+
+    def __init__(
+        self,
+        title: str,
+        keys: Mapping[str, ConfigKey],
+        check: Callable[[Mapping[str, Any], Mapping[str, Any]], None],
+    ) -> None:
+        self.title = title
+        self.keys = keys
+        self.check = check
+
+    def defaults(self, broker: Mapping[str, Any]) -> dict[str, Any]:
+        """Values without overrides. The broker's values must be resolved: the first synonym holds the answer then."""
+        return {key.name: broker[key.synonyms[0]] if key.synonyms else key.default for key in self.keys.values()}
+
+    def values(self, defaults: Mapping[str, Any], overrides: Mapping[str, str], *, strict: bool) -> dict[str, Any]:
+        values = dict(defaults)
+        for name, text in overrides.items():
+            key = self.keys.get(name)
+            if key is not None:
+                values[name] = parse(key, text)
+            elif strict:
+                raise ConfigError(f"{self.title}: {name}")
+        return values
+
+
+TOPIC = ResourceKind("Unknown topic config name", TOPIC_KEYS, check_topic)
+GROUP = ResourceKind("Unknown group config name", GROUP_KEYS, check_group)
+CLIENT_METRICS = ResourceKind("Unknown client metrics configuration", CLIENT_METRICS_KEYS, check_client_metrics)
+
+
+def parse(key: ConfigKey, text: str) -> Any:
+    value = key.parse(text)
+    return distinct(value) if isinstance(key.validator, ListOf) else value
