@@ -1,4 +1,4 @@
-"""Every request and response that kafka-python 3 has, byte for byte both ways; it knows versions that Kafka 4 dropped."""
+"""Every request and response that kafka-python 3 has, byte for byte both ways, old versions too."""
 
 from __future__ import annotations
 

@@ -25,6 +25,12 @@ def materialize(name: str, lines: list[str], namespace: dict[str, Any], label: s
     return namespace[name]
 
 
+def bind_class(cls: type[Struct], namespace: dict[str, Any]) -> str:
+    """Make a class known to generated code; gives the name for it. The structs of one message have different names."""
+    assert namespace.setdefault(cls.__name__, cls) is cls
+    return str(cls.__name__)
+
+
 def fresh_default(field: Field, namespace: dict[str, Any]) -> str:
     """An expression for a field's default; mutable ones are made anew each time."""
     if field.default is not UNSET:
@@ -33,9 +39,7 @@ def fresh_default(field: Field, namespace: dict[str, Any]) -> str:
         return "[]"
     item = field.struct
     assert item is not None
-    name = f"make_{item.__name__}"
-    namespace[name] = item
-    return f"{name}()"
+    return f"{bind_class(item, namespace)}()"
 
 
 def compile_constructor(cls: type[Struct]) -> Callable[..., None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import error as layout_error
 from typing import Any
 
-from .construction import fresh_default, layout, materialize
+from .construction import bind_class, fresh_default, layout, materialize
 from .primitives import MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
 from .schema import FIXED, Decoder, Field, Message, Struct
 
@@ -122,9 +122,7 @@ class DecoderWriter:
     # Structs
 
     def struct(self, cls: type[Struct], target: str) -> None:
-        class_name = "".join(cls.__qualname__.split("."))
-        self.namespace[class_name] = cls
-        self.emit(f"{target} = new({class_name})")
+        self.emit(f"{target} = new({bind_class(cls, self.namespace)})")
         tagged = []
         for field in cls.FIELDS:
             place = f"{target}.{field.name}"

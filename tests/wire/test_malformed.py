@@ -1,0 +1,141 @@
+"""Bytes that are no message: cut short, too long, changed. Decoding raises MalformedMessage, and costs little."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.wire import messages, stored
+from ottla.wire.frames import decode_request_header
+from ottla.wire.messages import EMBEDDED, REQUESTS, RESPONSES, FetchRequest, MetadataRequest, ProduceRequest
+from ottla.wire.primitives import MalformedMessage
+from ottla.wire.schema import Message
+
+ALL: dict[str, type[Message]] = {
+    cls.__name__: cls
+    for cls in [
+        *REQUESTS.values(),
+        *RESPONSES.values(),
+        *(getattr(messages, name) for name in EMBEDDED),
+        *stored._messages(*stored.MODULES),
+    ]
+}
+WHOLE_CUTS = 200
+FUZZED_CHANGES = 40
+# A frame of a few hundred bytes with a count in the billions: what its decoding may take.
+PEAK_BYTES = 200_000
+
+
+def telling_versions(cls: type[Message]) -> list[int]:
+    """The oldest, the newest, and those on both sides of the step to compact lengths."""
+    step = cls.FLEXIBLE[0]
+    return sorted(
+        {cls.MIN_VERSION, cls.MAX_VERSION, *range(max(cls.MIN_VERSION, step - 1), min(step, cls.MAX_VERSION) + 1)}
+    )
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_cut_short_and_too_long(name: str, samples: Any) -> None:
+    cls = ALL[name]
+    for version in telling_versions(cls):
+        chance = samples.random(cls, version)
+        encoded = samples.make(cls, version, chance).encode(version)
+        cls.decode(encoded, version)
+        cuts = range(len(encoded))
+        if len(cuts) > WHOLE_CUTS:
+            cuts = chance.sample(cuts, WHOLE_CUTS)
+        for cut in cuts:
+            with pytest.raises(MalformedMessage):
+                cls.decode(encoded[:cut], version)
+        with pytest.raises(MalformedMessage):
+            cls.decode(encoded + b"\x00", version)
+
+
+def change(encoded: bytes, chance: random.Random) -> bytes:
+    place = chance.randrange(len(encoded) + 1)
+    patch = chance.choice(
+        (
+            bytes((chance.randrange(256),)),
+            b"\x7f\xff\xff\xff",
+            b"\xff\xff\xff\xff",
+            b"\xff\xff\xff\xff\x0f",
+            b"\xff\xff\xff\xff\x07",
+            b"\x80\x80\x80\x80\x80\x80",
+            b"\x80",
+            b"\xc3\x28",
+            chance.randbytes(8),
+        )
+    )
+    removed = chance.choice((0, 1, len(patch)))
+    return encoded[:place] + patch + encoded[place + removed :]
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_changed_bytes(name: str, samples: Any) -> None:
+    """Whatever decodes also encodes again, and means the same."""
+    cls = ALL[name]
+    for version in telling_versions(cls):
+        chance = samples.random(cls, version, salt=7)
+        encoded = samples.make(cls, version, chance).encode(version)
+        for _ in range(FUZZED_CHANGES):
+            try:
+                message = cls.decode(change(encoded, chance), version)
+            except MalformedMessage:
+                continue
+            again = message.encode(version)
+            assert cls.decode(again, version).encode(version) == again
+
+
+@pytest.mark.parametrize(
+    ("cls", "versions"), [(FetchRequest, range(19)), (ProduceRequest, range(14)), (MetadataRequest, range(1, 14))]
+)
+def test_a_huge_count_costs_nothing(cls: type[Message], versions: range, samples: Any) -> None:
+    frames = []
+    for version in versions:
+        cls.decoder(version)
+        encoded = samples.make(cls, version, samples.random(cls, version)).encode(version)[:400]
+        for patch in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x00\xff\xff\xff", b"\xff\xff\x03"):
+            frames += [(version, encoded[:at] + patch + encoded[at + len(patch) :]) for at in range(0, len(encoded), 3)]
+    tracemalloc.start()
+    try:
+        for version, frame in frames:
+            with contextlib.suppress(MalformedMessage):
+                cls.decode(frame, version)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < PEAK_BYTES
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=80))
+def test_no_bytes_break_the_header(data: bytes) -> None:
+    with contextlib.suppress(MalformedMessage):
+        _, position = decode_request_header(data)
+        assert position <= len(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(ALL)), st.data())
+def test_no_bytes_break_a_decoder(name: str, data: st.DataObject) -> None:
+    cls = ALL[name]
+    version = data.draw(st.integers(cls.MIN_VERSION, cls.MAX_VERSION))
+    with contextlib.suppress(MalformedMessage):
+        cls.decode(data.draw(st.binary(max_size=200)), version)
+
+
+@settings(max_examples=300, deadline=None)
+@given(name=st.sampled_from(sorted(ALL)), data=st.data())
+def test_round_trip(name: str, data: st.DataObject, samples: Any) -> None:
+    cls = ALL[name]
+    version = data.draw(st.integers(cls.MIN_VERSION, cls.MAX_VERSION))
+    message = samples.make(cls, version, random.Random(data.draw(st.integers(0, 2**32))))
+    encoded = message.encode(version)
+    decoded = cls.decode(encoded, version)
+    assert decoded.encode(version) == encoded
