@@ -30,6 +30,8 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         return {}
     try:
         lines = disk.read_bytes(path).decode("utf-8").splitlines()
+        if not lines:  # Kafka makes the file before there is anything to write
+            return {}
         if int(lines[0]) != 0:
             raise ValueError(f"unknown version {lines[0]}")
         offsets: dict[TopicPartition, int] = {}

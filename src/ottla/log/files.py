@@ -150,7 +150,8 @@ class PosixFile:
         fd = self._fd
         if fd < 0:
             fd = self._open()
-        self.used = True
+        else:
+            self.used = True  # opening alone does not count, else a pass over many files would push out the busy ones
         position = self.size
         try:
             if len(buffers) == 1:
@@ -186,7 +187,8 @@ class PosixFile:
             if not self.size:
                 return b""
             fd = self._open()
-        self.used = True
+        else:
+            self.used = True
         try:
             return os.pread(fd, length, position)
         except OSError as error:
@@ -219,8 +221,10 @@ class PosixFile:
             raise _failure("flush of", self.path, error) from error
 
     def fileno(self) -> int:
+        if self._fd < 0:
+            return self._open()
         self.used = True
-        return self._fd if self._fd >= 0 else self._open()
+        return self._fd
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -173,10 +173,10 @@ class OffsetIndex(PagedIndex):
     def append(self, offset: int, position: int) -> None:
         self._append(offset - self.base_offset, position)
 
-    def position_before(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`."""
+    def entry_before(self, offset: int) -> tuple[int, int]:
+        """The last entry at or before `offset`: relative offset and position; (0, 0) when there is none."""
         slot = self.slot_for(offset - self.base_offset)
-        return self.entry(slot)[1] if slot >= 0 else 0
+        return self.entry(slot) if slot >= 0 else (0, 0)
 
     def truncate_to(self, offset: int) -> None:
         relative = offset - self.base_offset

@@ -14,7 +14,7 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.files import Chunk, Disk, FileRegion
 from ottla.log.index import AbortedTransaction
 from ottla.log.options import LogConfig
-from ottla.log.producers import Origin, PreparedAppend, ProducerStateManager, StoredBatch
+from ottla.log.producers import Origin, PreparedAppend, ProducerState, ProducerStateManager, StoredBatch
 from ottla.log.segment import Segment, TimestampedOffset
 from ottla.records.batch import Batch
 
@@ -205,6 +205,8 @@ class Log:
         `append_time_ms` is only reported back; whoever validated the batches has stamped it. `transaction_version`
         is that of the coordinator that sent a marker.
         """
+        if len(batches) == 1:
+            return self._append_one(batches[0], leader_epoch, origin, append_time_ms, transaction_version)
         first_offset = offset = self.log_end_offset
         size = 0
         max_timestamp = -1
@@ -220,9 +222,7 @@ class Log:
         if producing:
             checked = self.producers.prepare(batches, first_offset, origin, transaction_version)
             if isinstance(checked, StoredBatch):
-                return AppendInfo(
-                    checked.first_offset, checked.last_offset, checked.timestamp, self.log_start_offset, True
-                )
+                return self._duplicate(checked)
             prepared = checked
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, first_offset)
@@ -232,6 +232,32 @@ class Log:
             base += batch.last_offset_delta + 1
         self._write(batches, size, max_timestamp, offset, prepared)
         return AppendInfo(first_offset, offset - 1, append_time_ms, self.log_start_offset)
+
+    def _append_one(
+        self, batch: Batch, leader_epoch: int, origin: Origin, append_time_ms: int, transaction_version: int
+    ) -> AppendInfo:
+        """The way of nearly every produce request: one batch."""
+        first_offset = self.log_end_offset
+        next_offset = first_offset + batch.last_offset_delta + 1
+        prepared: PreparedAppend | None = None
+        state: ProducerState | None = None
+        if batch.producer_id >= 0:
+            state = self.producers.continues(batch)
+            if state is None:
+                checked = self.producers.prepare((batch,), first_offset, origin, transaction_version)
+                if isinstance(checked, StoredBatch):
+                    return self._duplicate(checked)
+                prepared = checked
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, first_offset)
+        batch.stamp(first_offset, leader_epoch)
+        self._write((batch,), batch.size, batch.max_timestamp, next_offset, prepared)
+        if state is not None:
+            state.remember(batch, first_offset)
+        return AppendInfo(first_offset, next_offset - 1, append_time_ms, self.log_start_offset)
+
+    def _duplicate(self, stored: StoredBatch) -> AppendInfo:
+        return AppendInfo(stored.first_offset, stored.last_offset, stored.timestamp, self.log_start_offset, True)
 
     def append_as_follower(self, batches: Sequence[Batch]) -> AppendInfo:
         """Append what a leader sent: offsets and epochs are in the batches and may have gaps, never steps back."""
@@ -273,7 +299,7 @@ class Log:
                 f"configured segment size of {config.segment_bytes}."
             )
         segment = self._active
-        if segment.should_roll(size, max_timestamp, next_offset - 1, self.clock.now_ms(), config):
+        if segment.should_roll(size, max_timestamp, next_offset - 1, self.clock, config):
             segment = self.roll(batches[0].base_offset)
         segment.append(_views(batches), batches)
         self.log_end_offset = next_offset
@@ -408,7 +434,9 @@ class Log:
             return TimestampedOffset(-1, -1, -1)
         for segment in self._segments:
             if segment.largest_timestamp >= timestamp:
-                return segment.find_timestamp(timestamp, self.log_start_offset)
+                found = segment.find_timestamp(timestamp, self.log_start_offset)
+                if found is not None:  # None: the segment lies below the start offset and waits for its deletion
+                    return found
         return None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -578,7 +606,7 @@ class Log:
         self.config = config
         self.producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self._segments:
-            segment.max_index_bytes = config.segment_index_bytes
+            segment.limit_indexes(config.segment_index_bytes)
 
     def moved_to(self, folder: str) -> None:
         """The folder was renamed (a delete is under way)."""

@@ -33,6 +33,7 @@ SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_CRC_START: Final = 6
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
+_TRANSACTION_KIND: Final = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class Origin(Enum):
@@ -55,6 +56,9 @@ class StoredBatch(NamedTuple):
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
+
+
+_new: Final = tuple.__new__
 
 
 class Transaction:
@@ -104,6 +108,15 @@ class ProducerState:
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
+
+    def remember(self, batch: Batch, first_offset: int) -> None:
+        sequence = batch.base_sequence
+        delta = batch.last_offset_delta
+        # An offset commit within a transaction carries no sequence (-1).
+        last = (sequence + delta) & MAX_SEQUENCE if sequence >= 0 else sequence
+        timestamp = batch.max_timestamp
+        self.batches.append(_new(StoredBatch, (sequence, last, first_offset + delta, delta, timestamp)))
+        self.last_timestamp = timestamp
 
     def duplicate_of(self, batch: Batch) -> StoredBatch | None:
         """The remembered batch with exactly these sequences and this epoch."""
@@ -157,6 +170,21 @@ class ProducerStateManager:
 
     # --- checks and updates ------------------------------------------------------------------------------------------
 
+    def continues(self, batch: Batch) -> ProducerState | None:
+        """The producer's state if its batch simply comes next and no transaction starts or ends with it.
+
+        That is nearly every batch of a client, and it needs no copy of the state to be prepared.
+        """
+        state = self.producers.get(batch.producer_id)
+        if state is None or state.epoch != batch.producer_epoch or not state.batches:
+            return None
+        if batch.base_sequence != state.batches[-1][1] + 1 or batch.base_sequence < 1:
+            return None
+        kind = batch.attributes & _TRANSACTION_KIND
+        if kind == (TRANSACTIONAL_FLAG if state.txn_first_offset >= 0 else 0):
+            return state
+        return None
+
     def prepare(
         self, batches: Iterable[Batch], base_offset: int, origin: Origin, transaction_version: int = 0
     ) -> PreparedAppend | StoredBatch:
@@ -199,7 +227,8 @@ class ProducerStateManager:
         self._check_epoch(state, batch.producer_epoch, first_offset, origin)
         if origin is Origin.CLIENT:
             self._check_sequence(state, batch, first_offset)
-        self._remember(state, batch, first_offset)
+        state.set_epoch(batch.producer_epoch)
+        state.remember(batch, first_offset)
         transactional = batch.attributes & TRANSACTIONAL_FLAG
         if state.txn_first_offset >= 0 and not transactional:
             raise InvalidTxnState(
@@ -209,17 +238,6 @@ class ProducerStateManager:
         if state.txn_first_offset < 0 and transactional:
             state.txn_first_offset = first_offset
             prepared.started.append(Transaction(state.producer_id, first_offset))
-
-    @staticmethod
-    def _remember(state: ProducerState, batch: Batch, first_offset: int) -> None:
-        state.set_epoch(batch.producer_epoch)
-        delta = batch.last_offset_delta
-        # A replica may have seen gaps or a batch without sequence (an offset commit in a transaction has -1).
-        last_sequence = batch.last_sequence
-        state.batches.append(
-            StoredBatch(batch.base_sequence, last_sequence, first_offset + delta, delta, batch.max_timestamp)
-        )
-        state.last_timestamp = batch.max_timestamp
 
     def _check_epoch(self, state: ProducerState, epoch: int, offset: int, origin: Origin) -> None:
         if epoch < state.epoch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,9 +20,12 @@ from ottla.log.index import (
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
 
 if TYPE_CHECKING:
+    from ottla.clock import Clock
     from ottla.log.epochs import LeaderEpochs
     from ottla.log.options import LogConfig
     from ottla.log.producers import ProducerStateManager
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -37,6 +41,7 @@ _LEGACY_HEADER_SIZE: Final = 26
 _MIN_LEGACY_LENGTH: Final = 14
 _PROBE_BYTES: Final = 4096
 _SCAN_BYTES: Final = 1 << 20
+_FAR: Final = 1 << 62
 _HINTS: Final = 128
 """Positions of the newest batches, kept so that readers at the tail neither search nor scan."""
 
@@ -69,13 +74,14 @@ class Segment:
         "_first_timestamp",
         "_hints",
         "_interval",
+        "_max_offset_entries",
+        "_max_time_entries",
         "_max_timestamp",
         "_max_timestamp_offset",
         "base_offset",
         "created_ms",
         "folder",
         "log",
-        "max_index_bytes",
         "offset_index",
         "roll_jitter_ms",
         "suffix",
@@ -103,7 +109,7 @@ class Segment:
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self._interval = config.index_interval_bytes
-        self.max_index_bytes = config.segment_index_bytes
+        self.limit_indexes(config.segment_index_bytes)
         stem = f"{base_offset:020d}"
         known = sizes or {}
         self.log: File = self._file(stem + LOG_SUFFIX, known)
@@ -134,12 +140,10 @@ class Segment:
         return self.log.size
 
     def append(self, views: Sequence[Chunk], batches: Sequence[Batch]) -> None:
-        """Write stamped batches with one call and index them."""
+        """Write stamped batches with one call and index them. `should_roll` was asked before."""
         position = self.log.append(views)
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
         if position == 0:
-            self._first_timestamp = max(batch.max_timestamp for batch in batches)
+            self._first_timestamp = max([batch.max_timestamp for batch in batches])
         hints = self._hints
         if len(hints) > _HINTS:
             hints.clear()
@@ -150,7 +154,7 @@ class Segment:
             position += size
 
     def _index(self, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
-        if max_timestamp > self._max_timestamp:  # type: ignore[operator]  # loaded by the callers
+        if max_timestamp > self._max_timestamp:  # type: ignore[operator]  # every caller has loaded it
             self._max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
         if self._bytes_since_index > self._interval:
@@ -160,31 +164,31 @@ class Segment:
         else:
             self._bytes_since_index += size
 
-    def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, clock: Clock, config: LogConfig) -> bool:
         """Whether batches of `size` bytes have to go to a new segment."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         current = self.log.size
-        if current > config.segment_bytes - size:
+        if current > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
-        if current and self._waited_ms(now_ms, max_timestamp) > config.segment_ms - self.roll_jitter_ms:
-            return True
-        if (
-            self.offset_index.count * 8 > self.max_index_bytes - 8
-            or self.time_index.count * 12 > self.max_index_bytes - 24
-        ):
-            return self.index_is_full
-        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        if current:
+            # How long the segment has been filled, by record timestamps where there are any (KAFKA-3163).
+            first = self._first_timestamp
+            if first is None:
+                first = self.first_timestamp
+            waited_ms = max_timestamp - first if first >= 0 else clock.now_ms() - self.created_ms
+            if waited_ms > config.segment_ms - self.roll_jitter_ms:
+                return True
+        return self.index_is_full
 
     @property
     def index_is_full(self) -> bool:
-        limit = self.max_index_bytes
-        return self.offset_index.count >= limit // 8 or self.time_index.count >= limit // 12 - 1
+        return self.offset_index.count >= self._max_offset_entries or self.time_index.count >= self._max_time_entries
 
-    def _waited_ms(self, now_ms: int, message_timestamp: int) -> int:
-        """How long the segment has been filled, by record timestamps where there are any (KAFKA-3163)."""
-        first = self.first_timestamp
-        return message_timestamp - first if first >= 0 else now_ms - self.created_ms
+    def limit_indexes(self, max_bytes: int) -> None:
+        """Set `segment.index.bytes`. The time index keeps one slot for the entry that closes it."""
+        self._max_offset_entries = max_bytes // OffsetIndex.ENTRY.size
+        self._max_time_entries = max_bytes // TimeIndex.ENTRY.size - 1
 
     @property
     def first_timestamp(self) -> int:
@@ -239,22 +243,37 @@ class Segment:
                 yield Located(position, size, base_offset, base_offset, timestamp, -1)
             position += size
 
-    def find(self, offset: int, start_position: int = 0) -> tuple[int, int] | None:
+    def find(self, offset: int) -> tuple[int, int] | None:
         """Position and size of the first batch whose last offset is at or after `offset`."""
         hint = self._hints.get(offset)
         if hint is not None:
             return hint
+        return self._scan_for(offset, self.start_before(offset))
+
+    def start_before(self, offset: int) -> int:
+        """The position of a batch at or before the one that holds `offset`, by the index.
+
+        The batch there must fit the entry, else the index is made anew: a wrong one must not hide records.
+        """
         try:
-            position = max(self.offset_index.position_before(offset), start_position)
-        except CorruptIndex:
-            self.rebuild_indexes()
-            position = max(self.offset_index.position_before(offset), start_position)
-        found = self._scan_for(offset, position)
-        if found is None and position and offset < self.next_offset():
-            # The index led astray: between its entry and the end there is no such batch, though there must be.
-            self.rebuild_indexes()
-            found = self._scan_for(offset, self.offset_index.position_before(offset))
-        return found
+            relative, position = self.offset_index.entry_before(offset)
+            if not position or self._fits(self.base_offset + relative, position):
+                return position
+        except CorruptIndex as error:
+            logger.warning("%s", error)
+        logger.warning("%s/%020d.index does not fit its log and is made anew", self.folder, self.base_offset)
+        self.rebuild_indexes()
+        return self.offset_index.entry_before(offset)[1]
+
+    def _fits(self, last_offset: int, position: int) -> bool:
+        header = self.log.view(position, _LOCATOR.size)
+        if len(header) < _LOCATOR.size:
+            return False
+        base_offset, length, magic, delta = _LOCATOR.unpack(header)
+        if not 0 <= magic <= 2 or length < _MIN_LEGACY_LENGTH or base_offset < self.base_offset:
+            return False
+        # Not equal: Kafka notes the last offset of all batches that were appended together.
+        return bool(base_offset + (delta if magic == 2 else 0) <= last_offset)
 
     def _scan_for(self, offset: int, position: int) -> tuple[int, int] | None:
         stop = self.log.size
@@ -305,11 +324,7 @@ class Segment:
 
     def next_offset(self) -> int:
         """One past the last record, found from the last index entry on."""
-        try:
-            position = self.offset_index.position_before(self.offset_index.last_offset)
-        except CorruptIndex:
-            self.rebuild_indexes()
-            position = self.offset_index.position_before(self.offset_index.last_offset)
+        position = self.start_before(_FAR)
         last = self.base_offset - 1
         for batch in self.locate_from(position):
             last = batch.last_offset
@@ -369,12 +384,11 @@ class Segment:
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
         """The first record at or after `start_offset` with this timestamp or a later one. Decodes one batch."""
         try:
-            offset = max(self.time_index.offset_before(timestamp), start_offset)
-            position = self.offset_index.position_before(offset)
+            offset = self.time_index.offset_before(timestamp)
         except CorruptIndex:
             self.rebuild_indexes()
-            offset = max(self.time_index.offset_before(timestamp), start_offset)
-            position = self.offset_index.position_before(offset)
+            offset = self.time_index.offset_before(timestamp)
+        position = self.start_before(max(offset, start_offset))
         for located in self.locate_from(position):
             if located.max_timestamp < timestamp or located.last_offset < start_offset:
                 continue
@@ -467,7 +481,7 @@ class Segment:
             self._reset_progress()
             return dropped
         timestamp, at = self.time_index.last_entry
-        for batch in self.locate_from(self.offset_index.position_before(at)):
+        for batch in self.locate_from(self.start_before(at)):
             if batch.max_timestamp > timestamp:
                 timestamp, at = batch.max_timestamp, batch.last_offset
         self._max_timestamp, self._max_timestamp_offset = timestamp, at
