@@ -282,9 +282,28 @@ class Broker:
 
     def _connected(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> None:
         host, port = address
-        self._connections.add(Connection(self, bound.config, sock, f"{host}:{port}", host))
+        connection = Connection(self, bound.config, sock, f"{host}:{port}", host)
+        self._connections.add(connection)
+        self._watch_idleness(connection)
+
+    def _watch_idleness(self, connection: Connection) -> None:
+        """Close a connection that nothing moved on for `connections.max.idle.ms`; one timer each, set anew rarely."""
+        limit_ms = self.config["connections.max.idle.ms"]
+        if limit_ms < 0:
+            return
+
+        def check() -> None:
+            left_ms = connection.last_active_ms + limit_ms - self.clock.monotonic_ms()
+            if left_ms > 0:
+                connection.idle_timer = self.timer.schedule(left_ms, check)
+            else:
+                connection.close("idle for longer than connections.max.idle.ms", logging.INFO)
+
+        connection.idle_timer = self.timer.schedule(limit_ms, check)
 
     def connection_closed(self, connection: Connection) -> None:
+        if connection.idle_timer is not None:
+            connection.idle_timer.cancel()
         self._connections.discard(connection)
         if not self._connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)

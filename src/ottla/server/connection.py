@@ -21,6 +21,7 @@ from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import TimerHandle
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
 from ottla.server.api import RequestContext, Route
@@ -80,6 +81,7 @@ class Connection:
         "broker",
         "client_host",
         "client_software",
+        "idle_timer",
         "last_active_ms",
         "listener",
         "local_host",
@@ -97,6 +99,7 @@ class Connection:
         self.client_software: tuple[str, str] | None = None
         self.principal = "User:ANONYMOUS"
         self.state: dict[str, Any] | None = None
+        self.idle_timer: TimerHandle | None = None
         self.last_active_ms = broker.clock.monotonic_ms()
         self._route = broker.registry.route
         self._loop = broker.loop
@@ -168,8 +171,8 @@ class Connection:
         limit = self.broker.request_bytes_max
         while end - start >= 4:
             size: int = _SIZE(buffer, start)[0]
-            if size < _HEADER_BYTES - 2 or size > limit:
-                self.close(f"frame of {size} bytes, allowed are 8 to {limit} (socket.request.max.bytes)")
+            if size < _HEADER_BYTES or size > limit:
+                self.close(f"frame of {size} bytes, allowed are {_HEADER_BYTES} to {limit} (socket.request.max.bytes)")
                 return
             stop = start + 4 + size
             if stop > end:
@@ -205,8 +208,8 @@ class Connection:
             # Only the length was known to be missing; now the size of the frame is.
             size: int = _SIZE(partial, 0)[0]
             limit = self.broker.request_bytes_max
-            if size < _HEADER_BYTES - 2 or size > limit:
-                self.close(f"frame of {size} bytes, allowed are 8 to {limit} (socket.request.max.bytes)")
+            if size < _HEADER_BYTES or size > limit:
+                self.close(f"frame of {size} bytes, allowed are {_HEADER_BYTES} to {limit} (socket.request.max.bytes)")
                 return
             self._partial = None
             self._begin_partial(partial[:4])
@@ -232,10 +235,10 @@ class Connection:
                 position = _HEADER_BYTES
                 if id_length >= 0:
                     position += id_length
+                    if position > len(frame):
+                        raise MalformedMessage("the client id runs past the end of the frame")
                     raw = bytes(frame[_HEADER_BYTES:position])
                     if raw != self._client_id_bytes:
-                        if len(raw) != id_length:
-                            raise MalformedMessage("the client id runs past the end of the frame")
                         self._client_id_bytes, self._client_id = raw, raw.decode()
                 elif self._client_id_bytes is not None:
                     self._client_id_bytes = self._client_id = None

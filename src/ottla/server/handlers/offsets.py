@@ -1,0 +1,123 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+from ottla.coordinator import requests
+from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET
+from ottla.coordinator.replies import Reply
+from ottla.errors import KafkaError
+from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.groups import client_of
+from ottla.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+FIRST_MULTI_GROUP_VERSION = 8
+FIRST_TOP_LEVEL_ERROR_VERSION = 2
+
+_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+
+
+def _commit_error(ctx: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error.code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(OffsetCommitRequest, on_error=_commit_error)
+def offset_commit(
+    ctx: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
+    """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
+    consumer protocol; v10 topics by id."""
+    return requests.commit_offsets(ctx.broker.groups, request, client_of(ctx))
+
+
+@handles(OffsetFetchRequest)
+def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """v0–v10. v2 all topics of a group; v7 require-stable (KIP-447); v8 many groups (KIP-709); v10 topics by id."""
+    if ctx.version < FIRST_MULTI_GROUP_VERSION:
+        return _fetch_one(ctx, request)
+    by_id = ctx.version >= FIRST_TOPIC_ID_VERSION
+    return OffsetFetchResponse(groups=[_fetch(ctx, group, by_id, request.require_stable) for group in request.groups])
+
+
+def _fetch(
+    ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
+) -> _Group:
+    try:
+        return requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable)
+    except KafkaError as error:
+        return _Group(group_id=group.group_id, topics=[], error_code=error.code)
+
+
+def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """The older shape: one group, and before v2 no error but the partitions'."""
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if request.topics is None
+        else [
+            OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ],
+    )
+    found = _fetch(ctx, asked, False, request.require_stable)
+    if found.error_code and ctx.version < FIRST_TOP_LEVEL_ERROR_VERSION:
+        topics = [
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=found.error_code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(
+        error_code=found.error_code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in found.topics
+        ],
+    )
+
+
+@handles(OffsetDeleteRequest)
+def offset_delete(
+    ctx: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Reply[OffsetDeleteResponse]:
+    """v0 (KIP-496). Topics that the group reads are refused."""
+    return requests.delete_offsets(ctx.broker.groups, request)
