@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ottla.clock import ManualClock
 from ottla.log.files import MemoryDisk, PosixDisk
 from ottla.records.batch import Record, batches, build_batch
 from ottla.wire.messages.fetch import ListOffsetsRequest
@@ -89,7 +90,9 @@ def test_other_refusals(run: Any, run_broker: Any, wire: Any) -> None:
 def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any, wire: Any) -> None:
     async def main() -> None:
         disk = MemoryDisk()
-        async with run_broker(disk=disk) as running:
+        # Producers are forgotten a day after the timestamp of their last batch, so the clock has to fit it.
+        clock = ManualClock(TIMESTAMP)
+        async with run_broker(disk=disk, clock=clock) as running:
             client = await running.connect()
             await client.create_topic("t")
             identity = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
@@ -106,7 +109,7 @@ def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any, wire: An
             assert await produce(3) == (45, -1), "a gap is refused"
             assert await produce(0, epoch=1) == (0, 2)
             assert await produce(2, epoch=0) == (47, -1), "an old epoch is fenced"
-        async with run_broker(disk=disk) as running:
+        async with run_broker(disk=disk, clock=clock) as running:
             client = await running.connect()
             again = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
             assert again.producer_id > producer_id, "no id is given twice"
