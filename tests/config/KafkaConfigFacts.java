@@ -1,15 +1,19 @@
 // Tells what Apache Kafka's own tables say, for test_against_kafka.py.
 //   facts            one line for each key, update mode and synonym
 //   check            reads "kind TAB key TAB value" lines, and says what Kafka makes of each value
+//   properties       reads texts in base64, one a line, and says what java.util.Properties finds in each
 //   load             reads "key=value TAB key=value ..." lines, and says whether a broker takes them
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.StringReader;
 import java.nio.charset.StandardCharsets;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.coordinator.group.GroupConfig;
@@ -76,6 +80,21 @@ public class KafkaConfigFacts {
         }
     }
 
+    static void properties(String line) throws Exception {
+        Properties found = new Properties();
+        try {
+            found.load(new StringReader(new String(Base64.getDecoder().decode(line), StandardCharsets.UTF_8)));
+        } catch (IllegalArgumentException malformed) {
+            System.out.println("error");
+            return;
+        }
+        var all = new StringBuilder();
+        for (String name : new TreeSet<>(found.stringPropertyNames())) {
+            all.append(name).append('\0').append(found.getProperty(name)).append('\0');
+        }
+        System.out.println("ok\t" + Base64.getEncoder().encodeToString(all.toString().getBytes(StandardCharsets.UTF_8)));
+    }
+
     public static void main(String[] arguments) throws Exception {
         TABLES.put("broker", AbstractKafkaConfig.CONFIG_DEF);
         TABLES.put("dynamic", QuotaConfig.brokerQuotaConfigs());
@@ -87,7 +106,11 @@ public class KafkaConfigFacts {
         } else {
             var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-                if (arguments[0].equals("check")) check(line); else load(line);
+                switch (arguments[0]) {
+                    case "check" -> check(line);
+                    case "properties" -> properties(line);
+                    default -> load(line);
+                }
             }
         }
         Runtime.getRuntime().halt(0);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Config, ConfigError, ConfigType
 from ottla.config.broker import DYNAMIC_ONLY_KEYS, SYNONYMS
 from ottla.config.keys import Range, format_value
-from ottla.config.resources import parse
+from ottla.config.properties import parse_properties
 
 pytestmark = pytest.mark.jvm
 
@@ -128,7 +130,7 @@ def test_what_is_accepted_and_the_words_of_a_refusal(kafka: Callable[..., list[l
     wrong = []
     for (kind, key, sample), theirs in zip(cases, answers, strict=True):
         try:
-            ours = ["ok", format_value(parse(key, sample))]
+            ours = ["ok", format_value(key.parse(sample))]
         except ConfigError as error:
             ours = ["error", str(error)]
         if ours != theirs:
@@ -228,3 +230,19 @@ def test_rules_between_keys(kafka: Callable[..., list[list[str]]]) -> None:
         if ([verdict, *theirs] != ours and verdict == "ok") or ours[0] != verdict:
             wrong.append((combination, ours, verdict, theirs))
     assert not wrong, f"{len(wrong)} differ: {wrong[:: max(1, len(wrong) // 25)]}"
+
+
+def test_properties_syntax_is_javas(kafka: Callable[..., list[list[str]]]) -> None:
+    chance = random.Random(7)
+    pieces = ["a", "b", "=", ":", " ", "\t", "\f", "\\", "\n", "\r", "\r\n", "#", "!", "\\u0041", "\\u00g", "\\n", "é"]
+    texts = ["".join(chance.choices(pieces, k=chance.randint(1, 14))) for _ in range(4000)]
+    answers = kafka("properties", [base64.b64encode(text.encode()).decode() for text in texts])
+    for text, answer in zip(texts, answers, strict=True):
+        try:
+            found = {key: value for key, (value, _line) in parse_properties(text).items()}
+        except ConfigError:
+            assert answer == ["error"], repr(text)
+            continue
+        assert answer[0] == "ok", repr(text)
+        theirs = base64.b64decode(answer[1]).decode().split("\0")[:-1]
+        assert found == dict(zip(theirs[::2], theirs[1::2], strict=True)), repr(text)

@@ -283,7 +283,7 @@ class Config:
             for name, text in layer.items():
                 key = base_key(name, ALL_KEYS)
                 try:
-                    values[name] = text if key is None else resources.parse(key, text)
+                    values[name] = text if key is None else key.parse(text, name)
                 except ConfigError as error:
                     origin = kind or self.origins.get(name)
                     raise ConfigError(str(error) if kind or not origin else f"{error} ({origin})") from None

@@ -94,14 +94,14 @@ def _broker_entry(config: Config, name: str) -> DescribedConfig:
     synonyms = _broker_synonyms(config, name)
     # Only the key's own layers count: log.retention.ms is null while log.retention.hours speaks for it.
     own = next((synonym.value for synonym in synonyms if synonym.name == name), None)
-    value = own if key is None or own is None else format_value(resources.parse(key, own))
+    value = own if key is None or own is None else format_value(key.parse(own))
     return _entry(name, key, value, synonyms)
 
 
 def _cluster_entry(config: Config, name: str) -> DescribedConfig:
     text = config.dynamic_cluster[name]
     key = base_key(name, ALL_KEYS)
-    value = text if key is None else format_value(resources.parse(key, text))
+    value = text if key is None else format_value(key.parse(text))
     return _entry(name, key, value, (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),))
 
 
@@ -129,7 +129,9 @@ def _related(name: str) -> tuple[str, ...]:
         # The flush scheduler has a job of its own beside being a fallback, and so no synonyms.
         if name in related and name != "log.flush.scheduler.interval.ms":
             return related
-    return (name,)
+    key = base_key(name, ALL_KEYS)
+    # A listener's own setting falls back to the one for all listeners.
+    return (name,) if key is None or key.name == name else (name, key.name)
 
 
 def _broker_synonyms(config: Config, name: str) -> tuple[ConfigSynonym, ...]:

@@ -104,11 +104,13 @@ class ConfigKey:
     def __repr__(self) -> str:
         return f"ConfigKey({self.name!r}, {self.type.name}, {self.default!r})"
 
-    def parse(self, text: str) -> Any:
-        """The typed value of a text, checked."""
-        value = _PARSERS[self.type](self.name, text)
+    def parse(self, text: str, name: str = "") -> Any:
+        """The typed value of a text, checked. Errors speak of `name`, where a listener has the key under its own."""
+        value = _PARSERS[self.type](name or self.name, text)
         if self.validator is not None:
-            self.validator.check(self.name, value)
+            self.validator.check(name or self.name, value)
+            if isinstance(self.validator, ListOf):
+                return distinct(value)
         return value
 
 

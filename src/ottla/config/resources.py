@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ottla.config.keys import ConfigError, ConfigKey, ListOf, distinct
+from ottla.config.keys import ConfigError, ConfigKey
 from ottla.config.rules import check_client_metrics, check_group, check_topic
 from ottla.config.topic_keys import CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
 
@@ -78,7 +78,7 @@ class ResourceKind:
         for name, text in overrides.items():
             key = self.keys.get(name)
             if key is not None:
-                values[name] = parse(key, text)
+                values[name] = key.parse(text)
             elif strict:
                 raise ConfigError(f"{self.title}: {name}")
         return values
@@ -87,8 +87,3 @@ class ResourceKind:
 TOPIC = ResourceKind("Unknown topic config name", TOPIC_KEYS, check_topic)
 GROUP = ResourceKind("Unknown group config name", GROUP_KEYS, check_group)
 CLIENT_METRICS = ResourceKind("Unknown client metrics configuration", CLIENT_METRICS_KEYS, check_client_metrics)
-
-
-def parse(key: ConfigKey, text: str) -> Any:
-    value = key.parse(text)
-    return distinct(value) if isinstance(key.validator, ListOf) else value
