@@ -111,8 +111,8 @@ class ControlRecord(NamedTuple):
 
     @property
     def coordinator_epoch(self) -> int:
-        """Of an end-of-transaction marker; -1 when the value does not carry one."""
-        if self.value is None or len(self.value) < _END_TXN_VALUE.size:
+        """Of an end-of-transaction marker; -1 for other types."""
+        if self.type > CONTROL_COMMIT or self.value is None or len(self.value) < _END_TXN_VALUE.size:
             return -1
         return int(_END_TXN_VALUE.unpack_from(self.value)[1])
 

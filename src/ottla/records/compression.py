@@ -264,8 +264,8 @@ _ZSTD_MAX_BLOCK: Final = 128 << 10
 _ZSTD_MAX_WINDOW_LOG: Final = 27  # what Kafka's decoder accepts
 
 
-def _zstd_frame(data: memoryview, position: int) -> tuple[int, int, int]:
-    """Walk the block headers of the frame at `position` -> (end, least size, greatest size) of its content.
+def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int]:
+    """Walk the block headers of the frame at `position` -> (end, greatest size of its content).
 
     Blocks hold at most 128 KiB, so this is one step per 128 KiB of content, and it needs no decoding: a frame that
     is cut short, or a bomb of run-length blocks, is refused before anything is allocated.
@@ -292,6 +292,8 @@ def _zstd_frame(data: memoryview, position: int) -> tuple[int, int, int]:
         else:
             least += block_size
             greatest += block_size
+            if least > left:
+                raise _too_large(left)
             position += block_size if block_type == 0 else 1
         if header & 1:
             break
@@ -299,7 +301,7 @@ def _zstd_frame(data: memoryview, position: int) -> tuple[int, int, int]:
         position += 4
     if position > len(data):
         raise IndexError
-    return position, least, greatest
+    return position, greatest
 
 
 def _zstd_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
@@ -315,11 +317,9 @@ def _zstd_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
                 continue
             if magic != _ZSTD_MAGIC:
                 raise CorruptPayload("zstd: not a frame")
-            end, least, greatest = _zstd_frame(view, position)
+            end, greatest = _zstd_frame(view, position, left)
         except IndexError:
             raise CorruptPayload("zstd: the frame ends early") from None
-        if least > left:
-            raise _too_large(limit)
         piece = _zstd_frame_content(view[position:end], left, greatest, limit)
         output.append(piece)
         left -= len(piece)
