@@ -1,7 +1,7 @@
 """Positions: first and last offsets, offsets for times, seeking, and what happens out of range."""
 
 import pytest
-from interop.drivers import ClientError, Driver, Rec, clients
+from interop.drivers import ClientError, Driver, clients
 from interop.wire import Wire, batch, now_ms
 
 NOW = now_ms()

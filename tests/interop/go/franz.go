@@ -67,7 +67,6 @@ func (d *franzDriver) produce(a *Args) (any, error) {
 	acks := map[int]kgo.Acks{0: kgo.NoAck(), 1: kgo.LeaderAck(), -1: kgo.AllISRAcks()}
 	options := []kgo.Opt{
 		kgo.ProducerBatchCompression(codecs[a.Compression]), kgo.RequiredAcks(acks[a.acks()]), kgo.AllowAutoTopicCreation(),
-		kgo.RecordDeliveryTimeout(30 * time.Second),
 	}
 	if !a.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
@@ -161,9 +160,6 @@ func consumerOptions(given *ConsumerConfig) []kgo.Opt {
 	}
 	if given.RequestTimeoutMs != nil {
 		options = append(options, kgo.RequestTimeoutOverhead(ms(*given.RequestTimeoutMs)))
-	}
-	if given.AutoCommit != nil && !*given.AutoCommit {
-		options = append(options, kgo.DisableAutoCommit())
 	}
 	if given.ClientID != nil {
 		options = append(options, kgo.ClientID(*given.ClientID))
@@ -286,6 +282,9 @@ func (d *franzDriver) open(a *Args) error {
 		}
 		options = append(options, kgo.ConsumePartitions(where))
 	} else {
+		if a.Config.AutoCommit != nil && !*a.Config.AutoCommit {
+			options = append(options, kgo.DisableAutoCommit())
+		}
 		options = append(options, kgo.ConsumerGroup(a.Group), kgo.OnPartitionsAssigned(update(true)),
 			kgo.OnPartitionsRevoked(update(false)), kgo.OnPartitionsLost(update(false)))
 		if a.Pattern != "" {

@@ -178,7 +178,7 @@ public final class Driver {
         config.put("acks", acks == -1 ? "all" : String.valueOf(acks));
         config.put("enable.idempotence", args.path("idempotent").asBoolean(false));
         config.put("linger.ms", args.path("linger_ms").asInt(5));
-        config.put("max.block.ms", 15000);
+        config.put("max.block.ms", args.path("max_block_ms").asInt(30000));
         config.put("delivery.timeout.ms", 60000);
         if (args.hasNonNull("max_request_bytes")) {
             config.put("max.request.size", args.get("max_request_bytes").asInt());

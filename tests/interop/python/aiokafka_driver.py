@@ -60,6 +60,7 @@ class Driver:
         max_request_bytes: int | None = None,
         each: bool = False,
         linger_ms: int = 5,
+        max_block_ms: int = 30000,
     ) -> list[dict[str, Any]]:
         producer = AIOKafkaProducer(
             bootstrap_servers=self.bootstrap,
@@ -68,6 +69,7 @@ class Driver:
             enable_idempotence=idempotent,
             max_request_size=max_request_bytes or 1048576,
             linger_ms=linger_ms,
+            request_timeout_ms=max_block_ms,
         )
         await producer.start()
         try:

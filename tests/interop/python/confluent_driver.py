@@ -73,6 +73,7 @@ class Driver:
         max_request_bytes: int | None = None,
         each: bool = False,
         linger_ms: int = 5,
+        max_block_ms: int = 30000,
     ) -> list[dict[str, Any]]:
         results: list[dict[str, Any] | None] = [None] * len(records)
         producer = Producer(
@@ -83,7 +84,7 @@ class Driver:
                 "enable.idempotence": idempotent,
                 "linger.ms": linger_ms,
                 "message.max.bytes": max_request_bytes or 1000000,
-                "message.timeout.ms": 30000,
+                "message.timeout.ms": max_block_ms,
             }
         )
 
@@ -133,6 +134,8 @@ class Driver:
         settings = {CONSUMER_SETTINGS[name]: value for name, value in config.items() if name in CONSUMER_SETTINGS}
         if "offset_reset" in config:
             settings["auto.offset.reset"] = RESETS[config["offset_reset"]]
+        if "fetch_max_bytes" in config:
+            settings["message.max.bytes"] = min(1000000, config["fetch_max_bytes"])
         if "assignors" in config:
             settings["partition.assignment.strategy"] = ",".join(config["assignors"])
         return Consumer({**self.base, "group.id": group or "unused", **settings})

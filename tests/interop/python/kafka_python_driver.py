@@ -62,11 +62,13 @@ class Driver:
         max_request_bytes: int | None = None,
         each: bool = False,
         linger_ms: int = 5,
+        max_block_ms: int = 30000,
     ) -> list[dict[str, Any]]:
         config: dict[str, Any] = {
             "acks": "all" if acks == -1 else acks,
             "compression_type": None if compression == "none" else compression,
             "linger_ms": linger_ms,
+            "max_block_ms": max_block_ms,
             "retries": 5,
         }
         if not OLD:

@@ -1,7 +1,7 @@
 """Finds or makes what the drivers need: the Go binary, the Java classes, npm packages, kcat, an old kafka-python.
 
-Everything made goes to `.cache/interop` in the project, once, under a file lock, so that parallel workers and later runs
-share it. A missing toolchain skips the test, except under CI, where it fails: there a skip would hide a lost test.
+Everything made goes to `.cache/interop` in the project, once, under a file lock, so that parallel workers and later
+runs share it. A missing toolchain skips the test, except under CI, where it fails: there a skip would hide a lost test.
 """
 
 import contextlib
