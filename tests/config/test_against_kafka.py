@@ -244,5 +244,6 @@ def test_properties_syntax_is_javas(kafka: Callable[..., list[list[str]]]) -> No
             assert answer == ["error"], repr(text)
             continue
         assert answer[0] == "ok", repr(text)
-        theirs = base64.b64decode(answer[1]).decode().split("\0")[:-1]
-        assert found == dict(zip(theirs[::2], theirs[1::2], strict=True)), repr(text)
+        fields = base64.b64decode(answer[1]).decode().split("\0")[:-1]
+        theirs = dict(zip(fields[::2], fields[1::2], strict=True))
+        assert found == theirs, repr(text)

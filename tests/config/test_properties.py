@@ -30,6 +30,7 @@ def values(text: str) -> dict[str, str]:
         ("a=x\\\\\nb=y", {"a": "x\\", "b": "y"}),
         ("a=x\\\n# not a comment", {"a": "x# not a comment"}),
         ("a=x\\", {"a": "x"}),
+        ("\\\n# still a comment\n\\\n", {}),
         ("a\\ b=c\\=d", {"a b": "c=d"}),
         ("a=\\t\\n\\r\\f\\q", {"a": "\t\n\r\fq"}),
         ("a=\\u00e9\\ud83d\\ude00", {"a": "é😀"}),

@@ -21,20 +21,23 @@ def parse_properties(text: str) -> dict[str, tuple[str, int]]:
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
     """Lines without comments and blanks in front, joined where a backslash ends them."""
-    pending, start = "", 0
+    pending, start, unfinished = "", 0, False
     # Only these end a line in Java; str.splitlines would also cut at form feeds and Unicode separators.
     for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = raw.lstrip(_BLANKS)
-        if not start and (not line or line[0] in "#!"):
-            continue
-        start = start or number
+        unfinished = False
+        if not pending:
+            if not line or line[0] in "#!":
+                continue
+            start = number
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending += line[:-1]
+            unfinished = True
             continue
         yield pending + line, start
-        pending, start = "", 0
-    if start:
+        pending = ""
+    if pending or unfinished:
         yield pending, start
 
 
