@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import Future
+
 from ottla.coordinator import requests
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.protocols import Client
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.replies import waitable
 from ottla.errors import KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages import (
@@ -39,16 +41,16 @@ def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaErro
 
 
 @handles(JoinGroupRequest, on_error=_join_error)
-def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Reply[JoinGroupResponse]:
+def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Future[JoinGroupResponse]:
     """v0–v9. v0 has no rebalance timeout; v4 a new member must come back with its id (KIP-394); v5 static members
     (KIP-345); v7 the protocol type in the answer; v9 a static leader may skip the assignment (KIP-814)."""
-    return requests.join(ctx.broker.groups, request, client_of(ctx))
+    return waitable(requests.join(ctx.broker.groups, request, client_of(ctx)))
 
 
 @handles(SyncGroupRequest)
-def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Reply[SyncGroupResponse]:
+def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Future[SyncGroupResponse]:
     """v0–v5. v3 static members; v5 the protocol type and name must be given, and must fit (KIP-559)."""
-    return requests.sync(ctx.broker.groups, request, client_of(ctx))
+    return waitable(requests.sync(ctx.broker.groups, request, client_of(ctx)))
 
 
 @handles(HeartbeatRequest)
@@ -58,17 +60,17 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
 
 
 @handles(LeaveGroupRequest)
-def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Reply[LeaveGroupResponse]:
+def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
     """v0–v5. v3 several members, by member or instance id; v5 a reason (KIP-800), which is not kept."""
-    return requests.leave(ctx.broker.groups, request, client_of(ctx))
+    return waitable(requests.leave(ctx.broker.groups, request, client_of(ctx)))
 
 
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Reply[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
     """v0–v1 (KIP-848). v1 regular expressions, and members make their own id (KIP-1082)."""
-    return requests.consumer_heartbeat(ctx.broker.groups, request, client_of(ctx))
+    return waitable(requests.consumer_heartbeat(ctx.broker.groups, request, client_of(ctx)))
 
 
 def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:

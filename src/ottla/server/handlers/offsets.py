@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import Future
+
 from ottla.coordinator import requests
 from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.replies import waitable
 from ottla.errors import KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.groups import client_of
@@ -44,10 +46,10 @@ def _commit_error(ctx: RequestContext, request: OffsetCommitRequest, error: Kafk
 @handles(OffsetCommitRequest, on_error=_commit_error)
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
     """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
     consumer protocol; v10 topics by id."""
-    return requests.commit_offsets(ctx.broker.groups, request, client_of(ctx))
+    return waitable(requests.commit_offsets(ctx.broker.groups, request, client_of(ctx)))
 
 
 @handles(OffsetFetchRequest)
@@ -118,6 +120,6 @@ def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchR
 @handles(OffsetDeleteRequest)
 def offset_delete(
     ctx: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Reply[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
     """v0 (KIP-496). Topics that the group reads are refused."""
-    return requests.delete_offsets(ctx.broker.groups, request)
+    return waitable(requests.delete_offsets(ctx.broker.groups, request))

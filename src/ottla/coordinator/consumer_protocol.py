@@ -1,0 +1,72 @@
+"""The consumer's own format inside the opaque bytes of JoinGroup and SyncGroup ("consumer" protocol type).
+
+The coordinator looks inside for three things only: which topics a group reads (to keep their offsets from expiring),
+and, when a group moves between the classic and the consumer protocol, its subscriptions and assignments. Each blob is
+an int16 version and then a message of that version; newer versions only add fields at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import TypeVar
+
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from ottla.wire.schema import Message
+
+PROTOCOL_TYPE = "consumer"
+
+_VERSION = Struct(">h")
+
+M = TypeVar("M", bound=Message)
+
+
+class MalformedMetadata(ValueError):
+    """The embedded bytes are not what the consumer protocol says."""
+
+
+def read_version(data: bytes) -> int:
+    """The version that a member speaks, at most the newest known one; an assignment goes back in the same."""
+    if len(data) < _VERSION.size:
+        raise MalformedMetadata("the version is missing")
+    version = int(_VERSION.unpack_from(data)[0])
+    if version < 0:
+        raise MalformedMetadata(f"version {version}")
+    return min(version, ConsumerProtocolSubscription.MAX_VERSION)
+
+
+def decode_topics(data: bytes) -> list[str]:
+    """Only the topics, which v0 holds already."""
+    read_version(data)
+    return _decode(ConsumerProtocolSubscription, data, 0).topics
+
+
+def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    return _decode(ConsumerProtocolSubscription, data, read_version(data))
+
+
+def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """Empty bytes are an empty assignment: a member that got none from its leader."""
+    if not data:
+        return ConsumerProtocolAssignment(assigned_partitions=[])
+    return _decode(ConsumerProtocolAssignment, data, read_version(data))
+
+
+def encode_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=list(indexes))
+            for topic, indexes in partitions.items()
+        ]
+    )
+    return _VERSION.pack(version) + assignment.encode(version)
+
+
+def _decode(message: type[M], data: bytes, version: int) -> M:
+    try:
+        decoded, _ = message.decoder(version)(data, _VERSION.size)
+    except (ValueError, IndexError, StructError) as error:
+        raise MalformedMetadata(str(error)) from error
+    assert isinstance(decoded, message)
+    return decoded

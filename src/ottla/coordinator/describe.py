@@ -1,0 +1,139 @@
+"""Looking at groups, and removing them: ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups.
+
+ListGroups: v4 filter by state, v5 by type; unknown states and types match nothing. DescribeGroups is for classic
+groups: an absent one is Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.coordinator.classic import STABLE, ClassicGroup
+from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember
+from ottla.coordinator.consumer_protocol import PROTOCOL_TYPE
+from ottla.coordinator.replies import Result
+from ottla.errors import GroupIdNotFound
+from ottla.wire.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from ottla.coordinator.runtime import Shard
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+# What clients see: ListGroups shows types with a capital letter.
+_TYPE_NAMES = {"classic": "Classic", "consumer": "Consumer"}
+
+
+def list_groups(
+    shard: Shard, states: Iterable[str] = (), types: Iterable[str] = ()
+) -> list[ListGroupsResponse.ListedGroup]:
+    state_filter = {state.strip().lower() for state in states}
+    type_filter = {name.strip().lower() for name in types}
+    listed = []
+    for group in shard.groups.values():
+        state = group.state_name
+        if state_filter and state.lower() not in state_filter:
+            continue
+        if type_filter and group.type_name not in type_filter:
+            continue
+        protocol_type = group.protocol_type or "" if isinstance(group, ClassicGroup) else PROTOCOL_TYPE
+        listed.append(
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=protocol_type,
+                group_state=state,
+                group_type=_TYPE_NAMES[group.type_name],
+            )
+        )
+    return listed
+
+
+def describe_classic(shard: Shard, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ClassicGroup):
+        described = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state="Dead", members=[])
+        if version >= 6:
+            described.error_code = GroupIdNotFound.code
+            described.error_message = (
+                f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+            )
+        return described
+    is_stable = group.state is STABLE
+    return DescribeGroupsResponse.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if is_stable else "",
+        members=[
+            DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if is_stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def describe_consumer(shard: Shard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        return ConsumerGroupDescribeResponse.DescribedGroup(
+            group_id=group_id, error_code=GroupIdNotFound.code, error_message=message, members=[]
+        )
+    return ConsumerGroupDescribeResponse.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.preferred_assignor(group.members, shard.settings.consumer_assignors[0]),
+        members=[_describe_member(shard, group, member) for member in group.members.values()],
+    )
+
+
+def _describe_member(
+    shard: Shard, group: ConsumerGroup, member: ConsumerMember
+) -> ConsumerGroupDescribeResponse.Member:
+    return ConsumerGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(shard, member.assigned),
+        target_assignment=_assignment(shard, group.target.get(member.member_id, {})),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _assignment(
+    shard: Shard, partitions: dict[bytes, dict[int, int]] | dict[bytes, frozenset[int]]
+) -> ConsumerGroupDescribeResponse.Assignment:
+    """Topics that were deleted meanwhile have no name any more and are left out."""
+    found = []
+    for topic_id, indexes in partitions.items():
+        topic = shard.cluster.topic_by_id(topic_id)
+        if topic is not None:
+            found.append(
+                ConsumerGroupDescribeResponse.TopicPartitions(
+                    topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes)
+                )
+            )
+    return ConsumerGroupDescribeResponse.Assignment(topic_partitions=found)
+
+
+def delete_group(shard: Shard, group_id: str) -> Result:
+    """The group and all its offsets; refused while it has members."""
+    group = shard.groups.get(group_id)
+    if group is None:
+        raise GroupIdNotFound(f"Group {group_id} not found.")
+    group.validate_delete()
+    return Result([*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)])

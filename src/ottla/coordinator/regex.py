@@ -1,0 +1,53 @@
+"""Subscriptions by regular expression (RE2 syntax), resolved by the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.errors import InvalidRegularExpression
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics that matched, with the metadata version and the time they were looked up at."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+UNRESOLVED = ResolvedRegex(frozenset(), -1, -1)
+
+
+def check(pattern: str) -> None:
+    """Raise InvalidRegularExpression for a pattern that RE2 does not take."""
+    import re2  # A native module: loaded only by brokers that meet a regex.
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        raise InvalidRegularExpression(
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}."
+        ) from None
+
+
+def resolve(patterns: Iterable[str], topics: Iterable[str], version: int, now_ms: int) -> dict[str, ResolvedRegex]:
+    """Match whole topic names. A pattern that does not compile (a record from elsewhere) matches nothing."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    names = list(topics)
+    resolved = {}
+    for pattern in patterns:
+        try:
+            compiled = re2.compile(pattern, options)
+        except re2.error:
+            matching: frozenset[str] = frozenset()
+        else:
+            matching = frozenset(name for name in names if compiled.fullmatch(name) is not None)
+        resolved[pattern] = ResolvedRegex(matching, version, now_ms)
+    return resolved

@@ -1,0 +1,549 @@
+"""The coordinator's runtime: one shard for each partition of `__consumer_offsets` that this broker leads.
+
+A request runs as one operation on one shard. The operation reads the shard's state and returns a `Result`; the shard
+appends its records as one batch, replays them into the state, and the answer goes out once they are committed. Loading
+is the same replay from the beginning of the log. Reads see what is replayed: with one replica that is committed, too.
+
+Everything runs on the event loop's thread, so nothing is locked, and answers that need not wait are plain values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from ottla.clock import Clock, Timer, TimerHandle
+from ottla.coordinator import mixed
+from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, ClassicMember
+from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
+from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
+from ottla.coordinator.offsets import OffsetStore
+from ottla.coordinator.protocols import ClusterView, PartitionWriter
+from ottla.coordinator.rebalance import ClassicProtocol
+from ottla.coordinator.records import (
+    CoordinatorRecord,
+    CorruptRecord,
+    OffsetRecord,
+    StoredRecord,
+    classic_group_tombstone,
+    decode_record,
+)
+from ottla.coordinator.regex import ResolvedRegex
+from ottla.coordinator.replies import Reply, Result
+from ottla.coordinator.settings import GroupSettings
+from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from ottla.records.batch import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    NO_PRODUCER_ID,
+    Buffer,
+    Record,
+    batches,
+    build_batch,
+    end_transaction_marker,
+)
+from ottla.wire.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+)
+
+logger = logging.getLogger(__name__)
+
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
+
+MAX_RECORDS_PER_BATCH = 1000
+"""Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
+
+
+@lru_cache(maxsize=65536)
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """Where a group (or a transactional id) lives. Kafka's abs gives 0 for the one number without a positive."""
+    value = java_hash(group_id)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+class Shard:
+    """The groups of one partition."""
+
+    __slots__ = (
+        "_is_loaded",
+        "_reported_corruption",
+        "_writer",
+        "classic",
+        "clock",
+        "cluster",
+        "consumer",
+        "groups",
+        "new_member_id",
+        "new_uuid",
+        "offsets",
+        "partition",
+        "settings",
+        "timer",
+        "topic_hashes",
+        "topics_version",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        writer: PartitionWriter,
+        cluster: ClusterView,
+        settings: GroupSettings,
+        clock: Clock,
+        timer: Timer,
+    ) -> None:
+        self.partition = partition
+        self._writer = writer
+        self.cluster = cluster
+        self.settings = settings
+        self.clock = clock
+        self.timer = timer
+        self.groups: dict[str, AnyGroup] = {}
+        self.offsets = OffsetStore(self)
+        self.classic = ClassicProtocol(self)
+        self.consumer = ConsumerProtocol(self)
+        self.topic_hashes: dict[str, int] = {}
+        self.topics_version = -1
+        """The metadata version at which a topic was last created: older regex results do not know it."""
+        self.new_member_id: Callable[[str], str] = lambda prefix: f"{prefix}-{uuid4()}"
+        self.new_uuid: Callable[[], str] = new_uuid
+        self._reported_corruption = False
+        self._is_loaded = False
+
+    # -- running operations
+
+    def run(self, result: Result) -> Any:
+        """Append, replay, and hand out the answer: at once if it can be, else as a `Reply`."""
+        records, response, then, producer_id, producer_epoch = result
+        if not records:
+            if then is not None:
+                then(None)
+            return _settled(response)
+        try:
+            last_offset = self._append(records, producer_id, producer_epoch)
+        except KafkaError as error:
+            if then is None:
+                raise
+            then(error)
+            return _settled(response)
+        if last_offset < self._writer.high_watermark:
+            if then is not None:
+                then(None)
+            return _settled(response)
+        return self._deferred(last_offset, response, then)
+
+    def _append(self, records: Iterable[CoordinatorRecord], producer_id: int, producer_epoch: int) -> int:
+        now_ms = self.clock.now_ms()
+        entries = [Record(position, now_ms, *record.encode()) for position, record in enumerate(records)]
+        # Kafka's coordinators count sequences from 0 even without a producer id.
+        batch = build_batch(
+            entries,
+            0,
+            self.settings.compression_codec,
+            producer_id,
+            producer_epoch,
+            0,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )
+        base_offset = self._writer.append(batch)
+        for position, record in enumerate(records):
+            self.replay(record, base_offset + position, producer_id)
+        return base_offset + len(entries) - 1
+
+    def _deferred(
+        self, last_offset: int, response: Any, then: Callable[[KafkaError | None], None] | None
+    ) -> Reply[Any]:
+        reply: Reply[Any] = Reply()
+
+        def committed(error: KafkaError | None) -> None:
+            if then is not None:
+                then(error)
+            if isinstance(response, Reply):
+                response.forward(reply)
+            elif error is None:
+                reply.resolve(response)
+            else:
+                reply.fail(error)
+
+        self._writer.on_committed(last_offset, committed)
+        return reply
+
+    def run_all(self, records: list[CoordinatorRecord]) -> None:
+        """Append records that need no common batch, in portions."""
+        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
+            self.run(Result(records[start : start + MAX_RECORDS_PER_BATCH]))
+
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool
+    ) -> int:
+        """Write a transaction's marker into this partition, and let its offsets count or forget them.
+
+        Returns the marker's offset. A marker that the log got in another way is told by `replay_marker`.
+        """
+        batch = end_transaction_marker(
+            commit,
+            coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self.clock.now_ms(),
+        )
+        offset = self._writer.append(batch)
+        self.offsets.replay_marker(producer_id, commit=commit)
+        return offset
+
+    # -- groups
+
+    def classic_group(self, group_id: str, *, create: bool = False) -> ClassicGroup | None:
+        """The classic group of this name, if there is one; `create` makes it, also over an empty consumer group."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and create and group.is_empty:
+            self.run(Result(mixed.tombstones(group)))
+            group = None
+        if group is None and create:
+            group = self.groups[group_id] = ClassicGroup(group_id, self.clock.now_ms())
+        return group if isinstance(group, ClassicGroup) else None
+
+    def ensure_group(self, group_id: str) -> None:
+        """Offsets need a group to belong to: without members it is an empty classic one."""
+        if group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id, None)
+
+    def group_setting(self, group_id: str, key: str, default: int) -> int:
+        value = self.cluster.group_config(group_id, key)
+        return default if value is None else int(value)
+
+    def group_tombstones(self, group: AnyGroup) -> list[CoordinatorRecord]:
+        return [classic_group_tombstone(group.group_id)] if isinstance(group, ClassicGroup) else mixed.tombstones(group)
+
+    # -- sweeps and events
+
+    def expire(self) -> None:
+        """Remove offsets that have expired, and empty groups without any."""
+        now_ms = self.clock.now_ms()
+        for group in list(self.groups.values()):
+            records, is_bare = self.offsets.expired(group, now_ms)
+            if is_bare and group.is_empty:
+                records += self.group_tombstones(group)
+            if records:
+                self.run_all(records)
+
+    def on_topics_deleted(self, names: Iterable[str]) -> None:
+        self.run_all(self.offsets.topic_tombstones(names))
+
+    def on_topics_changed(self, names: Iterable[str], *, has_new: bool) -> None:
+        """Created, grown, deleted or moved topics: groups that read them look again at their next heartbeat."""
+        if has_new:
+            self.topics_version = self.cluster.version
+        changed = set(names)
+        for name in changed:
+            self.topic_hashes.pop(name, None)
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in changed):
+                group.needs_refresh = True
+
+    # -- replay
+
+    def load(self, chunks: Iterable[Buffer]) -> None:
+        """Rebuild the state from the partition's batches; each chunk holds whole batches."""
+        for chunk in chunks:
+            for batch in batches(chunk):
+                if batch.is_control:
+                    kind = batch.control_type()
+                    if kind in (CONTROL_COMMIT, CONTROL_ABORT):
+                        self.offsets.replay_marker(batch.producer_id, commit=kind == CONTROL_COMMIT)
+                    continue
+                producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+                for stored in batch.records():
+                    self._load_record(stored, producer_id)
+
+    def _load_record(self, stored: Record, producer_id: int) -> None:
+        try:
+            record = decode_record(stored.key, stored.value)
+            if record is not None:
+                self.replay(record, stored.offset, producer_id)
+        except CorruptRecord as error:
+            if not self._reported_corruption:
+                self._reported_corruption = True
+                logger.error(
+                    "partition %d of the offsets log: record %d is left out: %s (said once for this partition)",
+                    self.partition,
+                    stored.offset,
+                    error,
+                )
+
+    def on_loaded(self) -> None:
+        """The log is read: sessions begin."""
+        self._is_loaded = True
+        for group in list(self.groups.values()):
+            if isinstance(group, ClassicGroup):
+                self.classic.on_loaded(group)
+            else:
+                self.consumer.on_loaded(group)
+
+    def on_unloaded(self) -> None:
+        """Leadership is gone: whoever waits is told, and no timer is left."""
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                self.classic.on_unloaded(group)
+        self.consumer.on_unloaded()
+        self.groups.clear()
+
+    def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
+        """The only place where persisted state changes."""
+        if type(record) is OffsetRecord:
+            self.offsets.replay(record, offset, producer_id)
+        else:
+            assert isinstance(record, StoredRecord)
+            _REPLAY[type(record.key)](self, record.key, record.value)
+
+    def _replay_classic(self, key: Any, value: GroupMetadataValue | None) -> None:
+        group_id = key.group
+        live = self.groups.get(group_id)
+        if value is None:
+            removed = self.groups.pop(group_id, None)
+            if isinstance(removed, ClassicGroup):
+                removed.cancel_timers()
+            return
+        if self._is_loaded and isinstance(live, ClassicGroup):
+            self._merge(live, value)
+            return
+        group = ClassicGroup(group_id, None, STABLE if value.members else EMPTY)
+        group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.leader = value.leader
+        for member in value.members:
+            group.add(
+                ClassicMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
+                    member.session_timeout,
+                    value.protocol_type,
+                    ((value.protocol or "", member.subscription),),
+                    member.assignment,
+                )
+            )
+        group.subscribed_topics = group.read_subscriptions()
+        group.stored = value
+        self.groups[group_id] = group
+
+    def _merge(self, group: ClassicGroup, value: GroupMetadataValue) -> None:
+        """A record that this coordinator wrote itself: the group in memory knows all of it but the assignments."""
+        group.stored = value
+        for member in value.members:
+            group.members[member.member_id].assignment = member.assignment
+        if value.members and group.state is COMPLETING:
+            group.move_to(STABLE, self.clock.now_ms())
+
+    def _consumer_group(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if not create:
+            return None
+        if group is not None and not group.is_simple:
+            raise CorruptRecord(f"group {group_id} is a classic group, but has a record of a consumer group")
+        # A group that exists by its offsets only has no records, so it can become anything.
+        created = self.groups[group_id] = ConsumerGroup(group_id)
+        return created
+
+    def _replay_epoch(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is None:
+            return
+        if value is None:
+            del self.groups[key.group_id]
+            if key.group_id in self.offsets.groups:
+                self.ensure_group(key.group_id)
+            return
+        group.epoch = value.epoch
+        group.metadata_hash = value.metadata_hash
+
+    def _replay_partition_metadata(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is not None:
+            group.has_partition_metadata = value is not None
+
+    def _replay_member(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is None:
+            return
+        if value is None:
+            group.remove_member(key.member_id)
+        else:
+            group.put_member(group.members.get(key.member_id, ConsumerMember(key.member_id)).with_metadata(value))
+
+    def _replay_target_epoch(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is not None:
+            group.target_epoch = -1 if value is None else value.assignment_epoch
+            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
+
+    def _replay_target(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is None:
+            return
+        if value is None:
+            group.target.pop(key.member_id, None)
+        else:
+            group.target[key.member_id] = target_of(value)
+
+    def _replay_current(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is None:
+            return
+        member = group.members.get(key.member_id)
+        if value is not None:
+            group.put_member((member or ConsumerMember(key.member_id)).with_assignment(value))
+        elif member is not None:
+            group.put_member(member.without_assignment())
+
+    def _replay_regex(self, key: Any, value: Any) -> None:
+        group = self._consumer_group(key.group_id, create=value is not None)
+        if group is None:
+            return
+        if value is None:
+            group.regexes.pop(key.regular_expression, None)
+        else:
+            group.regexes[key.regular_expression] = ResolvedRegex(
+                frozenset(value.topics), value.version, value.timestamp
+            )
+
+
+_REPLAY: Mapping[type, Callable[[Shard, Any, Any], None]] = {
+    GroupMetadataKey: Shard._replay_classic,
+    ConsumerGroupMetadataKey: Shard._replay_epoch,
+    ConsumerGroupPartitionMetadataKey: Shard._replay_partition_metadata,
+    ConsumerGroupMemberMetadataKey: Shard._replay_member,
+    ConsumerGroupTargetAssignmentMetadataKey: Shard._replay_target_epoch,
+    ConsumerGroupTargetAssignmentMemberKey: Shard._replay_target,
+    ConsumerGroupCurrentMemberAssignmentKey: Shard._replay_current,
+    ConsumerGroupRegularExpressionKey: Shard._replay_regex,
+}
+
+
+def _settled(response: Any) -> Any:
+    return response.value if isinstance(response, Reply) and response.done else response
+
+
+class GroupCoordinator:
+    """All shards of this broker, found by group id; the sweep for expired offsets."""
+
+    __slots__ = ("_clock", "_cluster", "_is_running", "_shards", "_sweep", "_timer", "settings")
+
+    def __init__(self, cluster: ClusterView, settings: GroupSettings, clock: Clock, timer: Timer) -> None:
+        self._cluster = cluster
+        self.settings = settings
+        self._clock = clock
+        self._timer = timer
+        self._shards: dict[int, Shard | None] = {}
+        """None while a shard is loading."""
+        self._is_running = False
+        self._sweep: TimerHandle | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        self._is_running = True
+        self._schedule_sweep()
+
+    def stop(self) -> None:
+        """Answer everybody who waits, and let go of every timer."""
+        self._is_running = False
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for partition in list(self._shards):
+            self.resign(partition)
+
+    def _schedule_sweep(self) -> None:
+        self._sweep = self._timer.schedule(self.settings.offsets_check_interval_ms, self._expire)
+
+    def _expire(self) -> None:
+        for shard in self.shards():
+            try:
+                shard.expire()
+            except KafkaError as error:
+                logger.warning("expired offsets of partition %d stay for now: %s", shard.partition, error.message)
+        self._schedule_sweep()
+
+    def begin_loading(self, partition: int) -> None:
+        """Requests for the partition's groups get COORDINATOR_LOAD_IN_PROGRESS from here to `lead`."""
+        self._shards.setdefault(partition, None)
+
+    def lead(self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer]) -> Shard:
+        """This broker became the leader of a partition: replay what it holds, then serve its groups."""
+        self.resign(partition)
+        shard = Shard(partition, writer, self._cluster, self.settings, self._clock, self._timer)
+        shard.load(chunks)
+        self._shards[partition] = shard
+        shard.on_loaded()
+        return shard
+
+    def resign(self, partition: int) -> None:
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.on_unloaded()
+
+    # -- finding
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for(group_id, self.settings.offsets_partitions)
+
+    def shard_for(self, group_id: str) -> Shard:
+        """Raises the error that the client should see if the group is not served here (now)."""
+        shard = self._shards.get(partition_for(group_id, self.settings.offsets_partitions))
+        if shard is not None:
+            return shard
+        if not self._is_running:
+            raise CoordinatorNotAvailable
+        if partition_for(group_id, self.settings.offsets_partitions) in self._shards:
+            raise CoordinatorLoadInProgress
+        raise NotCoordinator
+
+    def shard(self, partition: int) -> Shard | None:
+        return self._shards.get(partition)
+
+    def shards(self) -> list[Shard]:
+        return [shard for shard in self._shards.values() if shard is not None]
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard is None for shard in self._shards.values())
+
+    # -- events from the cluster's metadata
+
+    def on_topics_changed(
+        self, *, created: Iterable[str] = (), changed: Iterable[str] = (), deleted: Iterable[str] = ()
+    ) -> None:
+        """Topics were created, grew or moved, or were deleted. Call after the metadata shows it."""
+        new, gone = list(created), list(deleted)
+        names = [*new, *changed, *gone]
+        for shard in self.shards():
+            shard.on_topics_changed(names, has_new=bool(new))
+            if gone:
+                shard.on_topics_deleted(gone)

@@ -1,0 +1,59 @@
+"""The broker's settings for groups, read once: plain attributes on the hot path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(slots=True)
+class GroupSettings:
+    offsets_partitions: int = 50
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60_000
+    offsets_check_interval_ms: int = 600_000
+    compression_codec: int = 0
+    initial_rebalance_delay_ms: int = 3000
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = INT32_MAX
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5000
+    consumer_assignment_interval_ms: int = 1000
+    consumer_max_size: int = INT32_MAX
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+    consumer_regex_refresh_interval_ms: int = 600_000
+
+    @property
+    def upgrade_enabled(self) -> bool:
+        return self.consumer_migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def downgrade_enabled(self) -> bool:
+        return self.consumer_migration_policy in ("bidirectional", "downgrade")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> GroupSettings:
+        """From anything that gives typed values by Kafka's names."""
+        return cls(
+            offsets_partitions=config["offsets.topic.num.partitions"],
+            offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
+            offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
+            offsets_check_interval_ms=config["offsets.retention.check.interval.ms"],
+            compression_codec=int(config["offsets.topic.compression.codec"]),
+            initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+            min_session_timeout_ms=config["group.min.session.timeout.ms"],
+            max_session_timeout_ms=config["group.max.session.timeout.ms"],
+            max_size=config["group.max.size"],
+            consumer_session_timeout_ms=config["group.consumer.session.timeout.ms"],
+            consumer_heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+            consumer_assignment_interval_ms=config["group.consumer.assignment.interval.ms"],
+            consumer_max_size=config["group.consumer.max.size"],
+            consumer_assignors=tuple(config["group.consumer.assignors"]),
+            consumer_migration_policy=str(config["group.consumer.migration.policy"]).lower(),
+            consumer_regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+        )
