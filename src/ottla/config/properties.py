@@ -21,11 +21,10 @@ def parse_properties(text: str) -> dict[str, tuple[str, int]]:
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
     """Lines without comments and blanks in front, joined where a backslash ends them."""
-    pending, start, unfinished = "", 0, False
+    pending, start = "", 0
     # Only these end a line in Java; str.splitlines would also cut at form feeds and Unicode separators.
     for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = raw.lstrip(_BLANKS)
-        unfinished = False
         if not pending:
             if not line or line[0] in "#!":
                 continue
@@ -33,11 +32,10 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending += line[:-1]
-            unfinished = True
             continue
         yield pending + line, start
         pending = ""
-    if pending or unfinished:
+    if pending:
         yield pending, start
 
 
