@@ -55,7 +55,7 @@ def three(**options):
 
 
 @given(plain_records, st.sampled_from(CODECS), st.integers(0, 2**50))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_round_trip(rows, codec, base_offset):
     records = as_records(rows, base_offset)
     data = build_batch(records, base_offset, codec, 7, 3, 11, transactional=True, leader_epoch=5)
@@ -282,6 +282,7 @@ def test_delete_horizon_and_gaps_survive():
 def test_an_empty_batch_keeps_what_compaction_gives_it():
     batch = Batch(build_batch([], 10, codec=1, last_offset_delta=4, max_timestamp=NOW, producer_id=3, producer_epoch=0))
     assert (batch.record_count, batch.last_offset, batch.max_timestamp, batch.size) == (0, 14, NOW, HEADER_SIZE)
+    assert batch.codec == 0
     assert batch.crc_ok()
     assert list(batch.records()) == []
 

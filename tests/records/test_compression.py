@@ -34,7 +34,7 @@ payloads = st.binary(max_size=300) | st.builds(
 
 
 @given(payloads, st.sampled_from((NONE, *CODECS)), st.sampled_from((0, 1, 2)))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_round_trip(data, codec, magic):
     packed = compress(codec, data, magic=magic)
     assert decompress(codec, packed, magic=magic) == data
@@ -160,7 +160,7 @@ def test_truncation_at_every_byte(codec, magic):
 
 
 @given(st.sampled_from(CODECS), st.binary(max_size=100))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_garbage_is_refused_or_decoded_but_nothing_else(codec, garbage):
     for data in (garbage, compress(codec, b"")[:8] + garbage):
         try:
@@ -170,7 +170,7 @@ def test_garbage_is_refused_or_decoded_but_nothing_else(codec, garbage):
 
 
 @given(st.sampled_from(CODECS), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_flipped_bits_never_escape(codec, data):
     packed = bytearray(compress(codec, TEXT[:300]))
     packed[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))

@@ -70,7 +70,7 @@ def test_down_conversion_is_that_of_kafka(magic):
 
 
 @given(rows, st.sampled_from((0, 1)), st.sampled_from((0, GZIP, SNAPPY, LZ4)), st.integers(0, 2**40))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_down_conversion_keeps_offsets_codec_and_what_the_format_can_say(values, magic, codec, base):
     records = as_records(values, base)
     with_headers = [record._replace(headers=[("h", b"1")]) for record in records]
@@ -82,7 +82,7 @@ def test_down_conversion_keeps_offsets_codec_and_what_the_format_can_say(values,
 
 
 @given(rows, st.sampled_from((0, 1)), st.sampled_from((0, GZIP, SNAPPY, LZ4)), st.integers(0, 2**40))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_up_conversion_round_trip(values, magic, codec, base):
     records = as_records(values, base)
     old = build_message_set(records, magic, codec)

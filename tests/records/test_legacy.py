@@ -41,7 +41,7 @@ THREE = [Record(n, NOW + n, b"k%d" % n, b"v%d" % n) for n in range(3)]
 
 
 @given(rows, st.sampled_from((0, 1)), st.sampled_from(CODECS), st.integers(0, 2**40))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_round_trip(values, magic, codec, base):
     records = as_records(values, base)
     data = build_message_set(records, magic, codec)
@@ -201,7 +201,7 @@ def test_formats_can_be_mixed_in_a_log():
 
 
 @given(st.binary(max_size=120), st.integers(0, 1), st.integers(0, 7))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_garbage_never_escapes_as_another_exception(garbage, magic, attributes):
     for data in (
         garbage,

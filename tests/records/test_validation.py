@@ -548,7 +548,7 @@ def test_garbage(data, version, depth):
 
 
 @given(st.sampled_from(range(5)), st.sampled_from([PLAIN, COMPACT, APPEND, to(GZIP)]), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_mutations_with_a_right_crc(codec, options, data):
     batch = three(codec=codec)
     for _ in range(data.draw(st.integers(1, 4))):

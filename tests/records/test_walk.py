@@ -61,7 +61,7 @@ stretch = st.tuples(
 
 
 @given(st.lists(stretch, min_size=1, max_size=4))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_mixes_of_runs(stretches):
     rows = []
     for count, key, value, step, headers, start in stretches:
@@ -70,7 +70,7 @@ def test_mixes_of_runs(stretches):
 
 
 @given(st.integers(MIN_RUN, 200), st.integers(0, 130), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_a_changed_byte_is_judged_as_the_decoder_does(count, size, data):
     body = bytearray(payload(uniform(count, size, data.draw(st.integers(0, 3)))))
     for _ in range(data.draw(st.integers(1, 2))):

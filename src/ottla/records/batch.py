@@ -56,12 +56,9 @@ assert HEADER_SIZE == 61
 LOG_OVERHEAD: Final = 12
 """Base offset and length: what stands before the part that `batch_length` counts."""
 MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
-LENGTH_OFFSET: Final = 8
-LEADER_EPOCH_OFFSET: Final = 12
 MAGIC_OFFSET: Final = 16
 CRC_OFFSET: Final = 17
 ATTRIBUTES_OFFSET: Final = 21
-BASE_TIMESTAMP_OFFSET: Final = 27
 MAX_TIMESTAMP_OFFSET: Final = 35
 CURRENT_MAGIC: Final = 2
 
@@ -95,7 +92,6 @@ _STAMP: Final = Struct(">qii")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _INT64: Final = Struct(">q")
-_LENGTH: Final = Struct(">i")
 _CONTROL_KEY: Final = Struct(">hh")
 _END_TXN_VALUE: Final = Struct(">hi")
 
@@ -403,6 +399,8 @@ def build_batch(
         highest = append_time_ms
     if last_offset_delta is None:
         last_offset_delta = entries[-1].offset - base_offset if entries else -1
+    if not entries:
+        codec = 0  # nothing to compress, and Kafka writes an empty batch without a codec
     attributes = (
         codec
         | (APPEND_TIME_FLAG if append_time_ms is not None else 0)
@@ -411,7 +409,7 @@ def build_batch(
         | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
     )
     payload = b"".join(parts)
-    if codec and entries:
+    if codec:
         from ottla.records import compression
 
         payload = compression.compress(codec, payload, level)

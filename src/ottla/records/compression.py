@@ -177,7 +177,7 @@ def _snappy_decompress(data: bytes | bytearray | memoryview, limit: int) -> byte
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_MAX_RATIO: Final = 255
-_LZ4_MAX_FAST_LEVEL: Final = 0
+_LZ4_FAST_LEVEL: Final = 0
 _XXH_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
@@ -217,7 +217,7 @@ def _lz4_compress(data: bytes | bytearray | memoryview, level: int | None, magic
     import lz4.frame
 
     # Kafka's default, 9, means the fast compressor; every other level the high one (which starts at 3 here).
-    frame_level = _LZ4_MAX_FAST_LEVEL if level is None or level == LZ4_DEFAULT_LEVEL else max(3, min(level, 12))
+    frame_level = _LZ4_FAST_LEVEL if level is None or level == LZ4_DEFAULT_LEVEL else max(3, min(level, 12))
     frame = lz4.frame.compress(
         data,
         compression_level=frame_level,

@@ -19,7 +19,7 @@ bounds, recompression), and otherwise as far as it is cheap (`Depth.AUTO`): a pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
@@ -300,7 +300,9 @@ def _check_records(batch: Batch, walked: Walked, data: Buffer, options: Validati
         check_keys_and_timestamps(records, batch.timestamp_type, options, now_ms)
 
 
-def check_keys_and_timestamps(records: Any, batch_timestamp_type: int, options: ValidationOptions, now_ms: int) -> None:
+def check_keys_and_timestamps(
+    records: Iterable[Record], batch_timestamp_type: int, options: ValidationOptions, now_ms: int
+) -> None:
     """Raise for all records that are at fault, each with its index in the batch."""
     errors: list[RecordError] = []
     bad_timestamp = False

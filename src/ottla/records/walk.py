@@ -230,15 +230,19 @@ def _run_at(
 ) -> tuple[int, int, int, bool, bool] | None:
     """A run at `start` -> (records, end position, highest timestamp delta, has key, in sequence), or None."""
     try:
+        raw, body = read_raw(data, start, VARINT)
+        stride = body - start + (raw >> 1)
+        # Most records that start no run are told apart by the size of the next two: look at those first.
+        size_bytes = data[start:body]
+        for following in (start + stride, start + 2 * stride):
+            if data[following : following + len(size_bytes)] != size_bytes:
+                return None
         layout = _layout(data, start)
     except (InvalidRecord, IndexError):
         return None  # the single check finds and names it
     if layout is None:
         return None
-    stride = layout.size
     length = min(most, (len(data) - start) // stride)
-    if length < MIN_RUN or data[start + stride] != data[start] or data[start + 2 * stride] != data[start]:
-        return None
     for at, byte in layout.constants:
         column = data[start + at : start + length * stride : stride]
         if column != column[:1] * length:
