@@ -1,0 +1,104 @@
+"""ListOffsets and OffsetForLeaderEpoch on the wire."""
+
+import pytest
+from interop.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire, batch, now_ms
+
+from ottla.records.batch import Record, build_batch
+from ottla.wire.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest
+
+NONE, UNKNOWN_TOPIC, INVALID_REQUEST, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 3, 42, 74, 75
+
+
+def answer(found) -> tuple[int, int, int]:
+    return found.error_code, found.offset, found.timestamp
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_version(version: int, topic: str, wire: Wire) -> None:
+    now = now_ms()
+    for i in range(3):
+        wire.produce(topic, batch(b"%d" % i, timestamp=now - 3000 + i * 1000))
+    assert answer(wire.list_offsets(topic, EARLIEST, version=version)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, LATEST, version=version)) == (NONE, 3, -1)
+    assert answer(wire.list_offsets(topic, now - 2500, version=version)) == (NONE, 1, now - 2000)
+    assert answer(wire.list_offsets(topic, now + 1000, version=version)) == (NONE, -1, -1)
+    if version >= 4:
+        assert wire.list_offsets(topic, LATEST, version=version).leader_epoch == 0
+        assert wire.list_offsets(topic, EARLIEST, version=version).leader_epoch == 0
+
+
+def test_times_out_of_order(topic: str, wire: Wire) -> None:
+    """The answer is the first record, by offset, that is at or after the time."""
+    now = now_ms()
+    ages = [5000, 1000, 4000, 2000]
+    records = [Record(i, now - age, None, b"v", ()) for i, age in enumerate(ages)]
+    wire.produce(topic, build_batch(records, codec=1))
+    wire.produce(topic, batch(b"later", timestamp=now - 500))
+    assert answer(wire.list_offsets(topic, now - 4500)) == (NONE, 1, now - 1000)
+    assert answer(wire.list_offsets(topic, now - 1000)) == (NONE, 1, now - 1000)
+    assert answer(wire.list_offsets(topic, now - 999)) == (NONE, 4, now - 500)
+    assert answer(wire.list_offsets(topic, 0)) == (NONE, 0, now - 5000)
+
+
+def test_special_timestamps(topic: str, wire: Wire) -> None:
+    now = now_ms()
+    assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, -1, -1)
+    records = [Record(i, now - age, None, b"v", ()) for i, age in enumerate([500, 100, 100, 900])]
+    wire.produce(topic, build_batch(records))
+    assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, 1, now - 100)
+    assert answer(wire.list_offsets(topic, EARLIEST_LOCAL)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, LATEST_TIERED)) == (NONE, -1, -1)
+
+
+def test_an_empty_partition(topic: str, wire: Wire) -> None:
+    assert answer(wire.list_offsets(topic, EARLIEST)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, LATEST)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, 0)) == (NONE, -1, -1)
+    assert wire.list_offsets(topic, LATEST).leader_epoch in (0, -1)
+
+
+def test_unknown_places(topic: str, wire: Wire, unique) -> None:
+    assert answer(wire.list_offsets(unique("t"), LATEST)) == (UNKNOWN_TOPIC, -1, -1)
+    assert answer(wire.list_offsets(topic, LATEST, partition=5)) == (UNKNOWN_TOPIC, -1, -1)
+
+
+def test_a_partition_named_twice(topic: str, wire: Wire) -> None:
+    entry = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[entry, entry])]
+    )
+    partitions = wire.call(request, 5).topics[0].partitions
+    assert {p.error_code for p in partitions} == {INVALID_REQUEST}
+
+
+def test_leader_epochs(topic: str, wire: Wire) -> None:
+    assert wire.list_offsets(topic, LATEST, current_leader_epoch=0).error_code == NONE
+    assert wire.list_offsets(topic, LATEST, current_leader_epoch=9).error_code == UNKNOWN_EPOCH
+
+
+def epoch_end(wire: Wire, topic: str, version: int, epoch: int, current: int = -1, partition: int = 0):
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                topic=topic,
+                partitions=[
+                    OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                        partition=partition, current_leader_epoch=current, leader_epoch=epoch
+                    )
+                ],
+            )
+        ],
+    )
+    found = wire.call(request, version).topics[0].partitions[0]
+    return found.error_code, found.leader_epoch, found.end_offset
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_the_end_of_an_epoch(version: int, topic: str, wire: Wire, unique) -> None:
+    wire.produce(topic, batch(b"a", b"b"))
+    assert epoch_end(wire, topic, version, 0) == (NONE, 0, 2)
+    assert epoch_end(wire, topic, version, 5) == (NONE, -1, -1)
+    assert epoch_end(wire, topic, version, 0, current=3) == (UNKNOWN_EPOCH, -1, -1)
+    assert epoch_end(wire, topic, version, 0, partition=4)[0] == UNKNOWN_TOPIC
+    assert epoch_end(wire, unique("t"), version, 0)[0] == UNKNOWN_TOPIC
