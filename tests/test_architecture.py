@@ -1,0 +1,214 @@
+"""The shape of the code: imports point one way, the world is passed in, files and functions stay readable."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ottla"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# From left to right; a layer imports itself, what stands left of it, and the leaves.
+LAYERS = ("wire", "records", "log", "cluster", "coordinator", "server")
+LEAVES = ("errors", "clock", "config")
+# Decision 5 of the architecture: below this line, time, disk, network and chance are passed in.
+BELOW_THE_RIM = (*LEAVES, "wire", "records", "log", "cluster", "coordinator")
+
+# Calls that reach for the world, and the seams that are made of them.
+WORLD = {
+    "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"},
+    "os": {
+        "open",
+        "urandom",
+        "listdir",
+        "scandir",
+        "remove",
+        "unlink",
+        "rename",
+        "replace",
+        "fsync",
+        "mkdir",
+        "makedirs",
+    },
+    "datetime": {"now", "utcnow", "today"},
+}
+WORLD_MODULES = {"random", "secrets", "socket", "tempfile", "shutil", "subprocess"}
+SEAMS = {
+    "clock.py": "the clock itself",
+    "log/files.py": "the disk itself",
+    "config/properties.py": "reads the file that the command line names, before there is a disk seam",
+}
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 90
+# What may be longer, and how long: these numbers only ever shrink.
+LONG_FILES = {"log/log.py": 720}
+LONG_FUNCTIONS: dict[str, int] = {}
+
+
+@cache
+def tree_of(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
+def name_of(module: Path) -> str:
+    return module.relative_to(PACKAGE).as_posix()
+
+
+def part_of(module: Path) -> str:
+    """The layer, leaf or front end that a module belongs to; empty for the package's own front door."""
+    relative = module.relative_to(PACKAGE)
+    return relative.parts[0].removesuffix(".py").removeprefix("__init__")
+
+
+def imported_parts(tree: ast.AST, module: Path) -> Iterator[tuple[str, int]]:
+    """Parts of ottla that a module imports, also inside functions; imports for type checking count too."""
+    package = ["ottla", *module.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            prefix = ".".join([*base, *([node.module] if node.module else [])])
+            names = [f"{prefix}.{alias.name}" for alias in node.names] if prefix == "ottla" else [prefix]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "ottla" and len(parts) > 1:
+                yield parts[1], node.lineno
+
+
+def allowed_for(part: str) -> set[str]:
+    if part in LEAVES:
+        # config and errors stand alone; the clock may raise errors.
+        return {part, "errors"}
+    if part in LAYERS:
+        return {*LAYERS[: LAYERS.index(part) + 1], *LEAVES}
+    return {*LAYERS, *LEAVES, part}
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{name_of(module)}:{line} imports {other}"
+        for module in MODULES
+        if part_of(module) in (*LAYERS, *LEAVES)
+        for other, line in imported_parts(tree_of(module), module)
+        if other not in allowed_for(part_of(module))
+    ]
+    assert not wrong
+
+
+def test_every_part_has_its_place() -> None:
+    """A new package must be thought about: it is a layer, a leaf, or a front end that no layer imports."""
+    front_ends = {"", "__main__", "bench", "cli", "pytest_plugin", "spark", "testing", "web"}
+    assert {part_of(module) for module in MODULES} <= {*LAYERS, *LEAVES, *front_ends}
+
+
+def world_calls(tree: ast.AST) -> Iterator[str]:
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                aliases[alias.asname or alias.name.split(".")[0]] = alias.name
+                if alias.name.split(".")[0] in WORLD_MODULES:
+                    yield f"line {node.lineno} imports {alias.name}"
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            if (node.module or "").split(".")[0] in WORLD_MODULES:
+                yield f"line {node.lineno} imports from {node.module}"
+            for alias in node.names:
+                if alias.name in WORLD.get(node.module or "", ()):
+                    yield f"line {node.lineno} imports {node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield f"line {node.lineno} calls open()"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = aliases.get(node.value.id, "")
+            if node.attr in WORLD.get(module, ()):
+                yield f"line {node.lineno} uses {module}.{node.attr}"
+
+
+def test_the_world_is_passed_in() -> None:
+    reaching = {
+        name_of(module): found
+        for module in MODULES
+        if part_of(module) in BELOW_THE_RIM and (found := list(world_calls(tree_of(module))))
+    }
+    assert {name: found for name, found in reaching.items() if name not in SEAMS} == {}
+    assert set(SEAMS) <= set(reaching), "a seam reaches for nothing any more: take it off the list"
+
+
+def test_the_check_sees_what_it_forbids() -> None:
+    source = (
+        "import time, random\nimport os as system\nfrom time import monotonic\nfrom socket import socket\n"
+        "def f(a=1):\n    time.time()\n    system.urandom(3)\n    open('x')\n    timer.time()\n    file.open()\n"
+    )
+    assert len(list(world_calls(ast.parse(source)))) == 6
+
+
+def test_files_can_be_read_in_a_sitting() -> None:
+    lengths = {name_of(module): len(module.read_text().splitlines()) for module in MODULES}
+    assert {name: lines for name, lines in lengths.items() if lines > LONG_FILES.get(name, MAX_FILE_LINES)} == {}
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{name_of(module)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    assert {
+        name: lines for name, lines in lengths.items() if lines > LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES)
+    } == {}
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_the_repository_speaks_of_itself_only() -> None:
+    """Whoever clones it has nothing beside it: no path may lead out of it, or to one machine's folders."""
+    outside = re.compile(rb"\.\./shared|(?<![\w./-])/(?:work|root|home/[a-z]+)/[a-z.]")
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group().decode()}"
+        for path in tracked_files()
+        if path != Path(__file__) and (match := outside.search(path.read_bytes()))
+    ]
+    assert not found
+
+
+def test_nothing_is_left_for_later() -> None:
+    later = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
+    found = [
+        f"{name_of(module)}:{number}"
+        for module in MODULES
+        for number, line in enumerate(module.read_text().splitlines(), 1)
+        if later.search(line)
+    ]
+    assert not found
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [
+        *project["project"]["dependencies"],
+        *(name for group in project["dependency-groups"].values() for name in group),
+    ]
+    names = {re.split(r"[^\w-]", requirement)[0] for requirement in wanted}
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    assert {name for name in names if f"`{name}`" not in page} == set()
+    listed = {
+        name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert listed <= names, "the page explains what is no longer needed"
