@@ -155,7 +155,7 @@ class Reference:
             mark = b""
             if self.nullable(field):
                 if value is None:
-                    return b"\xff"
+                    return b"\x00" if self.tagged(field) else b"\xff"
                 mark = b"\x01"
             return mark + self.put_struct(self.inner(field), value)
         width = "h" if kind == "string" else "i"
@@ -211,7 +211,8 @@ class Reference:
             layout = struct.Struct(">" + FIXED[kind])
             return layout.unpack(self.take(layout.size))[0]
         if kind[0].isupper():
-            if self.nullable(field) and self.take(1) == b"\xff":
+            # Kafka's generated code marks null by a varint within a tag, and by a signed byte elsewhere.
+            if self.nullable(field) and self.take(1) == (b"\x00" if self.tagged(field) else b"\xff"):
                 return None
             return self.get_struct(self.inner(field))
         length = self.get_length("h" if kind == "string" else "i")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.wire.primitives import (
+    ONE_UUID,
     ZERO_UUID,
     MalformedMessage,
     RunOf,
@@ -70,9 +71,8 @@ def test_uuid_text(value: bytes) -> None:
 
 def test_uuid_text_of_kafka() -> None:
     assert uuid_to_base64(ZERO_UUID) == "AAAAAAAAAAAAAAAAAAAAAA"
-    assert (
-        uuid_from_base64("_-__________________-w") == bytes.fromhex("ffefffffffffffffffffffffffffffbf")[:15] + b"\xfb"
-    )
+    assert uuid_to_base64(ONE_UUID) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert uuid_from_base64("-_-_-_-_-_-_-_-_-_-_-w") == bytes.fromhex("fbffbf") * 5 + b"\xfb"
 
 
 @pytest.mark.parametrize("text", ["", "short", "A" * 25, "A" * 23])

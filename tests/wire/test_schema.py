@@ -160,7 +160,7 @@ def test_a_nullable_tagged_struct_sends_null() -> None:
 
     assert Holder().inner == Holder.Inner()
     assert Holder().encode(0) == b"\x00"
-    assert Holder(inner=None).encode(0) == b"\x01\x00\x01\xff"
+    assert Holder(inner=None).encode(0) == b"\x01\x00\x01\x00"
     assert Holder(inner=Holder.Inner(size=1)).encode(0) == b"\x01\x00\x06\x01\x00\x00\x00\x01\x00"
     for inner in (None, Holder.Inner(), Holder.Inner(size=1)):
         assert Holder.decode(Holder(inner=inner).encode(0), 0).inner == inner

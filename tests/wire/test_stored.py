@@ -16,6 +16,7 @@ from ottla.wire.stored import (
     FeatureLevelRecord,
     GroupMetadataKey,
     GroupMetadataValue,
+    LeaderChangeMessage,
     NoOpRecord,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -54,7 +55,7 @@ def test_the_versions_of_a_value_live_side_by_side() -> None:
 def test_a_member_that_is_not_classic_sends_null() -> None:
     """Kafka declares the field with a JSON null, which makes a struct the default and null something to be sent."""
     value = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
-    assert value.encode(0).endswith(b"\x01\x00\x01\xff")
+    assert value.encode(0).endswith(b"\x01\x00\x01\x00")
 
 
 def test_record_types_of_the_topics() -> None:
@@ -105,12 +106,116 @@ def test_metadata_records() -> None:
     assert len(METADATA_RECORDS) == 26
 
 
-def test_a_metadata_record_of_apache_kafka() -> None:
-    """The first record of a log that `kafka-storage format` made: metadata.version at level 30."""
-    encoded = bytes.fromhex("010c00 116d657461646174612e76657273696f6e 001e 00")
-    record = FeatureLevelRecord(name="metadata.version", feature_level=30)
-    assert decode_metadata_record(encoded) == (record, 0)
-    assert encode_metadata_record(record, 0) == encoded
+# Values of `__cluster_metadata-0` as Apache Kafka 4.3.1 wrote them.
+METADATA_BYTES = {
+    "BeginTransactionRecord v0": "01170001001212426f6f747374726170207265636f726473",
+    "EndTransactionRecord v0": "01180000",
+    "NoOpRecord v0": "01140000",
+    "FeatureLevelRecord v0": "010c00116d657461646174612e76657273696f6e001e00",
+    "BrokerRegistrationChangeRecord v0": "011100000000010000000000000010010001ff",
+    "BrokerRegistrationChangeRecord v3": "01110300000001000000000000001001030101",
+    "ClearElrRecord v0": "011c00145f5f73686172655f67726f75705f737461746500",
+    "ConfigRecord v0": "0104000401146d696e2e696e73796e632e7265706c69636173023100",
+    "ProducerIdsRecord v0": "010f0000000001000000000000001000000000000003e800",
+    "TopicRecord v0": "010200135f5f636f6e73756d65725f6f6666736574733f8d44a0a2b64390a003fe0028066be300",
+    "PartitionRecord v2": (
+        "010302000000003f8d44a0a2b64390a003fe0028066be302000000010200000001010100000001000000000000000002b620e5f5da70"
+        "97f9f170d5f56a96924000"
+    ),
+    "PartitionChangeRecord v2": (
+        "010502000000008f1662b481564b6b8077fa6e6876e7cf040001010104ffffffff0605020000000107050200000001"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(METADATA_BYTES))
+def test_metadata_records_of_apache_kafka(name: str) -> None:
+    encoded = bytes.fromhex(METADATA_BYTES[name])
+    record, version = decode_metadata_record(encoded)
+    assert f"{type(record).__name__} v{version}" == name
+    assert encode_metadata_record(record, version) == encoded
+
+
+def test_what_a_metadata_record_of_apache_kafka_says() -> None:
+    record, _ = decode_metadata_record(bytes.fromhex(METADATA_BYTES["FeatureLevelRecord v0"]))
+    assert record == FeatureLevelRecord(name="metadata.version", feature_level=30)
+
+
+# Keys and values of `__consumer_offsets` (and one of `__share_group_state`) as Apache Kafka 4.3.1 wrote them.
+MEMBER = "0016" + b"AAAAAAAAAAAAAAAAAAAAAQ".hex()
+COORDINATOR_BYTES = {
+    "OffsetCommitValue v4": (
+        "0001000673696d706c650006746f7069633500000000",
+        "00040000000000000005ffffffff026d000001a1e2a3ecc4010010e69639ae954144f9bb10ebbe3160b183",
+    ),
+    "GroupMetadataValue v3": ("00020003636730", "0003000000000000ffffffff000001a1e2a3f30e00000000"),
+    "ConsumerGroupMetadataValue v0": ("000300036e6730", "000000000002010008b16fbfa0ddf7ab48"),
+    "ConsumerGroupMemberMetadataValue v0": (
+        "000500036e67300016676b73433079563251334b69385655335a2d68463077",
+        "0000000005776972650b2f3132372e302e302e310207746f7069633501000003e80001000100",
+    ),
+    "ConsumerGroupTargetAssignmentMetadataValue v0": ("000600036e6730", "000000000002010008000001a1e2a23141"),
+    "ConsumerGroupCurrentMemberAssignmentValue v0": (
+        "000800036e67300016676b73433079563251334b69385655335a2d68463077",
+        "000000000002000000000002e69639ae954144f9bb10ebbe3160b1830300000000000000010100090300000002000000020100",
+    ),
+    "ShareGroupMemberMetadataValue v0": (
+        "000a0003736731" + MEMBER,
+        "00000005776972650b2f3132372e302e302e310207746f7069633500",
+    ),
+    "ShareGroupStatePartitionMetadataValue v0": (
+        "000f0003736731",
+        "000002e69639ae954144f9bb10ebbe3160b18307746f7069633503000000000000000100010100",
+    ),
+    "StreamsGroupMetadataValue v0": (
+        "001100027374",
+        "000000000002b16fbfa0ddf7ab4802000400000000011902156e756d2e7374616e6462792e7265706c69636173023000",
+    ),
+    "StreamsGroupMemberMetadataValue v0": (
+        "001300027374" + MEMBER,
+        "0000000005776972650b2f3132372e302e302e31000003e8000000000270ff0100",
+    ),
+    "StreamsGroupTopologyValue v0": ("001700027374", "0000000000000202300207746f7069633501010101010000"),
+    "ShareSnapshotValue v0": (
+        "00000003736731e69639ae954144f9bb10ebbe3160b18300000001",
+        "0000000000000000000200000000ffffffffffffffff000001a1e2a23b62000001a1e2a23b620100",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(COORDINATOR_BYTES))
+def test_coordinator_records_of_apache_kafka(name: str) -> None:
+    key_bytes, value_bytes = map(bytes.fromhex, COORDINATOR_BYTES[name])
+    topic = SHARE_STATE_TOPIC if name.startswith("ShareSnapshot") else OFFSETS_TOPIC
+    key, value = topic.decode(key_bytes, value_bytes)
+    assert value is not None
+    version = peek_int16(value_bytes)
+    assert f"{type(value).__name__} v{version}" == name
+    assert topic.encode_key(key) == key_bytes
+    assert topic.encode_value(value, version) == value_bytes
+
+
+def test_what_a_member_of_apache_kafka_says() -> None:
+    _, value = OFFSETS_TOPIC.decode(*map(bytes.fromhex, COORDINATOR_BYTES["ConsumerGroupMemberMetadataValue v0"]))
+    assert value == ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="wire",
+        client_host="/127.0.0.1",
+        subscribed_topic_names=["topic5"],
+        subscribed_topic_regex="",
+        rebalance_timeout_ms=1000,
+        server_assignor=None,
+        classic_member_metadata=None,
+    )
+
+
+def test_a_leader_change_of_apache_kafka() -> None:
+    encoded = bytes.fromhex("00000000000102000000010002000000010000")
+    voter = LeaderChangeMessage.Voter(voter_id=1)
+    message = LeaderChangeMessage(leader_id=1, voters=[voter], granting_voters=[voter])
+    assert LeaderChangeMessage.decode(encoded, 0) == message
+    assert message.encode(0) == encoded
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ class DecoderWriter:
         for field in tagged:
             self.emit(f"{word} {tag} == {field.tag}:")
             self.indent += 1
-            self.field(field, f"{target}.{field.name}")
+            self.field(field, f"{target}.{field.name}", as_tag=True)
             self.flush()
             self.indent -= 1
             word = "elif"
@@ -170,26 +170,27 @@ class DecoderWriter:
 
     # Fields
 
-    def field(self, field: Field, place: str) -> None:
+    def field(self, field: Field, place: str, as_tag: bool = False) -> None:
         if field.kind in FIXED:
             self.run.append((FIXED[field.kind], place))
         elif field.kind == "array":
             self.array(field, place)
         elif field.kind == "struct":
-            self.struct_field(field, place)
+            self.struct_field(field, place, as_tag)
         else:
             self.run_of_bytes(field.kind, place, field.name, field.is_nullable(self.version))
 
-    def struct_field(self, field: Field, place: str) -> None:
+    def struct_field(self, field: Field, place: str, as_tag: bool) -> None:
         item = field.struct
         assert item is not None
         inner = self.name("o")
         nullable = field.is_nullable(self.version)
         if nullable:
             mark = self.name("n")
-            self.run.append(("b", mark))
+            # The mark of null is -1 in a byte; within a tag it is 0 in a varint.
+            self.run.append(("B" if as_tag else "b", mark))
             self.flush()
-            self.emit(f"if {mark} < 0:")
+            self.emit(f"if {mark} {'== 0' if as_tag else '< 0'}:")
             self.emit(f"    {place} = None")
             self.emit("else:")
             self.indent += 1

@@ -128,7 +128,7 @@ class EncoderWriter:
         outer, parts = self.add, self.name("parts")
         self.add = f"{parts}.append"
         self.emit(f"{parts} = []")
-        self.field(field, source)
+        self.field(field, source, as_tag=True)
         self.flush()
         self.add = outer
         size = self.name("n")
@@ -161,17 +161,17 @@ class EncoderWriter:
 
     # Fields
 
-    def field(self, field: Field, source: str) -> None:
+    def field(self, field: Field, source: str, as_tag: bool = False) -> None:
         if field.kind in FIXED:
             self.run.append((FIXED[field.kind], source))
         elif field.kind == "array":
             self.array(field, source)
         elif field.kind == "struct":
-            self.struct_field(field, source)
+            self.struct_field(field, source, as_tag)
         else:
             self.run_of_bytes(field.kind, source, field.is_nullable(self.version))
 
-    def struct_field(self, field: Field, source: str) -> None:
+    def struct_field(self, field: Field, source: str, as_tag: bool) -> None:
         item = field.struct
         assert item is not None
         inner = self.name("o")
@@ -182,7 +182,8 @@ class EncoderWriter:
         before = list(self.run)
         self.emit(f"if {inner} is None:")
         self.indent += 1
-        self.run.append(("b", "-1"))
+        # The mark of null is -1 in a byte; within a tag it is 0 in a varint.
+        self.run.append(("b", "0" if as_tag else "-1"))
         self.flush()
         self.indent -= 1
         self.emit("else:")
