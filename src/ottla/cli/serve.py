@@ -116,14 +116,14 @@ def _run(config: Config, disk: Disk, where: str) -> int:
 
 
 async def _serve(config: Config, disk: Disk, where: str) -> int:
-    broker = Broker(config, disk=disk)
-    await broker.start()
-    addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
-    print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    broker = Broker(config, disk=disk)
+    await broker.start()
+    addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
+    print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
     await stopped.wait()
     await broker.stop()
     return 0

@@ -1,0 +1,172 @@
+"""`ottla serve` as a user meets it: the line that says where it listens, signals, and starts that cannot work."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SERVE = [sys.executable, "-m", "ottla.cli.main", "serve"]
+LISTENING = re.compile(r"listening on [\d.]+:(\d+)")
+
+
+class Server:
+    def __init__(self, *arguments: object, cwd: Path, env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE, *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+
+    def wait_until_listening(self) -> int:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if found := LISTENING.search(line):
+                return int(found[1])
+        raise AssertionError(f"the broker did not start: {''.join(self.lines)}")
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout.readlines()
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[type[Server]]:
+    started: list[Server] = []
+
+    class Tracked(Server):
+        def __init__(self, *arguments: object, env: dict[str, str] | None = None) -> None:
+            super().__init__(*arguments, cwd=tmp_path, env=env)
+            started.append(self)
+
+    yield Tracked
+    for server in started:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        if server.process.stdout is not None:
+            server.process.stdout.close()
+
+
+def refused(*arguments: object, cwd: Path) -> str:
+    """The one line with which a start is refused."""
+    done = subprocess.run(
+        [*SERVE, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ottla: ")
+    return line
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_gracefully_on_a_signal(serve: type[Server], tmp_path: Path, how: int) -> None:
+    server = serve("--port", 0)
+    socket.create_connection(("127.0.0.1", server.wait_until_listening())).close()
+    assert server.stop(how) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists(), "the next start need not recover"
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        line = refused("--port", taken.getsockname()[1], cwd=tmp_path)
+    assert "cannot listen on 127.0.0.1:" in line
+    assert not (tmp_path / "data").exists(), "nothing is touched"
+
+
+def test_a_second_broker_on_the_same_folder(serve: type[Server], tmp_path: Path) -> None:
+    first = serve("--port", 0, "--data", "d")
+    first.wait_until_listening()
+    before = sorted(path.name for path in (tmp_path / "d").rglob("*"))
+    line = refused("--port", 0, "--data", "d", cwd=tmp_path)
+    assert "in use" in line or "locked" in line or "another" in line, line
+    assert sorted(path.name for path in (tmp_path / "d").rglob("*")) == before
+    assert first.stop() == 0
+
+
+def test_a_folder_that_is_not_a_log_dir(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("precious")
+    line = refused("--port", 0, "--data", "home", cwd=tmp_path)
+    assert "thesis.txt" in line
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert "file" in refused("--port", 0, "--data", "file", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--set", "num.partitions=many"], "num.partitions"),
+        (["--set", "nonsense"], "KEY=VALUE"),
+        (["missing.properties"], "missing.properties"),
+        (["--set", "listeners=PLAINTEXT://127.0.0.1:x"], "listeners"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, arguments: list[str], named: str) -> None:
+    assert named in refused(*arguments, cwd=tmp_path)
+    assert not (tmp_path / "data").exists()
+
+
+def test_settings_from_file_environment_and_command_line(serve: type[Server], tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text(
+        "listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs=from-file\nnum.partitions=3\nno.such.setting=1\n"
+    )
+    server = serve(
+        "server.properties", "--set", "num.partitions=5", env={"OTTLA_LOG_DIRS": str(tmp_path / "from-environment")}
+    )
+    server.wait_until_listening()
+    assert server.stop() == 0
+    assert (tmp_path / "from-environment" / "meta.properties").exists()
+    assert not (tmp_path / "from-file").exists()
+    warnings = [line for line in server.lines if "no.such.setting" in line]
+    assert len(warnings) == 1, server.lines
+
+
+def test_ephemeral_leaves_no_file(serve: type[Server], tmp_path: Path) -> None:
+    server = serve("--ephemeral", "--port", 0)
+    server.wait_until_listening()
+    assert server.stop() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_broker_starts_again(serve: type[Server]) -> None:
+    first = serve("--port", 0)
+    port = first.wait_until_listening()
+    first.process.kill()
+    first.process.wait()
+    again = serve("--port", port)
+    assert again.wait_until_listening() == port
+    assert again.stop() == 0
+
+
+@pytest.mark.slow
+def test_every_example_configuration_starts(serve: type[Server], tmp_path: Path) -> None:
+    configs = Path(__file__).resolve().parents[2] / "configs"
+    examples = sorted(configs.glob("*.properties"))
+    assert examples
+    for example in examples:
+        # As it is, but on free ports: the ones it names may be taken where the tests run.
+        free = tmp_path / example.name
+        free.write_text(re.sub(r"(?m)^(listeners=.*)", lambda m: re.sub(r":\d+", ":0", m[1]), example.read_text()))
+        server = serve(free, "--data", tmp_path / example.stem)
+        server.wait_until_listening()
+        assert server.stop() == 0
