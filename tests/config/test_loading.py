@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.config import BROKER_KEYS, PRESETS, Config, ConfigError
-from ottla.config.loading import variable_name
+from ottla.config.loading import _RESERVED_VARIABLES, variable_name
 
 
 @pytest.fixture
@@ -70,7 +70,9 @@ def test_overrides_may_be_python_values() -> None:
 
 
 def test_every_key_has_a_variable_of_its_own() -> None:
-    assert len({variable_name(key) for key in BROKER_KEYS}) == len(BROKER_KEYS)
+    variables = {variable_name(key) for key in BROKER_KEYS}
+    assert len(variables) == len(BROKER_KEYS)
+    assert not any(variable.startswith(_RESERVED_VARIABLES) for variable in variables)
 
 
 def test_environment_reaches_listener_keys() -> None:
@@ -80,6 +82,7 @@ def test_environment_reaches_listener_keys() -> None:
         "OTTLA_LISTENER_NAME_OUT_SIDE_SSL_KEYSTORE_LOCATION": "/keys",
         "OTTLA_LISTENER_NAME_OUT_SIDE_SCRAM_SHA_256_SASL_JAAS_CONFIG": "jaas",
         "OTTLA_PYTHON": "python3.12",
+        "OTTLA_TEST_WORKERS": "2",
     }
     config = Config.load(environ=environ)
     assert config.for_listener("OUT_SIDE", "ssl.keystore.location") == "/keys"

@@ -7,6 +7,7 @@ settings for the whole cluster, dynamic settings for this broker.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import resources
@@ -90,7 +91,7 @@ class Config:
     @classmethod
     def load(
         cls,
-        path: str | None = None,
+        path: str | PathLike[str] | None = None,
         overrides: Mapping[str, object] = {},
         environ: Mapping[str, str] = {},
         preset: str | None = None,

@@ -28,8 +28,8 @@ PRESETS: dict[str, dict[str, str]] = {
 }
 
 ENVIRONMENT_PREFIX = "OTTLA_"
-# Read by the scripts of the repository, not keys of the broker.
-_RESERVED_VARIABLES = frozenset(("OTTLA_PYTHON", "OTTLA_VENV"))
+# Beginnings of names that the scripts of the repository read; no key of the broker begins so.
+_RESERVED_VARIABLES = ("OTTLA_PYTHON", "OTTLA_VENV", "OTTLA_TEST_")
 
 LISTENER_PREFIX = "listener.name."
 # Settings with these in front belong to plugins or labels; Kafka takes any name after them.
@@ -73,7 +73,9 @@ def collect(
 
 def from_environment(environ: Mapping[str, str], keys: Mapping[str, ConfigKey]) -> tuple[dict[str, Setting], list[str]]:
     """`OTTLA_LOG_RETENTION_MS=5` sets log.retention.ms: upper case, with underscores for dots."""
-    names = [name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in _RESERVED_VARIABLES]
+    names = [
+        name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and not name.startswith(_RESERVED_VARIABLES)
+    ]
     if not names:
         return {}, []
     by_variable = {variable_name(key): key for key in keys}
