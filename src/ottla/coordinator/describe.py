@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
-# What clients see: ListGroups shows types with a capital letter.
-_TYPE_NAMES = {"classic": "Classic", "consumer": "Consumer"}
-
 
 def list_groups(
     shard: Shard, states: Iterable[str] = (), types: Iterable[str] = ()
@@ -43,7 +40,7 @@ def list_groups(
                 group_id=group.group_id,
                 protocol_type=protocol_type,
                 group_state=state,
-                group_type=_TYPE_NAMES[group.type_name],
+                group_type=group.type_name,
             )
         )
     return listed

@@ -300,7 +300,9 @@ def sync(shard: Shard, group: ConsumerGroup, request: SyncGroupRequest) -> Resul
     name, metadata = member.classic.protocols[0]
     if (request.protocol_type not in (None, PROTOCOL_TYPE)) or (request.protocol_name not in (None, name)):
         raise InconsistentGroupProtocol
-    if _must_rejoin(group, member):
+    if member.epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        # A newer rebalance. A member that is revoking has rejoined already, and first has to finish that.
+        _expect_rejoin(shard, group, member)
         raise RebalanceInProgress
     timers = shard.consumer.timers(group.group_id, member.member_id)
     if timers.sync is not None:
@@ -325,11 +327,7 @@ def heartbeat(shard: Shard, group: ConsumerGroup, member_id: str, instance_id: s
     protocol.keep_alive(group.group_id, member.member_id, member.classic.session_timeout_ms)
     if not _must_rejoin(group, member):
         return Result((), HeartbeatResponse())
-    timers = protocol.timers(group.group_id, member.member_id)
-    if timers.join is None:
-        # Told to rejoin: it has as long as a rebalance may take.
-        timers.join = protocol.fencing_deadline(group.group_id, member.member_id)
-        timers.join.push(member.rebalance_timeout_ms)
+    _expect_rejoin(shard, group, member)
     return Result((), HeartbeatResponse(error_code=RebalanceInProgress.code))
 
 
@@ -355,6 +353,14 @@ def leave(shard: Shard, group: ConsumerGroup, request: LeaveGroupRequest) -> Res
         if member.member_id not in leaving:
             leaving.append(member.member_id)
     return shard.consumer.fence(group, leaving, LeaveGroupResponse(members=answers))
+
+
+def _expect_rejoin(shard: Shard, group: ConsumerGroup, member: ConsumerMember) -> None:
+    """The member is told to rejoin: it has as long as a rebalance may take."""
+    timers = shard.consumer.timers(group.group_id, member.member_id)
+    if timers.join is None:
+        timers.join = shard.consumer.fencing_deadline(group.group_id, member.member_id)
+        timers.join.push(member.rebalance_timeout_ms)
 
 
 def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:

@@ -95,12 +95,17 @@ class OffsetStore:
             for partition in topic.partitions:
                 index = partition.partition_index
                 metadata = partition.committed_metadata or ""
-                if len(metadata) > metadata_limit:
+                if not 0 <= index < found.partition_count:
+                    error_code = UnknownTopicOrPartition.code
+                elif len(metadata) > metadata_limit:
                     error_code = OffsetMetadataTooLarge.code
                 else:
                     error_code = 0
                     if check is not None:
-                        check(topic_id, index)
+                        try:
+                            check(topic_id, index)
+                        except KafkaError as error:
+                            return Result((), refused_commit(request, error.code))
                     timestamp_ms = partition.commit_timestamp
                     value = CommittedOffset(
                         partition.committed_offset,
@@ -157,7 +162,7 @@ class OffsetStore:
             for partition in topic.partitions:
                 metadata = partition.committed_metadata or ""
                 error_code = 0
-                if found is None:
+                if found is None or not 0 <= partition.partition_index < found.partition_count:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > shard.settings.offset_metadata_max_bytes:
                     error_code = OffsetMetadataTooLarge.code
@@ -293,17 +298,22 @@ class OffsetStore:
         response = OffsetDeleteResponse(topics=[])
         for topic in request.topics:
             subscribed = group.is_subscribed_to(topic.name)
+            found = self._shard.cluster.topic(topic.name)
+            partition_count = 0 if found is None else found.partition_count
             answer = OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=[])
             response.topics.append(answer)
             for partition in topic.partitions:
                 index = partition.partition_index
-                answer.partitions.append(
-                    OffsetDeleteResponse.OffsetDeleteResponsePartition(
-                        partition_index=index, error_code=GroupSubscribedToTopic.code if subscribed else 0
-                    )
-                )
-                if not subscribed and self.has(request.group_id, topic.name, index):
+                error_code = 0
+                if not 0 <= index < partition_count:
+                    error_code = UnknownTopicOrPartition.code
+                elif subscribed:
+                    error_code = GroupSubscribedToTopic.code
+                elif self.has(request.group_id, topic.name, index):
                     records.append(OffsetRecord(request.group_id, topic.name, index, None))
+                answer.partitions.append(
+                    OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=index, error_code=error_code)
+                )
         return Result(records, response)
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
@@ -423,6 +433,14 @@ def _fetched(index: int, entry: Entry | None, is_unstable: bool, error_code: int
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
     )
+
+
+def refused_commit(request: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
+    """The same error for every partition that was asked for."""
+    response = OffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        _add_topic(response, topic, error_code)
+    return response
 
 
 def _add_topic(

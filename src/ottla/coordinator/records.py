@@ -58,10 +58,6 @@ _OFFSET_V4_HEAD = Struct(">hqi")
 # A commit timestamp, then one tagged field: tag 0 of 16 bytes, the topic id.
 _OFFSET_V4_TAIL = Struct(">q3s16s")
 _ONE_TOPIC_ID_TAG = b"\x01\x00\x10"
-# The end of a member without classic metadata: one tagged field, tag 0, size 1, and the struct's null marker.
-# Kafka marks null with 0 inside a tagged field and with -1 elsewhere; the schema compiler writes and reads -1 in both.
-_SCHEMA_NULL_CLASSIC = b"\x01\x00\x01\xff"
-_KAFKA_NULL_CLASSIC = b"\x01\x00\x01\x00"
 _NO_TAGS = b"\x00"
 
 
@@ -101,13 +97,7 @@ class StoredRecord(NamedTuple):
         key = _INT16.pack(_TYPE_BY_KEY[type(self.key)]) + self.key.encode(0)
         if self.value is None:
             return key, None
-        value = _INT16.pack(self.version) + self.value.encode(self.version)
-        has_null_classic = (
-            isinstance(self.value, ConsumerGroupMemberMetadataValue) and self.value.classic_member_metadata is None
-        )
-        if has_null_classic and value.endswith(_SCHEMA_NULL_CLASSIC):
-            value = value.removesuffix(_SCHEMA_NULL_CLASSIC) + _KAFKA_NULL_CLASSIC
-        return key, value
+        return key, _INT16.pack(self.version) + self.value.encode(self.version)
 
 
 CoordinatorRecord: TypeAlias = OffsetRecord | StoredRecord
@@ -175,8 +165,6 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
         (version,) = _INT16.unpack_from(value)
         if not 0 <= version <= types[1].MAX_VERSION:
             raise CorruptRecord(f"{types[1].__name__} has no version {version}")
-        if types[1] is ConsumerGroupMemberMetadataValue and value.endswith(_KAFKA_NULL_CLASSIC):
-            value = value.removesuffix(_KAFKA_NULL_CLASSIC) + _SCHEMA_NULL_CLASSIC
         value_message, _ = types[1].decoder(version)(value, _INT16.size)
         return StoredRecord(key_message, value_message, version)
     except (ValueError, IndexError, StructError) as error:

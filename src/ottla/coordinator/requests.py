@@ -216,7 +216,12 @@ def describe_consumer_groups(
     for group_id in group_ids:
         try:
             if not group_id:
-                raise InvalidGroupId
+                described.append(
+                    ConsumerGroupDescribeResponse.DescribedGroup(
+                        group_id=group_id, error_code=InvalidGroupId.code, members=[]
+                    )
+                )
+                continue
             described.append(describe.describe_consumer(coordinator.shard_for(group_id), group_id))
         except KafkaError as error:
             described.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 
 from ottla.coordinator import requests
-from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET
+from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.coordinator.replies import waitable
 from ottla.errors import KafkaError
 from ottla.server.api import RequestContext, handles
@@ -26,21 +26,7 @@ _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
 def _commit_error(ctx: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error.code
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return refused_commit(request, error.code)
 
 
 @handles(OffsetCommitRequest, on_error=_commit_error)

@@ -1,0 +1,259 @@
+"""Every (state, input) pair of the classic group: the answer, and the state after it."""
+
+from typing import Any
+
+import pytest
+
+from ottla.coordinator.classic import TRANSITIONS, ClassicGroup, State
+from ottla.coordinator.replies import Reply
+
+STATES = ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
+
+NONE, UNKNOWN_MEMBER, ILLEGAL_GENERATION, REBALANCING = 0, 25, 22, 27
+NOT_AVAILABLE, MEMBER_ID_REQUIRED, INCONSISTENT, NON_EMPTY, NOT_FOUND = 15, 79, 23, 68, 69
+WAITS = "waits"
+
+# input -> (answer, state after) for each of STATES. The group has members a (leader) and b, except Empty.
+TABLE: dict[str, list[tuple[Any, str]]] = {
+    "join unknown": [
+        (MEMBER_ID_REQUIRED, "Empty"),
+        (MEMBER_ID_REQUIRED, "PreparingRebalance"),
+        (MEMBER_ID_REQUIRED, "CompletingRebalance"),
+        (MEMBER_ID_REQUIRED, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "join unknown v3": [
+        (NONE, "CompletingRebalance"),
+        (WAITS, "PreparingRebalance"),
+        (WAITS, "PreparingRebalance"),
+        (WAITS, "PreparingRebalance"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "join foreign id": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (UNKNOWN_MEMBER, "PreparingRebalance"),
+        (UNKNOWN_MEMBER, "CompletingRebalance"),
+        (UNKNOWN_MEMBER, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "join leader": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (WAITS, "PreparingRebalance"),
+        (NONE, "CompletingRebalance"),
+        (WAITS, "PreparingRebalance"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "join follower": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (NONE, "CompletingRebalance"),
+        (NONE, "CompletingRebalance"),
+        (NONE, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "join follower changed": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (NONE, "CompletingRebalance"),
+        (WAITS, "PreparingRebalance"),
+        (WAITS, "PreparingRebalance"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "join other type": [
+        (MEMBER_ID_REQUIRED, "Empty"),
+        (INCONSISTENT, "PreparingRebalance"),
+        (INCONSISTENT, "CompletingRebalance"),
+        (INCONSISTENT, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "sync leader": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (REBALANCING, "PreparingRebalance"),
+        (NONE, "Stable"),
+        (NONE, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "sync follower": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (REBALANCING, "PreparingRebalance"),
+        (WAITS, "CompletingRebalance"),
+        (NONE, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "sync old generation": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (ILLEGAL_GENERATION, "PreparingRebalance"),
+        (ILLEGAL_GENERATION, "CompletingRebalance"),
+        (ILLEGAL_GENERATION, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "sync foreign id": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (UNKNOWN_MEMBER, "PreparingRebalance"),
+        (UNKNOWN_MEMBER, "CompletingRebalance"),
+        (UNKNOWN_MEMBER, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "sync other protocol": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (INCONSISTENT, "PreparingRebalance"),
+        (INCONSISTENT, "CompletingRebalance"),
+        (INCONSISTENT, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "heartbeat": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (REBALANCING, "PreparingRebalance"),
+        (NONE, "CompletingRebalance"),
+        (NONE, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "heartbeat old generation": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (ILLEGAL_GENERATION, "PreparingRebalance"),
+        (ILLEGAL_GENERATION, "CompletingRebalance"),
+        (ILLEGAL_GENERATION, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "heartbeat foreign id": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (UNKNOWN_MEMBER, "PreparingRebalance"),
+        (UNKNOWN_MEMBER, "CompletingRebalance"),
+        (UNKNOWN_MEMBER, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    # In PreparingRebalance a has joined again and b has not.
+    "leave follower": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (NONE, "CompletingRebalance"),
+        (NONE, "PreparingRebalance"),
+        (NONE, "PreparingRebalance"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "leave foreign id": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (UNKNOWN_MEMBER, "PreparingRebalance"),
+        (UNKNOWN_MEMBER, "CompletingRebalance"),
+        (UNKNOWN_MEMBER, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "leave everybody": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (NONE, "Empty"),
+        (NONE, "Empty"),
+        (NONE, "Empty"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "commit as member": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (NONE, "PreparingRebalance"),
+        (REBALANCING, "CompletingRebalance"),
+        (NONE, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "commit old generation": [
+        (UNKNOWN_MEMBER, "Empty"),
+        (ILLEGAL_GENERATION, "PreparingRebalance"),
+        (ILLEGAL_GENERATION, "CompletingRebalance"),
+        (ILLEGAL_GENERATION, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "commit without membership": [
+        (NONE, "Empty"),
+        (UNKNOWN_MEMBER, "PreparingRebalance"),
+        (UNKNOWN_MEMBER, "CompletingRebalance"),
+        (UNKNOWN_MEMBER, "Stable"),
+        (NOT_AVAILABLE, "Dead"),
+    ],
+    "delete": [
+        (NONE, "gone"),
+        (NON_EMPTY, "PreparingRebalance"),
+        (NON_EMPTY, "CompletingRebalance"),
+        (NON_EMPTY, "Stable"),
+        (NOT_FOUND, "Dead"),
+    ],
+    # Nobody is heard of for longer than a session; in PreparingRebalance a waits for us, so only b dies.
+    "silence": [
+        (None, "Empty"),
+        (None, "CompletingRebalance"),
+        (None, "Empty"),
+        (None, "Empty"),
+        (None, "Dead"),
+    ],
+}
+
+
+def bring_to(world: Any, state: str) -> tuple[str, str, int]:
+    """A group in this state; gives its members and generation."""
+    a, b = world.stable(2)
+    group = world.group()
+    if state == "Empty":
+        world.leave(a, b)
+    elif state == "PreparingRebalance":
+        world.join(member_id=a)
+    elif state == "CompletingRebalance":
+        world.join(member_id=a)
+        world.join(member_id=b)
+    elif state == "Dead":
+        group.cancel_timers()
+        group.move_to(State.DEAD, world.clock.now_ms())
+    assert group.state_name == state
+    return a, b, group.generation
+
+
+def send(world: Any, name: str, a: str, b: str, generation: int) -> Any:
+    from ottla.coordinator import requests
+
+    world.topic("t")
+    act: dict[str, Any] = {
+        "join unknown": lambda: world.join(),
+        "join unknown v3": lambda: world.join(version=3),
+        "join foreign id": lambda: world.join(member_id="stranger"),
+        "join leader": lambda: world.join(member_id=a),
+        "join follower": lambda: world.join(member_id=b),
+        "join follower changed": lambda: world.join(member_id=b, protocols=(("range", b"other"),)),
+        "join other type": lambda: world.join(protocol_type="connect"),
+        "sync leader": lambda: world.sync(a, generation, {a: b"A", b: b"B"}),
+        "sync follower": lambda: world.sync(b, generation),
+        "sync old generation": lambda: world.sync(a, generation - 1),
+        "sync foreign id": lambda: world.sync("stranger", generation),
+        "sync other protocol": lambda: world.sync(a, generation, protocol_name="sticky"),
+        "heartbeat": lambda: world.heartbeat(b, generation),
+        "heartbeat old generation": lambda: world.heartbeat(b, generation - 1),
+        "heartbeat foreign id": lambda: world.heartbeat("stranger", generation),
+        "leave follower": lambda: world.leave(b),
+        "leave foreign id": lambda: world.leave("stranger"),
+        "leave everybody": lambda: world.leave(a, b),
+        "commit as member": lambda: world.commit({("t", 0): 1}, member_id=b, epoch=generation)["t", 0],
+        "commit old generation": lambda: world.commit({("t", 0): 1}, member_id=b, epoch=generation - 1)["t", 0],
+        "commit without membership": lambda: world.commit({("t", 0): 1})["t", 0],
+        "delete": lambda: requests.delete_groups(world.coordinator, ["g"])[0].error_code,
+        "silence": lambda: world.clock.advance(11_000),
+    }
+    answer = act[name]()
+    if answer is None or isinstance(answer, int):
+        return answer
+    if isinstance(answer, Reply):
+        return answer.value.error_code if answer.done else WAITS
+    return answer.members[0].error_code if name.startswith("leave") else answer.error_code
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", TABLE)
+def test_pair(world: Any, persisted_state: Any, name: str, state: str) -> None:
+    answer, after = TABLE[name][STATES.index(state)]
+    members = bring_to(world, state)
+    assert send(world, name, *members) == answer
+    group = world.shard.groups.get("g")
+    assert ("gone" if group is None else group.state_name) == after
+    assert persisted_state(world.fresh()) == persisted_state(world.shard)
+
+
+@pytest.mark.parametrize("target", list(State))
+@pytest.mark.parametrize("source", list(State))
+def test_only_the_tables_transitions_are_possible(source: State, target: State) -> None:
+    group = ClassicGroup("g", 0, source)
+    if target in TRANSITIONS[source]:
+        group.move_to(target, 5)
+        assert (group.state, group.previous_state, group.state_timestamp_ms) == (target, source, 5)
+    else:
+        with pytest.raises(AssertionError):
+            group.move_to(target, 5)
