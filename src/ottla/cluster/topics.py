@@ -49,7 +49,7 @@ def collision_key(name: str) -> str:
 def internal_partition(key: str, partitions: int) -> int:
     """The partition of an internal topic that keeps `key`: Java's string hash, without its sign."""
     code = 0
-    for unit in memoryview(key.encode("utf-16-le")).cast("H"):
+    for unit in memoryview(key.encode("utf-16-le", "surrogatepass")).cast("H"):
         code = (31 * code + unit) & 0xFFFFFFFF
     signed = code - (1 << 32) if code & 0x80000000 else code
     # Java's abs() of the smallest int is negative; Kafka takes 0 for it.

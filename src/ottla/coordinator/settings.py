@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 INT32_MAX = 2**31 - 1
+
+
+class TypedSettings(Protocol):
+    """Anything that answers `settings["group.max.size"]`."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -37,7 +42,7 @@ class GroupSettings:
         return self.consumer_migration_policy in ("bidirectional", "downgrade")
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> GroupSettings:
+    def from_config(cls, config: TypedSettings) -> GroupSettings:
         """From anything that gives typed values by Kafka's names."""
         return cls(
             offsets_partitions=config["offsets.topic.num.partitions"],

@@ -17,6 +17,7 @@ from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.cluster.replicas import Replicas
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, internal_partition
 from ottla.config import Config
+from ottla.coordinator.runtime import GroupCoordinator
 from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
@@ -25,6 +26,7 @@ from ottla.server.api import Registry, registered_apis
 from ottla.server.buffers import ReceiveBuffers
 from ottla.server.chance import SystemChance
 from ottla.server.connection import Connection
+from ottla.server.coordination import GroupsOfBroker
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
@@ -78,6 +80,7 @@ class Broker:
         self.identity: MetaProperties
         self._directory_id = ZERO_UUID
         self.replicas: Replicas
+        self.groups: GroupCoordinator
         self.controller: Controller
         self._metadata_log: MetadataLog
         self._listeners: list[BoundListener] = []
@@ -102,6 +105,10 @@ class Broker:
             self._release()
             raise
         self._register()
+        self._groups = GroupsOfBroker(self)
+        self.groups = self._groups.coordinator
+        self._groups.start()
+        self._metadata_log.subscribe(self._groups.metadata_changed)
         self._housekeeping()
         self._running = True
         for listener in self._listeners:
@@ -114,6 +121,7 @@ class Broker:
         self._running = False
         for listener in self._listeners:
             listener.close()
+        self._groups.stop()
         for partition in self.replicas:
             partition.changed()  # long polls are answered now
         for connection in tuple(self._connections):

@@ -13,6 +13,8 @@ _FAMILIES = (
     "offsets_lookup",
     "producers",
     "coordinators",
+    "groups",
+    "offsets",
 )
 
 

@@ -1,0 +1,154 @@
+"""Connects the coordinators to the broker: partitions they write to, metadata they read, changes they must hear of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.metadata import RESOURCE_GROUP, MetadataImage, TopicState
+from ottla.cluster.partition import Partition
+from ottla.cluster.topics import GROUP_METADATA_TOPIC
+from ottla.coordinator.runtime import GroupCoordinator
+from ottla.coordinator.settings import GroupSettings
+from ottla.errors import KafkaError
+from ottla.records.batch import Batch, Buffer
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+
+class TopicInCluster:
+    """A topic as assignors see it."""
+
+    __slots__ = ("_image", "_topic")
+
+    def __init__(self, topic: TopicState, image: MetadataImage) -> None:
+        self._topic = topic
+        self._image = image
+
+    @property
+    def name(self) -> str:
+        return self._topic.name
+
+    @property
+    def topic_id(self) -> bytes:
+        return self._topic.topic_id
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._topic.partitions)
+
+    def racks(self, partition: int) -> Sequence[str]:
+        brokers = self._image.brokers
+        replicas = self._topic.partitions[partition].replicas
+        return [rack for replica in replicas if replica in brokers and (rack := brokers[replica].rack) is not None]
+
+
+class ClusterForGroups:
+    """The part of the metadata that groups read."""
+
+    __slots__ = ("_broker", "_image")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._image = broker.metadata
+
+    @property
+    def version(self) -> int:
+        return self._image.version
+
+    def topic(self, name: str) -> TopicInCluster | None:
+        topic = self._image.topics.get(name)
+        return TopicInCluster(topic, self._image) if topic is not None else None
+
+    def topic_by_id(self, topic_id: bytes) -> TopicInCluster | None:
+        topic = self._image.topics_by_id.get(topic_id)
+        return TopicInCluster(topic, self._image) if topic is not None else None
+
+    def topic_names(self) -> Iterable[str]:
+        return self._image.topics
+
+    def group_config(self, group_id: str, key: str) -> Any | None:
+        overrides = self._image.configs.get((RESOURCE_GROUP, group_id))
+        if overrides is None or key not in overrides:
+            return None
+        return self._broker.config.group(overrides)[key]
+
+
+class CoordinatorPartition:
+    """A coordinator's end of the partition it keeps its records in."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
+    def append(self, batch: bytearray) -> int:
+        return self._partition.append_own((Batch(batch),)).first_offset
+
+    def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
+        # One replica: what is appended is committed.
+        assert offset < self._partition.high_watermark, "an append that is not committed"
+        callback(None)
+
+
+class GroupsOfBroker:
+    """The group coordinator of a broker, led through the partitions of the offsets topic."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.coordinator = GroupCoordinator(
+            ClusterForGroups(broker), GroupSettings.from_config(broker.config), broker.clock, broker.timer
+        )
+
+    def start(self) -> None:
+        """Load the groups of every partition of the offsets topic, if there is one already."""
+        topic = self._broker.metadata.topics.get(GROUP_METADATA_TOPIC)
+        if topic is not None:
+            self._lead_all(topic)
+        self._broker.replicas.on_topic_removed.append(self._topic_removed)
+        self.coordinator.start()
+
+    def stop(self) -> None:
+        self.coordinator.stop()
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        """Follow the metadata log: the offsets topic itself, and the topics that groups read."""
+        topics_by_id = self._broker.metadata.topics_by_id
+        created = {record.name for record in records if isinstance(record, stored.TopicRecord)}
+        grown: set[str] = set()
+        for record in records:
+            if isinstance(record, (stored.PartitionRecord, stored.PartitionChangeRecord)):
+                topic = topics_by_id.get(record.topic_id)
+                if topic is not None and topic.name not in created:
+                    grown.add(topic.name)
+        if GROUP_METADATA_TOPIC in created:
+            self._lead_all(self._broker.metadata.topics[GROUP_METADATA_TOPIC])
+        if created or grown:
+            self.coordinator.on_topics_changed(created=created, changed=grown)
+
+    def _lead_all(self, topic: TopicState) -> None:
+        # The topic may be older than the setting: its own partition count decides where a group lives.
+        self.coordinator.settings.offsets_partitions = len(topic.partitions)
+        for state in topic.partitions.values():
+            if state.leader == self._broker.node_id:
+                partition = self._broker.replicas.leader(topic.name, state.index)
+                self.coordinator.lead(state.index, CoordinatorPartition(partition), _stored_batches(partition))
+
+    def _topic_removed(self, topic: TopicState) -> None:
+        if topic.name == GROUP_METADATA_TOPIC:
+            for index in topic.partitions:
+                self.coordinator.resign(index)
+        self.coordinator.on_topics_changed(deleted=[topic.name])
+
+
+def _stored_batches(partition: Partition) -> Iterator[Buffer]:
+    """Everything in a partition's log, for a coordinator to replay."""
+    for batch in partition.log.batches(partition.log_start_offset):
+        yield batch.view()
