@@ -7,6 +7,7 @@ from ottla.clock import ManualClock
 from ottla.records.batch import batches
 from ottla.server.fetch_sessions import EVICTION_MS, FetchSessionCache
 from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.topics import DeleteTopicsRequest
 
 START_MS = 1_700_000_000_000
 
@@ -113,7 +114,8 @@ def test_a_deleted_topic_ends_the_wait(run: Any, run_broker: Any) -> None:
             await client.create_topic("t")
             client.send(fetch(("t", 0, 0), max_wait_ms=3_600_000), 11)
             await running.settle()
-            running.broker.controller.delete_topic(name="t")
+            other = await running.connect()
+            await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
             assert (await client.answer()).responses[0].partitions[0].error_code == 3
 
     run(main())
