@@ -66,6 +66,8 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(listing(lines))
         return 0
+    if arguments.write and (arguments.quick or arguments.only):
+        raise ValueError("--write keeps the results of a whole run; leave out --quick and --only")
     size = Size(quick=arguments.quick)
     with ExitStack() as stack:
         folder = arguments.data or stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-"))
