@@ -263,7 +263,24 @@ def test_snapshots_follow_their_segments(open_t: Open, make_batch: Make, disk: D
     log.close()
     disk.write_atomic(f"t-0/{5:020d}.snapshot", encode_snapshot([]))
     log = open_t(clean=True, log_start_offset=5)
-    assert sorted(log.producers.snapshot_offsets) == [6, 8, 9]
+    assert sorted(log.producers.snapshot_offsets) == [4, 6, 8, 9]
+
+
+def test_a_restart_forgets_no_producer_whose_records_were_deleted(open_t: Open, make_batch: Make) -> None:
+    for clean in (True, False):
+        log = open_t()
+        log.truncate_fully_and_start_at(0)
+        log.append([make_batch(2, producer=(1, 0, 0))])
+        log.append([make_batch(2, producer=(2, 0, 0), transactional=True)])
+        log.roll()
+        log.update_high_watermark(4)
+        log.advance_log_start_offset(4)
+        log.delete_old_segments()
+        if clean:
+            log.close()
+        log = open_t(clean=clean, log_start_offset=4)
+        assert (log.log_start_offset, log.log_end_offset, log.first_unstable_offset) == (4, 4, 4)
+        assert log.append([make_batch(2, producer=(1, 0, 0))]).duplicate is True
 
 
 def test_snapshot_bytes() -> None:

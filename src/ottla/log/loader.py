@@ -112,9 +112,7 @@ class _Loader:
         self.log_start_offset = max(checkpointed, self.segments[0].base_offset)
         self.epochs.truncate_from_start(checkpointed)
         self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
-        rebuild_producers(
-            self.producers, self.segments, self.log_start_offset, end, self.clock.now_ms(), clean=self.clean
-        )
+        rebuild_producers(self.producers, self.segments, end, self.clock.now_ms(), clean=self.clean)
 
     # --- leftovers ---------------------------------------------------------------------------------------------------
 
@@ -186,9 +184,7 @@ class _Loader:
 
     def _recover_segment(self, segment: Segment) -> int:
         producers = self._producer_manager(list(self.producers.snapshot_offsets))
-        rebuild_producers(
-            producers, self.segments, self.log_start_offset, segment.base_offset, self.clock.now_ms(), clean=False
-        )
+        rebuild_producers(producers, self.segments, segment.base_offset, self.clock.now_ms(), clean=False)
         truncated = segment.recover(producers, self.epochs)
         producers.take_snapshot()
         self.producers = self._producer_manager(list(producers.snapshot_offsets))

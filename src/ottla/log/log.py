@@ -553,9 +553,7 @@ class Log:
 
     def rebuild_producers(self, *, clean: bool = False) -> None:
         """Load the newest snapshot within the log and replay what came after it."""
-        rebuild_producers(
-            self.producers, self._segments, self.log_start_offset, self.log_end_offset, self.clock.now_ms(), clean=clean
-        )
+        rebuild_producers(self.producers, self._segments, self.log_end_offset, self.clock.now_ms(), clean=clean)
         self._update_first_unstable()
 
     # --- the disk ----------------------------------------------------------------------------------------------------
@@ -651,7 +649,6 @@ def _views(batches: Sequence[Batch]) -> list[Chunk]:
 def rebuild_producers(
     producers: ProducerStateManager,
     segments: Sequence[Segment],
-    log_start_offset: int,
     last_offset: int,
     now_ms: int,
     *,
@@ -670,14 +667,14 @@ def rebuild_producers(
             producers.take_snapshot()
         return
     empty_before = producers.is_empty and producers.map_end_offset >= last_offset
-    producers.load(log_start_offset, last_offset, now_ms)
+    producers.load(bases[0] if bases else last_offset, last_offset, now_ms)
     if last_offset <= producers.map_end_offset or empty_before:
         producers.map_end_offset = last_offset
         return
     for segment in segments[max(bisect_right(bases, producers.map_end_offset) - 1, 0) :]:
         if segment.base_offset >= last_offset:
             break
-        start = max(segment.base_offset, producers.map_end_offset, log_start_offset)
+        start = max(segment.base_offset, producers.map_end_offset)
         producers.map_end_offset = start
         if segment.base_offset in to_snapshot:
             producers.take_snapshot()

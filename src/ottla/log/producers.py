@@ -401,13 +401,14 @@ class ProducerStateManager:
             self._snapshots.add(self.map_end_offset)
             self._last_snapshot = self.map_end_offset
 
-    def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go to the newest valid snapshot within the log, or to nothing; the caller replays the rest."""
-        for offset in [o for o in self._snapshots if o > log_end_offset or o <= log_start_offset]:
+    def load(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Go to the newest valid snapshot within the log, or to nothing; the caller replays the rest.
+
+        `first_offset` is where the first segment starts. Kafka drops snapshots at or below the log start offset, and
+        with them what it knows of producers whose records were deleted; here a restart forgets no more than running on.
+        """
+        for offset in [o for o in self._snapshots if o > log_end_offset]:
             self.remove_snapshot(offset)
-        if log_end_offset == self.map_end_offset and not self._is_blank():
-            self.log_start_moved(log_start_offset)
-            return
         self._clear()
         while (latest := self.latest_snapshot_offset) is not None:
             try:
@@ -424,10 +425,7 @@ class ProducerStateManager:
             self._ongoing = {first: Transaction(owners[first], first) for first in opened}
             self._last_snapshot = self.map_end_offset = latest
             return
-        self._last_snapshot = self.map_end_offset = log_start_offset
-
-    def _is_blank(self) -> bool:
-        return not self.producers and not self._ongoing and not self._unreplicated
+        self._last_snapshot = self.map_end_offset = first_offset
 
     def _clear(self) -> None:
         self.producers.clear()
