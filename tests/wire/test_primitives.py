@@ -82,8 +82,9 @@ def test_bad_uuid_text(text: str) -> None:
 
 
 def test_only_short_runs_are_kept() -> None:
-    runs = RunOf("i")
-    assert runs[3].unpack(bytes(12)) == (0, 0, 0)
-    assert runs[10_000].size == 40_000
-    assert list(runs) == [3]
-    assert RunOf("16s")[2].unpack(bytes(32)) == (bytes(16), bytes(16))
+    unpack = RunOf("unpack_from", "i")
+    assert unpack[3](bytes(12)) == (0, 0, 0)
+    assert len(unpack[10_000](bytes(40_000))) == 10_000
+    assert list(unpack) == [3]
+    assert RunOf("unpack_from", "16s")[2](bytes(32)) == (bytes(16), bytes(16))
+    assert RunOf("pack", "h", "B")[2](2, 1, -1) == b"\x02\x00\x01\xff\xff"

@@ -14,15 +14,13 @@ from .construction import bind_class, fresh_default, layout, materialize
 from .primitives import MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
 from .schema import FIXED, Decoder, Field, Message, Struct
 
-RUNS = {kind: RunOf(code) for kind, code in FIXED.items()}
-
 BASE_NAMESPACE: dict[str, Any] = {
     "new": object.__new__,
     "Malformed": MalformedMessage,
     "uvarint": decode_uvarint,
     "uvarint_tail": uvarint_tail,
     "skip_tags": skip_tags,
-    **{f"run_{kind}": run for kind, run in RUNS.items()},
+    **{f"unpack_run_{kind}": RunOf("unpack_from", code) for kind, code in FIXED.items()},
 }
 
 
@@ -244,7 +242,7 @@ class DecoderWriter:
         needed = count if size == 1 else f"{count} * {size}"
         self.refuse(f"not 0 <= {needed} <= end - pos", f"{field.name} has an impossible count")
         if kind in FIXED:
-            self.emit(f"{place} = list(run_{kind}[{count}].unpack_from(buf, pos))")
+            self.emit(f"{place} = list(unpack_run_{kind}[{count}](buf, pos))")
             self.emit(f"pos += {needed}")
         else:
             items, each = self.name("items"), self.name("o")

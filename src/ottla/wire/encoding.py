@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from .construction import layout, materialize
-from .decoding import RUNS
 from .primitives import SMALL_UVARINTS, RunOf, encode_uvarint
 from .schema import FIXED, Encoder, Field, Message, Struct
 
 BASE_NAMESPACE: dict[str, Any] = {
     "small": SMALL_UVARINTS,
     "uvarint": encode_uvarint,
-    **{f"run_{kind}": run for kind, run in RUNS.items()},
+    **{f"pack_run_{kind}": RunOf("pack", code) for kind, code in FIXED.items()},
     # With their count in front: as one byte, or as four.
-    **{f"counted_run_{kind}": RunOf(code, "B") for kind, code in FIXED.items()},
-    **{f"classic_run_{kind}": RunOf(code, "i") for kind, code in FIXED.items()},
+    **{f"pack_compact_run_{kind}": RunOf("pack", code, "B") for kind, code in FIXED.items()},
+    **{f"pack_classic_run_{kind}": RunOf("pack", code, "i") for kind, code in FIXED.items()},
 }
 
 
@@ -251,18 +250,18 @@ class EncoderWriter:
 
     def fixed_items(self, kind: str, items: str, count: str) -> None:
         """The count and the items, in one call where nothing else waits to be packed with the count."""
-        whole = f"run_{kind}[len({items})].pack"
+        run = f"run_{kind}[len({items})]"
         if not self.run and not self.flexible:
-            self.emit(f"{self.add}(classic_{whole}({count}, *{items}))")
+            self.emit(f"{self.add}(pack_classic_{run}({count}, *{items}))")
         elif not self.run:
             self.emit(f"if {count} < 128:")
-            self.emit(f"    {self.add}(counted_{whole}({count}, *{items}))")
+            self.emit(f"    {self.add}(pack_compact_{run}({count}, *{items}))")
             self.emit("else:")
-            self.emit(f"    {self.add}(uvarint({count}) + {whole}(*{items}))")
+            self.emit(f"    {self.add}(uvarint({count}) + pack_{run}(*{items}))")
         else:
             self.length("i", count)
             self.emit(f"if {items}:")
-            self.emit(f"    {self.add}({whole}(*{items}))")
+            self.emit(f"    {self.add}(pack_{run}(*{items}))")
 
 
 def compile_encoder(cls: type[Message], version: int) -> Encoder:

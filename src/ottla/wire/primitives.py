@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from struct import Struct as Layout
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -92,23 +93,24 @@ def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
     return position
 
 
-class RunOf(dict[int, Layout]):
-    """Layouts of n equal fixed-width items, made at the first use of each n; long ones are not kept."""
+class RunOf(dict[int, Callable[..., Any]]):
+    """n -> the function that packs or unpacks n equal fixed-width items, made when first used; long ones are not kept."""
 
-    __slots__ = ("code", "prefix")
+    __slots__ = ("code", "method", "prefix")
     KEPT_COUNT = 256
 
-    def __init__(self, code: str, prefix: str = "") -> None:
+    def __init__(self, method: str, code: str, prefix: str = "") -> None:
         super().__init__()
+        self.method = method
         self.code = code
         self.prefix = prefix
 
-    def __missing__(self, count: int) -> Layout:
+    def __missing__(self, count: int) -> Callable[..., Any]:
         items = self.code * count if self.code == "16s" else f"{count}{self.code}"
-        layout = Layout(f">{self.prefix}{items}")
+        function: Callable[..., Any] = getattr(Layout(f">{self.prefix}{items}"), self.method)
         if count <= self.KEPT_COUNT:
-            self[count] = layout
-        return layout
+            self[count] = function
+        return function
 
 
 def uuid_to_base64(value: bytes) -> str:
