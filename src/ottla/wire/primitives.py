@@ -94,7 +94,7 @@ def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
 
 
 class RunOf(dict[int, Callable[..., Any]]):
-    """n -> the function that packs or unpacks n equal fixed-width items, made when first used; long ones are not kept."""
+    """n -> the function that packs or unpacks n equal fixed-width items. Made when first used; long ones go again."""
 
     __slots__ = ("code", "method", "prefix")
     KEPT_COUNT = 256
