@@ -10,11 +10,13 @@ from zlib import crc32
 
 from ottla.clock import Clock
 from ottla.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from ottla.log import retention
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.files import Chunk, Disk, FileRegion
 from ottla.log.index import AbortedTransaction
 from ottla.log.options import LogConfig
 from ottla.log.producers import Origin, PreparedAppend, ProducerState, ProducerStateManager, StoredBatch
+from ottla.log.replay import rebuild_producers
 from ottla.log.segment import Segment, TimestampedOffset
 from ottla.records.batch import Batch
 
@@ -448,42 +450,14 @@ class Log:
     def delete_old_segments(self) -> int:
         """Drop segments by log start offset and, where the policy says so, by size and time; returns how many."""
         if not self.config.delete:
-            return self._delete_while(self._below_log_start)
+            return self._drop_first(retention.below_start_offset(self))
         return (
-            self._delete_while(self._past_retention_time)
-            + self._delete_by_size()
-            + self._delete_while(self._below_log_start)
+            self._drop_first(retention.past_time(self))
+            + self._drop_first(retention.past_size(self))
+            + self._drop_first(retention.below_start_offset(self))
         )
 
-    def _past_retention_time(self, segment: Segment, _next_base: int | None) -> bool:
-        retention_ms = self.config.retention_ms
-        return retention_ms >= 0 and self.clock.now_ms() - segment.largest_timestamp > retention_ms
-
-    def _below_log_start(self, _segment: Segment, next_base: int | None) -> bool:
-        return next_base is not None and next_base <= self.log_start_offset
-
-    def _delete_by_size(self) -> int:
-        excess = self.size_bytes - self.config.retention_bytes
-        if self.config.retention_bytes < 0 or excess < 0:
-            return 0
-
-        def too_much(segment: Segment, _next_base: int | None) -> bool:
-            nonlocal excess
-            excess -= segment.size
-            return excess >= 0
-
-        return self._delete_while(too_much)
-
-    def _delete_while(self, condition: Callable[[Segment, int | None], bool]) -> int:
-        count = 0
-        for slot, segment in enumerate(self._segments):
-            next_base = self._bases[slot + 1] if slot + 1 < len(self._bases) else None
-            upper = self.log_end_offset if next_base is None else next_base
-            if (next_base is None and not segment.size) or upper > self.high_watermark:
-                break
-            if not condition(segment, next_base):
-                break
-            count += 1
+    def _drop_first(self, count: int) -> int:
         if not count:
             return 0
         if count == len(self._segments):
@@ -646,46 +620,6 @@ def _views(batches: Sequence[Batch]) -> list[Chunk]:
     return pieces
 
 
-def rebuild_producers(
-    producers: ProducerStateManager,
-    segments: Sequence[Segment],
-    last_offset: int,
-    now_ms: int,
-    *,
-    clean: bool,
-) -> None:
-    """Bring the producer state to `last_offset`: newest snapshot, then the batches after it.
-
-    A log that was closed cleanly without any snapshot never had producers to remember (it predates them), so it is not
-    read; its next start finds the snapshots written here.
-    """
-    bases = [segment.base_offset for segment in segments]
-    to_snapshot = set(bases[-2:])
-    if clean and producers.latest_snapshot_offset is None:
-        for offset in (*sorted(to_snapshot), last_offset):
-            producers.map_end_offset = offset
-            producers.take_snapshot()
-        return
-    empty_before = producers.is_empty and producers.map_end_offset >= last_offset
-    producers.load(bases[0] if bases else last_offset, last_offset, now_ms)
-    if last_offset <= producers.map_end_offset or empty_before:
-        producers.map_end_offset = last_offset
-        return
-    for segment in segments[max(bisect_right(bases, producers.map_end_offset) - 1, 0) :]:
-        if segment.base_offset >= last_offset:
-            break
-        start = max(segment.base_offset, producers.map_end_offset)
-        producers.map_end_offset = start
-        if segment.base_offset in to_snapshot:
-            producers.take_snapshot()
-        for batch in segment.batches(segment.position_of(start)):
-            if batch.base_offset >= last_offset:
-                break
-            producers.replay(batch)
-    producers.map_end_offset = last_offset
-    producers.take_snapshot()
-
-
 __all__ = [
     "EARLIEST_LOCAL_TIMESTAMP",
     "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
@@ -697,5 +631,4 @@ __all__ = [
     "Log",
     "Origin",
     "ReadResult",
-    "rebuild_producers",
 ]
