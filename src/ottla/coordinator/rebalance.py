@@ -88,7 +88,7 @@ class ClassicProtocol:
         """Add or update a member. The answer usually comes when the whole group has joined."""
         shard = self._shard
         group_id, member_id = request.group_id, request.member_id
-        is_new_group = group_id not in shard.groups
+        is_new_group = not isinstance(shard.groups.get(group_id), ClassicGroup)
         group = shard.classic_group(group_id, create=not member_id)
         if group is None:
             return Result((), join_error(UnknownMemberId.code, member_id, client.version))

@@ -324,7 +324,12 @@ class Shard:
             if isinstance(removed, ClassicGroup):
                 removed.cancel_timers()
             return
-        if self._is_loaded and isinstance(live, ClassicGroup):
+        if (
+            self._is_loaded
+            and isinstance(live, ClassicGroup)
+            # Members that are not in memory come from a consumer group that was just converted.
+            and all(member.member_id in live.members for member in value.members)
+        ):
             self._merge(live, value)
             return
         group = ClassicGroup(group_id, None, STABLE if value.members else EMPTY)

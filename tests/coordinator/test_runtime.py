@@ -1,0 +1,164 @@
+"""Shards: where groups live, answers that wait, and what is said while a shard is not ready."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ottla.clock import run_virtual
+from ottla.coordinator import requests
+from ottla.coordinator.replies import Reply, waitable
+from ottla.coordinator.runtime import java_hash, partition_for
+from ottla.coordinator.settings import GroupSettings
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("my-group", 1487764858),
+        ("polygenelubricants", -(2**31)),
+        ("𝒳", 1772899),
+        ("äöü", 7060356),
+    ],
+)
+def test_java_hash(text: str, expected: int) -> None:
+    units = text.encode("utf-16-be")
+    check = 0
+    for position in range(0, len(units), 2):
+        check = (check * 31 + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
+    assert java_hash(text) == (check - 2**32 if check >= 2**31 else check)
+    if text in ("", "a", "hello", "polygenelubricants"):
+        assert java_hash(text) == expected
+
+
+def test_groups_are_where_kafka_put_them() -> None:
+    """Of a real broker with four partitions: the partitions that golden/*.log came from."""
+    assert [partition_for(group, 4) for group in ("new", "cls", "simple", "txg")] == [0, 2, 2, 3]
+    assert partition_for("polygenelubricants", 50) == 0
+
+
+def test_a_group_that_is_not_served_here(make_world: Any) -> None:
+    world = make_world(offsets_partitions=4)
+    coordinator = world.coordinator
+    assert coordinator.shard_for("new").partition == 0
+    with pytest.raises(NotCoordinator):
+        coordinator.shard_for("cls")
+    coordinator.begin_loading(2)
+    with pytest.raises(CoordinatorLoadInProgress):
+        coordinator.shard_for("cls")
+    assert world.heartbeat("m", 1, group_id="cls") == 0
+    with pytest.raises(CoordinatorLoadInProgress):
+        requests.list_groups(coordinator)
+    coordinator.lead(2, world.writer, [])
+    assert coordinator.shard_for("cls").partition == 2
+    coordinator.resign(2)
+    with pytest.raises(NotCoordinator):
+        coordinator.shard_for("cls")
+    coordinator.stop()
+    with pytest.raises(CoordinatorNotAvailable):
+        coordinator.shard_for("new")
+
+
+def test_an_answer_that_waits_for_replicas(world: Any) -> None:
+    world.topic("t")
+    world.writer.hold = True
+    answers = [world.shard.run(world.shard.offsets.commit(*commit_request(world, offset))) for offset in (1, 2)]
+    assert [answer.done for answer in answers] == [False, False]
+    world.writer.release()
+    assert [answer.value.topics[0].partitions[0].error_code for answer in answers] == [0, 0]
+
+
+def test_an_answer_whose_records_were_lost(world: Any) -> None:
+    world.topic("t")
+    world.writer.hold = True
+    answer = world.shard.run(world.shard.offsets.commit(*commit_request(world, 1)))
+    world.writer.release(NotLeaderOrFollower())
+    with pytest.raises(NotLeaderOrFollower):
+        _ = answer.value
+
+
+def test_a_failed_append_changes_nothing(world: Any, persisted_state: Any) -> None:
+    world.topic("t")
+    world.writer.fail_with = NotLeaderOrFollower()
+    before = persisted_state(world.shard)
+    with pytest.raises(KafkaError):
+        world.commit({("t", 0): 1})
+    assert world.consumer("m", 0, topics=["t"]) == NotLeaderOrFollower.code
+    assert persisted_state(world.shard) == before
+
+
+def test_one_batch_for_each_operation(world: Any) -> None:
+    world.topic("t")
+    world.commit({("t", 0): 1, ("t", 1): 2})
+    world.consumer("m", 0, topics=["t"])
+    assert len(world.writer.batches) == 2
+
+
+def commit_request(world: Any, offset: int) -> Any:
+    from ottla.coordinator.protocols import Client
+    from ottla.wire.messages import OffsetCommitRequest
+
+    request = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=offset, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+    return request, Client("client", "/127.0.0.1", 9)
+
+
+def test_a_reply_can_be_awaited_before_and_after() -> None:
+    async def main() -> list[int]:
+        early: Reply[int] = Reply()
+        late: Reply[int] = Reply()
+        late.resolve(2)
+        late.resolve(3)
+        asyncio.get_running_loop().call_soon(early.resolve, 1)
+        future = waitable(early)
+        assert isinstance(future, asyncio.Future)
+        assert waitable(5) == 5
+        return [await early, await late, await future]
+
+    assert run_virtual(main()) == [1, 2, 1]
+
+
+def test_a_failed_reply_raises() -> None:
+    async def main() -> None:
+        reply: Reply[int] = Reply()
+        other: Reply[int] = Reply()
+        reply.forward(other)
+        reply.fail(NotCoordinator())
+        with pytest.raises(NotCoordinator):
+            await reply
+        with pytest.raises(NotCoordinator):
+            _ = other.value
+
+    run_virtual(main())
+
+
+def test_settings_come_from_the_configuration() -> None:
+    from ottla.config import Config
+
+    settings = GroupSettings.from_config(Config.load(overrides={"group.max.size": "7"}))
+    assert settings.max_size == 7
+    assert settings.consumer_assignors == ("uniform", "range")
+    assert settings.consumer_migration_policy == "bidirectional"
+    assert settings.offsets_retention_ms == 7 * 24 * 60 * 60_000
+    assert settings.compression_codec == 0
