@@ -11,6 +11,7 @@ from typing import Self
 
 from ottla.clock import Clock, SystemClock, Timer
 from ottla.cluster.controller import Chance, Controller
+from ottla.cluster.elections import returning_broker
 from ottla.cluster.features import SUPPORTED_FEATURES
 from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage
 from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
@@ -105,6 +106,9 @@ class Broker:
             self._release()
             raise
         self._register()
+        self.controller.commit(
+            list(returning_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
+        )
         self._groups = GroupsOfBroker(self)
         self.groups = self._groups.coordinator
         self._groups.start()

@@ -11,8 +11,12 @@ from ottla.errors import (
     NONE,
     KafkaError,
     UnknownTopicId,
+    UnsupportedCompressionType,
 )
+from ottla.log.files import FileRegion
+from ottla.records.compression import ZSTD
 from ottla.records.conversion import down_convert
+from ottla.records.legacy import any_batches
 from ottla.server.api import RequestContext, handles
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -30,7 +34,7 @@ Aborted = FetchResponse.AbortedTransaction
 
 def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
     if ctx.version >= 7:
-        return FetchResponse(error_code=error.code, session_id=request.session_id)
+        return FetchResponse(error_code=error.code)
     return FetchResponse(
         responses=[
             TopicResponse(
@@ -262,7 +266,9 @@ def _failed(index: int, code: int, version: int) -> PartitionData:
     )
 
 
-def _converted(records: Sized, fetch_offset: int, version: int) -> bytes:
-    """The batches in the message format of an old fetch version."""
-    raw = records if isinstance(records, (bytes, memoryview)) else records.read()  # type: ignore[attr-defined]
+def _converted(records: FileRegion | bytes, fetch_offset: int, version: int) -> bytes:
+    """The batches in the message format of an old fetch version; such clients cannot know zstd."""
+    raw = bytes(records if isinstance(records, bytes) else records.read())
+    if any(batch.codec == ZSTD for batch in any_batches(raw)):
+        raise UnsupportedCompressionType()
     return down_convert(raw, 0 if version <= 1 else 1, fetch_offset)
