@@ -8,7 +8,7 @@ import pytest
 
 from ottla.clock import ManualClock, Timer
 from ottla.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
-from ottla.log.files import Disk
+from ottla.log.files import Disk, MemoryDisk
 from ottla.log.loader import open_log
 from ottla.log.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Log
 from ottla.log.options import LogConfig
@@ -46,6 +46,21 @@ def test_batches_of_one_buffer_are_written_as_they_lie(open_t: Open, make_batch:
     log.append(list(batches(frame, 6, len(frame) - 6)))
     assert [b.base_offset for b in log.batches(0)] == [0, 1, 3]
     assert log.size_bytes == len(frame) - 12
+
+
+def test_an_empty_partition_costs_no_files(open_t: Open, make_batch: Make, disk: Disk) -> None:
+    log = open_t()
+    log.close()
+    if not isinstance(disk, MemoryDisk):  # memory knows a file once it was opened
+        assert disk.scan("t-0") == {}
+    log = open_t(clean=True)
+    assert log.log_end_offset == 0
+    log.append([make_batch(1)])
+    kinds = {name.partition(".")[2] for name in disk.scan("t-0")}
+    assert {"log", "index", "timeindex"} <= kinds
+    log.truncate_fully_and_start_at(50)
+    log.close_handles()
+    assert open_t(clean=False).log_end_offset == 50
 
 
 def test_read_starts_at_the_batch_that_holds_the_offset(open_t: Open, make_batch: Make) -> None:

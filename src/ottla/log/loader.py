@@ -170,7 +170,9 @@ class _Loader:
     def _load_segment(self, base_offset: int) -> None:
         segment = self._segment(base_offset, self.sizes)
         stem = f"{base_offset:020d}"
-        if stem + INDEX_SUFFIX not in self.sizes:
+        if not segment.size or (not self.clean and base_offset >= self.recovery_point):
+            pass  # nothing to index, or `_recover` makes all indexes anew
+        elif stem + INDEX_SUFFIX not in self.sizes:
             logger.warning("%s: segment %d has no offset index; reading it again", self.name, base_offset)
             self._recover_segment(segment)
         elif stem + TIME_INDEX_SUFFIX not in self.sizes:

@@ -101,7 +101,11 @@ class Segment:
         suffix: str = "",
         roll_jitter_ms: int = 0,
     ) -> None:
-        """`sizes` is a scan of the folder for a segment that exists; without it a new one is made."""
+        """`sizes` is a scan of the folder for a segment that exists; without it a new one is made.
+
+        Its files come with the first append, since most of a broker's partitions may be empty. Only a segment that
+        does not start at 0 gets its log at once: the name says where the log goes on.
+        """
         self._disk = disk
         self.folder = folder
         self.suffix = suffix
@@ -117,9 +121,8 @@ class Segment:
         self.time_index = TimeIndex(self._file(stem + TIME_INDEX_SUFFIX, known), base_offset)
         txn_name = stem + TXN_INDEX_SUFFIX + suffix
         self.txn_index = TransactionIndex(disk, f"{folder}/{txn_name}", txn_name in known)
-        if sizes is None:
-            for file in (self.log, self.offset_index.file, self.time_index.file):
-                disk.touch(file.path)
+        if sizes is None and base_offset:
+            disk.touch(self.log.path)
         self._bytes_since_index = 0
         self._hints: dict[int, tuple[int, int]] = {}
         empty = self.log.size == 0
@@ -141,9 +144,11 @@ class Segment:
 
     def append(self, views: Sequence[Chunk], batches: Sequence[Batch]) -> None:
         """Write stamped batches with one call and index them. `should_roll` was asked before."""
-        position = self.log.append(views)
-        if position == 0:
+        if not self.log.size:
+            for index in (self.offset_index, self.time_index):
+                self._disk.touch(index.file.path)
             self._first_timestamp = max([batch.max_timestamp for batch in batches])
+        position = self.log.append(views)
         hints = self._hints
         if len(hints) > _HINTS:
             hints.clear()
@@ -379,7 +384,9 @@ class Segment:
     def largest_timestamp(self) -> int:
         """What retention compares: the largest record timestamp, else when the file was last written."""
         timestamp = self.max_timestamp
-        return timestamp if timestamp >= 0 else self._disk.modified_ms(self.log.path)
+        if timestamp >= 0:
+            return timestamp
+        return self._disk.modified_ms(self.log.path) if self.log.size else self.created_ms
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
         """The first record at or after `start_offset` with this timestamp or a later one. Decodes one batch."""
