@@ -290,6 +290,8 @@ type saramaMember struct {
 	arrived chan *sarama.ConsumerMessage
 	mutex   sync.Mutex
 	session sarama.ConsumerGroupSession
+	// What poll handed out and commit has yet to mark.
+	unmarked []*sarama.ConsumerMessage
 }
 
 func (m *saramaMember) Setup(session sarama.ConsumerGroupSession) error {
@@ -357,11 +359,7 @@ func (m *saramaMember) poll(timeoutMs int) Polled {
 	for waiting := true; waiting; {
 		select {
 		case message := <-m.arrived:
-			m.mutex.Lock()
-			if m.session != nil {
-				m.session.MarkMessage(message, "")
-			}
-			m.mutex.Unlock()
+			m.unmarked = append(m.unmarked, message)
 			polled.Records = append(polled.Records, saramaRecord(message))
 			// Something came: take what is right behind it, and no more waiting.
 			wait = time.After(20 * time.Millisecond)
@@ -396,6 +394,12 @@ func (m *saramaMember) commit(offsets []CommitOffset) error {
 	defer m.mutex.Unlock()
 	if m.session == nil {
 		return fmt.Errorf("no session")
+	}
+	if offsets == nil {
+		for _, message := range m.unmarked {
+			m.session.MarkMessage(message, "")
+		}
+		m.unmarked = nil
 	}
 	for _, o := range offsets {
 		// Mark moves only forward, Reset only back.

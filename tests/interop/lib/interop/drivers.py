@@ -124,6 +124,15 @@ class Driver:
             raise ClientError(answer["error"])
         return answer["ok"]
 
+    def ready(self, timeout_s: float) -> bool:
+        """Whether an answer is there, or comes within the time."""
+        assert self._process.stdout is not None
+        if b"\n" in self._buffer:
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout.fileno(), selectors.EVENT_READ)
+            return bool(selector.select(timeout_s))
+
     def call(self, op: str, **args: Any) -> Any:
         self.start(op, **args)
         return self.finish()
