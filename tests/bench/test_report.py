@@ -115,3 +115,9 @@ def test_bars_start_at_one_and_those_behind_are_marked():
 
 def test_the_plot_of_nothing_is_still_an_image():
     ElementTree.fromstring(plot.draw([], "a", "b"))
+
+
+def test_each_bar_says_how_many_times(results):
+    texts = [element.text for element in ElementTree.fromstring(plot.svg(results)).iter() if element.text]
+    assert "3.52×" in texts and "55.0×" in texts
+    assert "Ottla beside Apache Kafka: how many times better" in texts

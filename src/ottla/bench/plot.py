@@ -10,8 +10,8 @@ from ottla.bench.report import number
 from ottla.bench.runner import Results
 
 WIDTH = 760
-LABEL_WIDTH = 300
-VALUE_WIDTH = 150
+LABEL_WIDTH = 220
+VALUE_WIDTH = 210  # the figures themselves, and the ratio at the end of the longest bar
 ROW_HEIGHT = 26
 BAR_HEIGHT = 14
 TOP = 58
@@ -35,6 +35,8 @@ CHOSEN = (
     ("memory", "loaded_mb", "Memory after 2 GB"),
     ("topics", "create_s", "Create 1,000 topics"),
 )
+
+DISPLAY_NAMES = {"ottla": "Ottla", "kafka": "Apache Kafka"}
 
 STYLE = """
 text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#3d444d}
@@ -68,7 +70,8 @@ def chosen_bars(results: Results) -> list[Bar]:
 
 
 def svg(results: Results) -> str:
-    return draw(chosen_bars(results), results.subject, results.reference or "")
+    names = [DISPLAY_NAMES.get(name, name) for name in (results.subject, results.reference or "")]
+    return draw(chosen_bars(results), *names)
 
 
 def draw(bars: list[Bar], subject: str, reference: str) -> str:
@@ -103,8 +106,8 @@ def draw(bars: list[Bar], subject: str, reference: str) -> str:
         parts += [
             f'<text class="end" x="{LABEL_WIDTH - 12}" y="{middle + 4.5:.1f}">{escape(bar.label)}</text>',
             f'<rect class="{kind}" x="{start:.1f}" y="{middle - BAR_HEIGHT / 2:.1f}" '
-            f'width="{max(1.0, end - start):.1f}" height="{BAR_HEIGHT}" rx="2">'
-            f"<title>{number(bar.advantage)}×</title></rect>",
+            f'width="{max(1.0, end - start):.1f}" height="{BAR_HEIGHT}" rx="2"/>',
+            f'<text x="{end + 6:.1f}" y="{middle + 4.5:.1f}">{number(bar.advantage)}×</text>',
             f'<text class="dim end" x="{WIDTH}" y="{middle + 4.5:.1f}">{escape(bar.detail)}</text>',
         ]
     parts.append("</svg>")
