@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ottla.cluster.metadata import RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
-from ottla.cluster.placement import place_replicas
+from ottla.cluster.placement import check_assignment, place_replicas
 from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name, collision_key, internal_topic_settings
 from ottla.config import Config, ConfigError
 from ottla.errors import (
@@ -22,8 +22,9 @@ from ottla.errors import (
     InvalidRequest,
     InvalidTopicException,
     KafkaError,
+    PolicyViolation,
     TopicAlreadyExists,
-    UnknownTopicId,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from ottla.wire.schema import Message
@@ -31,6 +32,9 @@ from ottla.wire.stored import metadata as stored
 
 PRODUCER_ID_BLOCK = 1000
 """Ids handed to a broker at a time, as in Kafka: an id is never given twice, at the price of gaps after a restart."""
+
+RECORDS_PER_REQUEST_MAX = 10_000
+"""Kafka's bound on what one request may do to the metadata; a larger one is refused as a whole."""
 
 
 class Chance(Protocol):
@@ -54,8 +58,7 @@ class NewTopic:
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: dict[int, list[int]] = field(default_factory=dict)
-    duplicate_assignment: bool = False
+    assignments: list[tuple[int, list[int]]] = field(default_factory=list)
     configs: dict[str, str | None] = field(default_factory=dict)
 
 
@@ -84,32 +87,40 @@ class Controller:
 
     # -- topics ------------------------------------------------------------------------------------------------
 
-    def create_topics(self, wanted: Iterable[NewTopic], validate_only: bool = False) -> list[TopicState | KafkaError]:
-        """Create each topic or say why not, in the order asked; one refused topic does not refuse its siblings."""
+    def create_topics(self, wanted: Sequence[NewTopic], validate_only: bool = False) -> list[TopicState | KafkaError]:
+        """Create each topic or say why not, in the order asked; one refused topic does not refuse its siblings.
+
+        As in Kafka, names are only held against topics that are there: one request may create both `a.b` and `a_b`.
+        """
+        self._check_size(wanted)
         outcomes: list[TopicState | KafkaError] = []
         records: list[Message] = []
-        planned: dict[str, str] = {}
         for topic in wanted:
             try:
-                made, outcome = self.plan_topic(topic, planned)
+                made, outcome = self.plan_topic(topic)
             except KafkaError as error:
                 outcomes.append(error)
                 continue
             outcomes.append(outcome)
-            if not validate_only:
-                records += made
-        self.commit(records)
+            records += made
+        if len(records) > RECORDS_PER_REQUEST_MAX:
+            raise PolicyViolation("Unable to perform excessively large batch operation.")
+        if not validate_only:
+            self.commit(records)
         return outcomes
 
-    def plan_topic(self, wanted: NewTopic, planned: dict[str, str] | None = None) -> tuple[list[Message], TopicState]:
-        """The records that create one topic, and the topic as it will be.
+    def _check_size(self, wanted: Iterable[NewTopic]) -> None:
+        default: int = self._config()["num.partitions"]
+        counts = (default if t.num_partitions == -1 else t.num_partitions for t in wanted if not t.assignments)
+        if sum(count for count in counts if count > 0) > RECORDS_PER_REQUEST_MAX:
+            raise PolicyViolation("Excessively large number of partitions per request.")
 
-        `planned` holds the names (by their collision key) that the same request is about to create.
-        """
+    def plan_topic(self, wanted: NewTopic) -> tuple[list[Message], TopicState]:
+        """The records that create one topic, and the topic as it will be."""
         check_topic_name(wanted.name)
         if wanted.name in self.image.topics:
             raise TopicAlreadyExists(f"Topic '{wanted.name}' already exists.")
-        self._check_collision(wanted.name, planned)
+        self._check_collision(wanted.name)
         overrides = self._checked_overrides(wanted)
         assignments = self._assignments(wanted)
         topic = TopicState(wanted.name, self._chance.uuid())
@@ -120,13 +131,16 @@ class Controller:
         ]
         for index, replicas in enumerate(assignments):
             records.append(self._partition_record(topic, index, replicas))
-        if planned is not None:
-            planned[collision_key(topic.name)] = topic.name
         return records, topic
 
     def _partition_record(self, topic: TopicState, index: int, replicas: list[int]) -> stored.PartitionRecord:
         brokers = self.image.brokers
         isr = [broker for broker in replicas if broker in brokers and not brokers[broker].fenced]
+        if not isr:
+            raise InvalidReplicaAssignment(
+                "All brokers specified in the manual partition assignment for "
+                f"partition {index} are fenced or in controlled shutdown."
+            )
         record = stored.PartitionRecord(
             partition_id=index,
             topic_id=topic.topic_id,
@@ -135,7 +149,7 @@ class Controller:
             leader=isr[0],
             leader_epoch=0,
             partition_epoch=0,
-            directories=[self._directory_of(broker) for broker in replicas],
+            directories=self.directories(replicas),
         )
         topic.partitions[index] = PartitionState(
             topic_id=topic.topic_id,
@@ -148,7 +162,7 @@ class Controller:
         )
         return record
 
-    def _check_collision(self, name: str, planned: dict[str, str] | None) -> None:
+    def _check_collision(self, name: str) -> None:
         if self._collisions_version != self.image.version:
             self._collisions = {}
             for existing in self.image.topics:
@@ -157,13 +171,12 @@ class Controller:
             self._collisions_version = self.image.version
         if "." not in name and "_" not in name:
             return
-        key = collision_key(name)
-        clashing = self._collisions.get(key) or ({planned[key]} if planned and key in planned else None)
+        clashing = self._collisions.get(collision_key(name))
         if clashing:
             raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {min(clashing)}")
 
     def _checked_overrides(self, wanted: NewTopic) -> dict[str, str]:
-        missing = sorted(name for name, value in wanted.configs.items() if value is None)
+        missing = [name for name, value in wanted.configs.items() if value is None]
         if missing:
             raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
         overrides = {name: value for name, value in wanted.configs.items() if value is not None}
@@ -174,18 +187,22 @@ class Controller:
         return overrides
 
     def _assignments(self, wanted: NewTopic) -> list[list[int]]:
-        if wanted.assignments or wanted.duplicate_assignment:
+        if wanted.assignments:
             return self._manual_assignments(wanted)
         config = self._config()
+        if wanted.replication_factor < -1 or wanted.replication_factor == 0:
+            raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
         if wanted.num_partitions < -1 or wanted.num_partitions == 0:
             raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
-        if wanted.replication_factor < -1 or wanted.replication_factor == 0:
-            raise InvalidReplicationFactor("Replication factor was set to an invalid non-positive value.")
         partitions = config["num.partitions"] if wanted.num_partitions == -1 else wanted.num_partitions
         factor = config["default.replication.factor"] if wanted.replication_factor == -1 else wanted.replication_factor
-        brokers = [broker.broker_id for broker in self.image.live_brokers()]
-        racks = {broker.broker_id: broker.rack for broker in self.image.live_brokers()}
-        return place_replicas(brokers, racks, partitions, factor, self._chance.randbelow)
+        return self._place(partitions, factor)
+
+    def _place(self, partitions: int, factor: int, first_partition: int = 0) -> list[list[int]]:
+        live = self.image.live_brokers()
+        brokers = [broker.broker_id for broker in live]
+        racks = {broker.broker_id: broker.rack for broker in live}
+        return place_replicas(brokers, racks, partitions, factor, self._chance.randbelow, first_partition)
 
     def _manual_assignments(self, wanted: NewTopic) -> list[list[int]]:
         if wanted.replication_factor != -1:
@@ -194,34 +211,17 @@ class Controller:
             )
         if wanted.num_partitions != -1:
             raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
-        if wanted.duplicate_assignment:
-            raise InvalidReplicaAssignment("Found multiple manual assignments for partition 0")
-        factor = len(next(iter(wanted.assignments.values())))
-        for index, replicas in sorted(wanted.assignments.items()):
-            self.check_assignment(replicas, factor)
-            if index < 0 or index >= len(wanted.assignments):
-                raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
-        return [wanted.assignments[index] for index in range(len(wanted.assignments))]
-
-    def check_assignment(self, replicas: list[int], factor: int | None) -> None:
-        """Refuse a manual replica list that is empty, repeats a broker, names an unknown one or has another length."""
-        if not replicas:
-            raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
-        for broker in sorted(replicas):
-            if broker not in self.image.brokers:
-                raise InvalidReplicaAssignment(
-                    f"The manual partition assignment includes broker {broker}, but no such broker is registered."
-                )
-        if len(set(replicas)) != len(replicas):
-            repeated = next(broker for broker in replicas if replicas.count(broker) > 1)
-            raise InvalidReplicaAssignment(
-                f"The manual partition assignment includes the broker {repeated} more than once."
-            )
-        if factor is not None and len(replicas) != factor:
-            raise InvalidReplicaAssignment(
-                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
-                f"not consistent with previous partitions, which have {factor} replica(s)."
-            )
+        chosen: dict[int, list[int]] = {}
+        factor: int | None = None
+        for index, replicas in wanted.assignments:
+            if index in chosen:
+                raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {index}")
+            check_assignment(replicas, self.image.brokers, factor)
+            factor = len(replicas)
+            chosen[index] = replicas
+        if any(index not in chosen for index in range(len(chosen))):
+            raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+        return [chosen[index] for index in range(len(chosen))]
 
     def create_internal_topic(self, name: str) -> TopicState:
         """Make sure that one of the broker's own topics exists."""
@@ -242,19 +242,61 @@ class Controller:
         self.commit(records)
         return topic
 
-    def delete_topic(self, *, name: str | None = None, topic_id: bytes | None = None) -> TopicState:
-        """Remove a topic from the metadata; its folders are removed by the replicas that hold them."""
-        if name is not None:
-            topic = self.image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition()
+    def delete_topics(self, topics: Iterable[TopicState]) -> None:
+        """Remove topics from the metadata; their folders are removed by the replicas that hold them."""
+        self.commit([stored.RemoveTopicRecord(topic_id=topic.topic_id) for topic in topics])
+
+    # -- partitions --------------------------------------------------------------------------------------------
+
+    def create_partitions(
+        self, wanted: Iterable[tuple[str, int, list[list[int]] | None]], validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Raise the count of partitions of each topic to the given one, or say why not."""
+        outcomes: list[KafkaError | None] = []
+        records: list[Message] = []
+        for name, count, assignments in wanted:
+            try:
+                records += self._more_partitions(name, count, assignments, RECORDS_PER_REQUEST_MAX - len(records))
+                outcomes.append(None)
+            except KafkaError as error:
+                outcomes.append(error)
+        if not validate_only:
+            self.commit(records)
+        return outcomes
+
+    def _more_partitions(
+        self, name: str, count: int, assignments: list[list[int]] | None, records_max: int
+    ) -> list[Message]:
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition()
+        first = len(topic.partitions)
+        if count == first:
+            raise InvalidPartitions(f"Topic already has {first} partition(s).")
+        if count < first:
+            raise InvalidPartitions(
+                f"The topic {name} currently has {first} partition(s); {count} would not be an increase."
+            )
+        if assignments is not None and len(assignments) != count - first:
+            raise InvalidReplicaAssignment(
+                f"Attempted to add {count - first} additional partition(s), but only {len(assignments)} "
+                "assignment(s) were specified."
+            )
+        if count - first > records_max:
+            # Kafka answers the same, and yet adds the partitions that fit; here nothing is half done.
+            raise UnknownServerError()
+        factor = len(topic.partitions[0].replicas)
+        if assignments is None:
+            assignments = self._place(count - first, factor, first)
         else:
-            assert topic_id is not None
-            topic = self.image.topics_by_id.get(topic_id)
-            if topic is None:
-                raise UnknownTopicId()
-        self.commit([stored.RemoveTopicRecord(topic_id=topic.topic_id)])
-        return topic
+            for replicas in assignments:
+                check_assignment(replicas, self.image.brokers, factor)
+        planned = TopicState(topic.name, topic.topic_id)
+        return [self._partition_record(planned, first + n, replicas) for n, replicas in enumerate(assignments)]
+
+    def directories(self, replicas: Iterable[int]) -> list[bytes]:
+        """The data folders in which these brokers keep a replica."""
+        return [self._directory_of(broker) for broker in replicas]
 
     # -- producer ids ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,19 @@
-"""The features of Kafka 4.3.1 (KIP-584): what this broker supports and what a new cluster is formatted with."""
+"""The features of Kafka 4.3.1 (KIP-584): what this broker supports, what a new cluster starts with, and changes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import InvalidUpdateVersion
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.cluster.metadata import MetadataImage
+    from ottla.wire.schema import Message
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     "group.version": (0, 1),
@@ -21,3 +34,57 @@ FORMATTED_FEATURES: dict[str, int] = {
     "transaction.version": 2,
 }
 """What `kafka-storage format` of 4.3.1 finalizes, in its order."""
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A level that somebody wants a feature to have."""
+
+    name: str
+    level: int
+    kind: int
+
+
+def plan_updates(image: MetadataImage, node_id: int, updates: Iterable[FeatureUpdate]) -> list[Message]:
+    """The records of all updates; one that is refused refuses them all."""
+    records: list[Message] = []
+    for update in updates:
+        reason = _reason_against(image, node_id, update)
+        if reason is not None:
+            raise InvalidUpdateVersion(
+                f"The update failed for all features since the following feature had an error: {reason}"
+            )
+        if image.features.get(update.name, 0) != update.level:
+            records.append(stored.FeatureLevelRecord(name=update.name, feature_level=update.level))
+    return records
+
+
+def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -> str | None:
+    name, level, kind = update
+    refused = f"Invalid update version {level} for feature {name}. "
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return refused + "The controller does not support the given upgrade type."
+    if level < 0:
+        return refused + "A feature version cannot be less than 0."
+    supported = SUPPORTED_FEATURES.get(name)
+    if supported is None:
+        return refused + f"Local controller {node_id} does not support this feature."
+    low, high = supported
+    if not low <= level <= high:
+        return refused + f"Local controller {node_id} only supports versions {low}-{high}"
+    current = image.features.get(name, 0)
+    if level < current and kind == UPGRADE:
+        return (
+            f"{refused}Can't downgrade the version of this feature without setting the upgrade type to either safe "
+            "or unsafe downgrade."
+        )
+    if level > current and kind != UPGRADE:
+        return refused + "Can't downgrade to a newer version."
+    if name == METADATA_VERSION and level < current:
+        # Every version since 3.3 changed what records may hold, so that Kafka lets none of them go back.
+        downgrade = f"Unsupported metadata.version downgrade from {current} to {level}. "
+        if kind == UNSAFE_DOWNGRADE:
+            return downgrade + "Unsafe metadata downgrade is not supported in this version."
+        return downgrade + "Refusing to perform the requested downgrade because it might delete metadata information."
+    return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -68,6 +68,31 @@ class BrokerState:
     log_dirs: list[bytes] = field(default_factory=list)
 
 
+class ScramCredential(NamedTuple):
+    """What the server keeps of a user's password for one mechanism (RFC 5802)."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+class Acl(NamedTuple):
+    """One access control entry, in the numbers of the wire."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: (type, name) by type; no name stands for everybody without a quota of their own."""
+
+
 class MetadataImage:
     """Everything that the metadata log says, after its last record."""
 
@@ -77,6 +102,10 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, BrokerState] = {}
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self.credentials: dict[tuple[str, int], ScramCredential] = {}
+        """By user and mechanism (1 SCRAM-SHA-256, 2 SCRAM-SHA-512)."""
+        self.acls: dict[bytes, Acl] = {}
         self.removed_topics: dict[bytes, TopicState] = {}
         """Topics just removed, for whoever has to clean up after them; they take them out."""
         self.next_producer_id = 0
@@ -95,6 +124,11 @@ class MetadataImage:
             stored.UnfenceBrokerRecord: self._unfence_broker,
             stored.BrokerRegistrationChangeRecord: self._broker_change,
             stored.ProducerIdsRecord: self._producer_ids,
+            stored.ClientQuotaRecord: self._client_quota,
+            stored.UserScramCredentialRecord: self._credential,
+            stored.RemoveUserScramCredentialRecord: self._remove_credential,
+            stored.AccessControlEntryRecord: self._acl,
+            stored.RemoveAccessControlEntryRecord: self._remove_acl,
         }
 
     def replay(self, record: Message, offset: int) -> None:
@@ -107,6 +141,10 @@ class MetadataImage:
     def topic_configs(self, name: str) -> dict[str, str]:
         """The overrides of a topic; an empty dict where there are none."""
         return self.configs.get((RESOURCE_TOPIC, name), {})
+
+    def broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
+        """The dynamic settings of all brokers, and those of one."""
+        return self.configs.get((RESOURCE_BROKER, ""), {}), self.configs.get((RESOURCE_BROKER, str(broker_id)), {})
 
     def partitions(self) -> Iterable[tuple[TopicState, PartitionState]]:
         for topic in self.topics.values():
@@ -218,3 +256,35 @@ class MetadataImage:
 
     def _producer_ids(self, record: stored.ProducerIdsRecord, offset: int) -> None:
         self.next_producer_id = record.next_producer_id
+
+    def _client_quota(self, record: stored.ClientQuotaRecord, offset: int) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        values = self.quotas.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+            if not values:
+                del self.quotas[entity]
+        else:
+            values[record.key] = record.value
+
+    def _credential(self, record: stored.UserScramCredentialRecord, offset: int) -> None:
+        self.credentials[record.name, record.mechanism] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+
+    def _remove_credential(self, record: stored.RemoveUserScramCredentialRecord, offset: int) -> None:
+        self.credentials.pop((record.name, record.mechanism), None)
+
+    def _acl(self, record: stored.AccessControlEntryRecord, offset: int) -> None:
+        self.acls[record.id] = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+
+    def _remove_acl(self, record: stored.RemoveAccessControlEntryRecord, offset: int) -> None:
+        self.acls.pop(record.id, None)

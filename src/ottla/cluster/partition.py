@@ -11,6 +11,7 @@ from ottla.errors import (
     FencedLeaderEpoch,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    PolicyViolation,
     UnknownLeaderEpoch,
 )
 from ottla.log.files import FileRegion
@@ -113,6 +114,21 @@ class Partition:
         """Leadership or the log's start moved, or the partition goes away: whoever waits is told at once."""
         for watcher in tuple(self.watchers):
             watcher.moved()
+
+    def delete_records(self, offset: int) -> int:
+        """Hide what is below `offset` (-1: below the high watermark); returns where the log starts now (KIP-107)."""
+        log = self.log
+        if log.config.compact and not log.config.delete:
+            raise PolicyViolation(
+                f"Records of partition {log.name} can not be deleted due to the configured cleanup policy"
+            )
+        if offset == -1:
+            offset = log.high_watermark
+        if not 0 <= offset <= log.high_watermark:
+            raise OffsetOutOfRange()
+        if log.advance_log_start_offset(offset):
+            self.changed()
+        return log.log_start_offset
 
     # -- reading -----------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""Which brokers hold the replicas of a new topic's partitions."""
+"""Which brokers hold the replicas of a partition: chosen here, or named by an administrator and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from ottla.errors import InvalidReplicationFactor
+from ottla.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 
 
 def place_replicas(
@@ -22,7 +22,8 @@ def place_replicas(
     if replication_factor > len(brokers):
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered."
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered or some "
+            "brokers have all their log directories cordoned."
         )
     walk = _alternating_racks(brokers, racks)
     count = len(walk)
@@ -52,3 +53,25 @@ def _alternating_racks(brokers: Sequence[int], racks: dict[int, str | None]) -> 
             if queue:
                 walk.append(queue.pop(0))
     return walk
+
+
+def check_assignment(replicas: Sequence[int], brokers: Container[int], factor: int | None = None) -> None:
+    """Refuse a manual replica list that is empty, names an unknown broker, repeats one or has another length."""
+    if not replicas:
+        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    previous = None
+    for broker in sorted(replicas):
+        if broker not in brokers:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            )
+        if broker == previous:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {broker} more than once."
+            )
+        previous = broker
+    if factor is not None and len(replicas) != factor:
+        raise InvalidReplicaAssignment(
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
+            f"not consistent with previous partitions, which have {factor} replica(s)."
+        )

@@ -76,6 +76,7 @@ class Api:
     min_version: int
     max_version: int
     on_error: ErrorResponder
+    advertised: bool = True
 
 
 _REGISTERED: dict[int, Api] = {}
@@ -86,11 +87,13 @@ def handles(
     *,
     versions: tuple[int, int] | None = None,
     on_error: ErrorResponder | None = None,
+    advertised: bool = True,
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Callable[[RequestContext, RequestT], Any]]:
     """Register a function as the handler of `request`.
 
     `versions` narrows what is served where the definition knows more (unstable versions). `on_error` builds the answer
     for an error of the whole request; without it the response's own `error_code` (and `error_message`) carry it.
+    What is not `advertised` is served to who asks, but ApiVersions does not name it.
     """
 
     def register(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
@@ -106,6 +109,7 @@ def handles(
             min_version=low,
             max_version=high,
             on_error=on_error if on_error is not None else _top_level_error,
+            advertised=advertised,
         )
         return handler
 

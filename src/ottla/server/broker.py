@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -13,11 +13,11 @@ from ottla.clock import Clock, SystemClock, Timer
 from ottla.cluster.controller import Chance, Controller
 from ottla.cluster.elections import returning_broker
 from ottla.cluster.features import SUPPORTED_FEATURES
-from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage
+from ottla.cluster.metadata import NO_LEADER, RESOURCE_BROKER, BrokerState, MetadataImage
 from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.cluster.replicas import Replicas
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, internal_partition
-from ottla.config import Config
+from ottla.config import Config, ConfigError
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from ottla.log.checkpoints import MetaProperties
@@ -30,7 +30,9 @@ from ottla.server.connection import Connection
 from ottla.server.coordination import GroupsOfBroker
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
+from ottla.server.telemetry import ClientMetrics
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
+from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 log = logging.getLogger("ottla.server")
@@ -72,6 +74,7 @@ class Broker:
         self.request_bytes_max: int = self.config["socket.request.max.bytes"]
         self.fetch_bytes_max: int = self.config["fetch.max.bytes"]
         self.metadata = MetadataImage()
+        self.client_metrics = ClientMetrics(self.metadata, self.clock)
         self.fetch_sessions = FetchSessionCache(
             self.config["max.incremental.fetch.session.cache.slots"], self.clock, self.chance.randbelow
         )
@@ -192,8 +195,11 @@ class Broker:
             self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
         )
         self._metadata_log.open()
+        self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
+        self._apply_dynamic_config()
         self.replicas.set_strays_aside()
         self.logs.load_all()
+        self._metadata_log.subscribe(self._follow_dynamic_config)
         self._metadata_log.subscribe(self.replicas.metadata_changed)
 
     def _register(self) -> None:
@@ -222,6 +228,21 @@ class Broker:
                 )
             ]
         )
+
+    def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
+        """Dynamic settings are in force as soon as they are in the metadata; partitions ask for them next."""
+        if any(
+            isinstance(record, stored.ConfigRecord) and record.resource_type == RESOURCE_BROKER for record in records
+        ):
+            self._apply_dynamic_config()
+
+    def _apply_dynamic_config(self) -> None:
+        cluster, own = self.metadata.broker_configs(self.node_id)
+        try:
+            self.config = self.config.with_dynamic(cluster, own)
+        except ConfigError as error:
+            # They were checked when they were set, but a properties file may have changed under them.
+            log.error("the dynamic settings are left aside: %s", error)
 
     def _advertised(self) -> list[tuple[str, str, int]]:
         """(listener, host, port) as clients shall use them; the host is "" where any address of this machine does.
@@ -329,6 +350,11 @@ class Broker:
     @property
     def metadata_offset(self) -> int:
         return self._metadata_log.last_offset
+
+    @property
+    def metadata_epoch(self) -> int:
+        """The leader epoch of the metadata quorum: one more with every start."""
+        return self._metadata_log.leader_epoch
 
     def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
         """The brokers with their address on the listener that a client came through."""

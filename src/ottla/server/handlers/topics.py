@@ -10,10 +10,13 @@ from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.errors import (
     InvalidRequest,
     KafkaError,
+    RequestTimedOut,
     TopicDeletionDisabled,
     UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import own_message
 from ottla.wire.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -35,49 +38,50 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
     """v0–v7. v1 validate only; v4 broker defaults for counts (KIP-464); v5 returns the topic's configs (KIP-525);
     v7 returns its id.
 
-    The topics are ready to be written when the answer is sent, so that `timeout_ms` has nothing to wait for.
+    The topics are ready to be written when the answer is sent, so that only a timeout of nothing at all runs out.
     """
-    response = CreateTopicsResponse()
+    if request.timeout_ms <= 0 and request.topics:
+        raise RequestTimedOut()
     counts = Counter(topic.name for topic in request.topics)
-    wanted = []
+    wanted = [
+        _new_topic(topic)
+        for topic in request.topics
+        if counts[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC
+    ]
+    outcomes = ctx.broker.controller.create_topics(wanted, validate_only=request.validate_only)
+    response = CreateTopicsResponse()
+    for new, outcome in zip(wanted, outcomes, strict=True):
+        if isinstance(outcome, KafkaError):
+            response.topics.append(_refused(new.name, outcome))
+        else:
+            response.topics.append(_created(ctx, outcome, new))
     for name, count in counts.items():
         if count > 1:
             response.topics.append(_refused(name, InvalidRequest("Duplicate topic name.")))
         elif name == CLUSTER_METADATA_TOPIC:
             prohibited = InvalidRequest(f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
             response.topics.append(_refused(name, prohibited))
-    for topic in request.topics:
-        if counts[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC:
-            wanted.append(_new_topic(topic))
-    outcomes = ctx.broker.controller.create_topics(wanted, validate_only=request.validate_only)
-    for new, outcome in zip(wanted, outcomes, strict=True):
-        if isinstance(outcome, KafkaError):
-            response.topics.append(_refused(new.name, outcome))
-        else:
-            response.topics.append(_created(ctx, outcome, new, request.validate_only))
     return response
 
 
 def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
-    assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     return NewTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        assignments=assignments,
-        duplicate_assignment=len(assignments) != len(topic.assignments),
+        assignments=[(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
         configs={config.name: config.value for config in topic.configs},
     )
 
 
 def _refused(name: str, error: KafkaError) -> Result:
-    return Result(name=name, error_code=error.code, error_message=error.message)
+    return Result(name=name, error_code=error.code, error_message=own_message(error))
 
 
-def _created(ctx: RequestContext, topic: TopicState, new: NewTopic, validate_only: bool) -> Result:
+def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
     result = Result(
         name=topic.name,
-        topic_id=ZERO_UUID if validate_only else topic.topic_id,
+        topic_id=topic.topic_id,
         error_code=0,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
@@ -114,38 +118,57 @@ def _named(ctx: RequestContext, request: DeleteTopicsRequest) -> list[tuple[str 
 
 @handles(DeleteTopicsRequest, on_error=_delete_error)
 def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """v0–v6. v5 error messages; v6 topics by id (KIP-516)."""
+    """v0–v6. v5 error messages; v6 topics by id (KIP-516).
+
+    A name or an id that comes twice is refused, and so is a topic that comes by both.
+    """
     if not ctx.broker.config["delete.topic.enable"]:
         raise TopicDeletionDisabled() if ctx.version >= 3 else InvalidRequest("Topic deletion is disabled.")
-    named = _named(ctx, request)
-    names = Counter(name for name, _ in named if name is not None)
-    ids = Counter(topic_id for _, topic_id in named if topic_id != ZERO_UUID)
+    if request.timeout_ms <= 0 and (request.topics or request.topic_names):
+        raise RequestTimedOut()
     response = DeleteTopicsResponse()
-    seen: set[str | bytes] = set()
-    for name, topic_id in named:
-        key = name if name is not None else topic_id
-        if key in seen:
-            continue
-        seen.add(key)
-        try:
-            if name is not None and topic_id != ZERO_UUID:
-                raise InvalidRequest("You may not specify both topic name and topic id.")
-            if name is None and topic_id == ZERO_UUID:
-                raise InvalidRequest("Neither topic name nor id were specified.")
-            if name is not None and names[name] > 1:
-                raise InvalidRequest("Duplicate topic name.")
-            if ids[topic_id] > 1:
-                raise InvalidRequest("Duplicate topic id.")
-            response.responses.append(_delete(ctx, name, topic_id))
-        except KafkaError as error:
-            shown = None if isinstance(error, UnknownTopicId) else name
-            response.responses.append(
-                Deleted(name=shown, topic_id=topic_id, error_code=error.code, error_message=error.message)
+
+    def refuse(name: str | None, topic_id: bytes, error: KafkaError) -> None:
+        response.responses.append(
+            Deleted(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+        )
+
+    names: Counter[str] = Counter()
+    ids: Counter[bytes] = Counter()
+    for name, topic_id in _named(ctx, request):
+        if name is None and topic_id == ZERO_UUID:
+            refuse(None, ZERO_UUID, InvalidRequest("Neither topic name nor id were specified."))
+        elif name is None:
+            ids[topic_id] += 1
+        elif topic_id == ZERO_UUID:
+            names[name] += 1
+        else:
+            refuse(name, topic_id, InvalidRequest("You may not specify both topic name and topic id."))
+    image = ctx.broker.metadata
+    doomed: dict[bytes, TopicState] = {}
+    for topic_id, count in ids.items():
+        topic = image.topics_by_id.get(topic_id)
+        if count > 1:
+            refuse(None, topic_id, InvalidRequest("Duplicate topic id."))
+        elif topic is None:
+            refuse(None, topic_id, UnknownTopicId())
+        else:
+            doomed[topic_id] = topic
+    for name, count in names.items():
+        topic = image.topics.get(name)
+        if count > 1:
+            refuse(name, ZERO_UUID, InvalidRequest("Duplicate topic name."))
+        elif topic is None:
+            refuse(name, ZERO_UUID, UnknownTopicOrPartition())
+        elif topic.topic_id in ids:
+            doomed.pop(topic.topic_id, None)
+            refuse(
+                name,
+                topic.topic_id,
+                InvalidRequest("The provided topic name maps to an ID that was already supplied."),
             )
+        else:
+            doomed[topic.topic_id] = topic
+    ctx.broker.controller.delete_topics(doomed.values())
+    response.responses += [Deleted(name=topic.name, topic_id=topic.topic_id, error_code=0) for topic in doomed.values()]
     return response
-
-
-def _delete(ctx: RequestContext, name: str | None, topic_id: bytes) -> Deleted:
-    controller = ctx.broker.controller
-    topic = controller.delete_topic(name=name) if name is not None else controller.delete_topic(topic_id=topic_id)
-    return Deleted(name=topic.name, topic_id=topic.topic_id, error_code=0)

@@ -41,6 +41,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
             for api in apis.values()
+            if api.advertised
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)

@@ -1,0 +1,218 @@
+"""Changes of configs: what AlterConfigs and IncrementalAlterConfigs ask for, checked and turned into records.
+
+A change of one resource applies as a whole or not at all. Which error code a refusal gets differs from kind to kind as
+it does in Kafka: a broker's bad value is an INVALID_REQUEST, a topic's an INVALID_CONFIG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.cluster.metadata import (
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    MetadataImage,
+)
+from ottla.cluster.topics import check_topic_name
+from ottla.config import BROKER_KEYS, TOPIC_KEYS, Config, ConfigError, ConfigKey, ConfigType
+from ottla.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_OPERATION_NAMES = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+
+ELIGIBLE_LEADERS_FEATURE = "eligible.leader.replicas.version"
+MIN_ISR = "min.insync.replicas"
+
+Resource = tuple[int, str]
+
+
+class ConfigChange(NamedTuple):
+    """What shall happen to one key; AlterConfigs only ever sets."""
+
+    name: str
+    value: str | None
+    operation: int = SET
+
+
+class ConfigChanges:
+    """Plans changes against the current metadata; `node_id` is the broker that was asked."""
+
+    def __init__(self, image: MetadataImage, config: Config, node_id: int) -> None:
+        self._image = image
+        self._config = config
+        self._node_id = node_id
+
+    def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
+        """The records that leave exactly these settings (AlterConfigs)."""
+        _check_form(changes)
+        self._check_kind(resource)
+        current = self._image.configs.get(resource, {})
+        wanted = {change.name: change.value for change in changes if change.value is not None}
+        return self._planned(resource, current, wanted, {*current, *wanted})
+
+    def increment(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
+        """The records of single operations: set, delete, append to a list, subtract from it (KIP-339)."""
+        _check_form(changes)
+        self._check_kind(resource)
+        current = self._image.configs.get(resource, {})
+        wanted = dict(current)
+        for change in changes:
+            value = self._outcome(resource[0], change, current.get(change.name))
+            if value is None:
+                wanted.pop(change.name, None)
+            else:
+                wanted[change.name] = value
+        return self._planned(resource, current, wanted, {change.name for change in changes})
+
+    def _planned(
+        self, resource: Resource, current: Mapping[str, str], wanted: dict[str, str], touched: set[str]
+    ) -> list[Message]:
+        self._check(resource, wanted)
+        kind, name = resource
+        if kind == RESOURCE_BROKER:
+            self._check_eligible_leaders(name, current, wanted, touched)
+        return [
+            stored.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=wanted.get(key))
+            for key in sorted(touched)
+            # A broker's setting is written even if it stays: that is how it is told to read a key store again.
+            if current.get(key) != wanted.get(key) or (kind == RESOURCE_BROKER and key in wanted)
+        ]
+
+    # -- single operations -------------------------------------------------------------------------------------
+
+    def _outcome(self, kind: int, change: ConfigChange, current: str | None) -> str | None:
+        if change.operation == SET:
+            return change.value
+        if change.operation == DELETE:
+            return None
+        if change.operation not in _OPERATION_NAMES:
+            raise (
+                InvalidRequest(f"Unknown operations type {change.operation}")
+                if kind == RESOURCE_BROKER
+                else (UnknownServerError())
+            )
+        key = _list_key(kind, change)
+        text = current if current is not None else ",".join(key.default or ())
+        items = [item for item in text.split(",") if item]
+        assert change.value is not None
+        for item in change.value.split(","):
+            if change.operation == SUBTRACT:
+                if item in items:
+                    items.remove(item)
+            elif item not in items:
+                items.append(item)
+        return ",".join(items)
+
+    # -- checks ------------------------------------------------------------------------------------------------
+
+    def _check_kind(self, resource: Resource) -> None:
+        kind, name = resource
+        if kind == RESOURCE_BROKER:
+            if name:
+                check_node_id(name, self._node_id)
+        elif kind not in (RESOURCE_TOPIC, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
+            raise InvalidRequest(f"Unknown resource type {kind}")
+
+    def _check(self, resource: Resource, wanted: dict[str, str]) -> None:
+        kind, name = resource
+        if kind == RESOURCE_TOPIC:
+            self._check_topic(name, wanted)
+        elif kind == RESOURCE_BROKER:
+            self._check_broker(name, wanted)
+        elif kind == RESOURCE_GROUP:
+            if not name:
+                raise InvalidRequest("Default group resources are not allowed.")
+            try:
+                self._config.group(wanted, strict=True)
+            except ConfigError as error:
+                raise InvalidConfig(str(error)) from error
+        else:
+            if not name:
+                raise InvalidRequest("Subscription name can't be empty")
+            try:
+                self._config.client_metrics(wanted, strict=True)
+            except ConfigError as error:
+                raise _client_metrics_error(error) from error
+
+    def _check_topic(self, name: str, wanted: dict[str, str]) -> None:
+        if not name:
+            raise InvalidRequest("Default topic resources are not allowed.")
+        check_topic_name(name)
+        try:
+            self._config.validate_topic(wanted)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from error
+        if name not in self._image.topics:
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+
+    def _check_broker(self, name: str, wanted: dict[str, str]) -> None:
+        try:
+            self._config.validate_dynamic(wanted, per_broker=bool(name))
+        except ConfigError as error:
+            text = str(error)
+            if text.startswith("Dynamic thread count"):
+                # In Kafka a component that takes part in the change refuses it, and its exception gets into the text.
+                text = (
+                    f"Invalid value org.apache.kafka.common.config.ConfigException: {text} "
+                    "for configuration Invalid dynamic configuration"
+                )
+            raise InvalidRequest(text) from error
+
+    def _check_eligible_leaders(
+        self, name: str, current: Mapping[str, str], wanted: Mapping[str, str], touched: set[str]
+    ) -> None:
+        """Eligible leader replicas need one min.insync.replicas for the whole cluster (KIP-966)."""
+        if MIN_ISR not in touched or not self._image.features.get(ELIGIBLE_LEADERS_FEATURE):
+            return
+        if name:
+            raise InvalidConfig(f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
+        if MIN_ISR in current and MIN_ISR not in wanted:
+            raise InvalidConfig(f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+
+
+def check_node_id(name: str, node_id: int, wording: str = "Unexpected broker id, expected {}, but received {}") -> None:
+    """Settings of a broker, and its loggers, are changed where they are: on the broker itself."""
+    try:
+        found = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
+    if found != node_id:
+        raise InvalidRequest(wording.format(node_id, name))
+
+
+def _check_form(changes: Sequence[ConfigChange]) -> None:
+    if len({change.name for change in changes}) != len(changes):
+        raise InvalidRequest("Error due to duplicate config keys")
+    missing = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    if missing:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+
+
+def _list_key(kind: int, change: ConfigChange) -> ConfigKey:
+    """The row of a list's key; appending to anything else is refused."""
+    if kind == RESOURCE_BROKER:
+        key = BROKER_KEYS.get(change.name)
+        if key is None:
+            raise InvalidConfig(f"Unknown config name: {change.name}")
+        if key.type is not ConfigType.LIST:
+            operation = _OPERATION_NAMES[change.operation].lower()
+            raise InvalidConfig(f"Config value {operation} is not allowed for config key: {change.name}")
+        return key
+    # Kafka knows no lists in the configs of groups and of client metrics.
+    key = TOPIC_KEYS.get(change.name) if kind == RESOURCE_TOPIC else None
+    if key is None or key.type is not ConfigType.LIST:
+        raise InvalidConfig(
+            f"Can't {_OPERATION_NAMES[change.operation]} to key {change.name} because its type is not LIST."
+        )
+    return key
+
+
+def _client_metrics_error(error: ConfigError) -> KafkaError:
+    text = str(error)
+    is_request = text.startswith("Unknown client metrics") or "interval must be between" in text
+    return InvalidRequest(text) if is_request else InvalidConfig(text)

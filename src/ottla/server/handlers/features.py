@@ -1,0 +1,38 @@
+"""UpdateFeatures. What is supported and what is finalized is told by ApiVersions."""
+
+from __future__ import annotations
+
+from ottla.cluster.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, plan_updates
+from ottla.errors import NONE
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+
+@handles(UpdateFeaturesRequest)
+def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """v0–v2 (KIP-584). v0 a flag allows downgrades; v1 the kind of update, and validate only; v2 no results a feature.
+
+    All updates apply, or none.
+    """
+    updates = [
+        FeatureUpdate(
+            update.feature,
+            update.max_version_level,
+            update.upgrade_type if ctx.version >= 1 else SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE,
+        )
+        for update in request.feature_updates
+    ]
+    records = plan_updates(ctx.broker.metadata, ctx.broker.node_id, updates)
+    if not request.validate_only:
+        ctx.broker.controller.commit(records)
+    return UpdateFeaturesResponse(
+        error_code=NONE,
+        error_message=None,
+        results=[
+            # The word is Kafka's, where one would expect a null.
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.name, error_code=NONE, error_message="NONE")
+            for update in updates
+        ]
+        if ctx.version <= 1
+        else [],
+    )

@@ -1,0 +1,198 @@
+"""CreatePartitions, ElectLeaders and the reassignment of replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ottla.cluster.metadata import RESOURCE_TOPIC, PartitionState, TopicState
+from ottla.cluster.reassignment import PREFERRED, UNCLEAN, elect_leader, is_reassigning, reassign
+from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
+from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import own_message
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ottla.wire.schema import Message
+
+Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
+Elected = ElectLeadersResponse.PartitionResult
+Reassigned = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+Ongoing = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
+
+
+def _grown(name: str, error: KafkaError | None) -> Grown:
+    if error is None:
+        return Grown(name=name, error_code=NONE)
+    return Grown(name=name, error_code=error.code, error_message=own_message(error))
+
+
+def _create_error(ctx: RequestContext, request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=[_grown(topic.name, error) for topic in request.topics])
+
+
+@handles(CreatePartitionsRequest, on_error=_create_error)
+def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """v0–v3 (KIP-195): the count that a topic shall have, never fewer. v2 flexible; v3 may be throttled (KIP-599).
+
+    The partitions are ready when the answer is sent.
+    """
+    if request.timeout_ms <= 0 and request.topics:
+        raise RequestTimedOut()
+    counts = Counter(topic.name for topic in request.topics)
+    results = [_grown(name, InvalidRequest("Duplicate topic name.")) for name, count in counts.items() if count > 1]
+    wanted = [topic for topic in request.topics if counts[topic.name] == 1]
+    outcomes = ctx.broker.controller.create_partitions(
+        [
+            (
+                topic.name,
+                topic.count,
+                None if topic.assignments is None else [chosen.broker_ids for chosen in topic.assignments],
+            )
+            for topic in wanted
+        ],
+        request.validate_only,
+    )
+    results += [_grown(topic.name, outcome) for topic, outcome in zip(wanted, outcomes, strict=True)]
+    return CreatePartitionsResponse(results=results)
+
+
+def _elect_error(ctx: RequestContext, request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    result = ElectLeadersResponse.ReplicaElectionResult
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=[
+            result(
+                topic=topic.topic,
+                partition_result=[
+                    Elected(partition_id=index, error_code=error.code, error_message=own_message(error))
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+@handles(ElectLeadersRequest, on_error=_elect_error)
+def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """v0–v2. v0 preferred leaders; v1 unclean elections (KIP-460) and an error for the whole; v2 flexible.
+
+    Asked for all partitions, those that need no election are left out of the answer.
+    """
+    kind = request.election_type if ctx.version >= 1 else PREFERRED
+    if kind not in (PREFERRED, UNCLEAN):
+        raise InvalidRequest(f"Unknown election type {kind}")
+    image = ctx.broker.metadata
+    wanted: list[tuple[str, Sequence[int]]]
+    if request.topic_partitions is None:
+        wanted = [(name, list(topic.partitions)) for name, topic in image.topics.items()]
+    else:
+        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    records: list[Message] = []
+    response = ElectLeadersResponse()
+    for name, indexes in wanted:
+        results: list[Elected] = []
+        for index in indexes:
+            try:
+                records.append(elect_leader(image, name, index, kind))
+                results.append(Elected(partition_id=index, error_code=NONE, error_message=None))
+            except ElectionNotNeeded as error:
+                if request.topic_partitions is not None:
+                    results.append(Elected(partition_id=index, error_code=error.code, error_message=error.message))
+            except KafkaError as error:
+                results.append(Elected(partition_id=index, error_code=error.code, error_message=error.message))
+        response.replica_election_results.append(
+            ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=results)
+        )
+    ctx.broker.controller.commit(records)
+    return response
+
+
+@handles(AlterPartitionReassignmentsRequest)
+def alter_partition_reassignments(
+    ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """v0–v1 (KIP-455). v1 may forbid a change of the replication factor (KIP-860)."""
+    broker = ctx.broker
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=NONE,
+        error_message=None if request.topics else "",
+    )
+    records: list[Message] = []
+    for topic in request.topics:
+        config = broker.config.topic(broker.metadata.configs.get((RESOURCE_TOPIC, topic.name), {}))
+        results: list[Reassigned] = []
+        for wanted in topic.partitions:
+            try:
+                record = reassign(
+                    broker.metadata,
+                    topic.name,
+                    wanted.partition_index,
+                    wanted.replicas,
+                    directories=broker.controller.directories,
+                    may_change_factor=request.allow_replication_factor_change,
+                    may_elect_unclean=config["unclean.leader.election.enable"],
+                )
+                if record is not None:
+                    records.append(record)
+                results.append(Reassigned(partition_index=wanted.partition_index, error_code=NONE, error_message=None))
+            except KafkaError as error:
+                results.append(
+                    Reassigned(
+                        partition_index=wanted.partition_index,
+                        error_code=error.code,
+                        error_message=own_message(error),
+                    )
+                )
+        response.responses.append(
+            AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=results)
+        )
+    broker.controller.commit(records)
+    return response
+
+
+@handles(ListPartitionReassignmentsRequest)
+def list_partition_reassignments(
+    ctx: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """v0 (KIP-455): the moves under way, of all topics or of some partitions."""
+    image = ctx.broker.metadata
+    response = ListPartitionReassignmentsResponse(error_code=NONE, error_message=None)
+    if request.topics is None:
+        for topic in image.topics.values():
+            _list(response, topic, list(topic.partitions.values()))
+    else:
+        for wanted in request.topics:
+            known = image.topics.get(wanted.name)
+            if known is not None:
+                indexes = [index for index in wanted.partition_indexes if index in known.partitions]
+                _list(response, known, [known.partitions[index] for index in indexes])
+    return response
+
+
+def _list(
+    response: ListPartitionReassignmentsResponse, topic: TopicState, partitions: Sequence[PartitionState]
+) -> None:
+    ongoing = [
+        Ongoing(
+            partition_index=partition.index,
+            replicas=partition.replicas,
+            adding_replicas=partition.adding_replicas,
+            removing_replicas=partition.removing_replicas,
+        )
+        for partition in partitions
+        if is_reassigning(partition)
+    ]
+    if ongoing:
+        response.topics.append(
+            ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name, partitions=ongoing)
+        )

@@ -1,0 +1,123 @@
+"""DeleteRecords and DescribeProducers: what a partition's log holds, beside the records themselves."""
+
+from __future__ import annotations
+
+from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name
+from ottla.errors import (
+    NONE,
+    InvalidTopicException,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
+from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import own_message
+from ottla.wire.messages.topics import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.wire.messages.transactions import DescribeProducersRequest, DescribeProducersResponse
+
+TrimmedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
+TrimmedTopic = DeleteRecordsResponse.DeleteRecordsTopicResult
+DescribedPartition = DescribeProducersResponse.PartitionResponse
+
+_INVALID_LOW_WATERMARK = -1
+
+
+def _delete_error(ctx: RequestContext, request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            TrimmedTopic(
+                name=topic.name,
+                partitions=[_refused(wanted.partition_index, error) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refused(index: int, error: KafkaError) -> TrimmedPartition:
+    return TrimmedPartition(partition_index=index, low_watermark=_INVALID_LOW_WATERMARK, error_code=error.code)
+
+
+@handles(DeleteRecordsRequest, on_error=_delete_error)
+def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """v0–v2 (KIP-107): moves the start of a log; -1 stands for the high watermark. v2 flexible.
+
+    The low watermark is the smallest start of all replicas: of one replica, at once.
+    """
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        results: list[TrimmedPartition] = []
+        response.topics.append(TrimmedTopic(name=topic.name, partitions=results))
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            try:
+                known = ctx.broker.metadata.topics.get(topic.name)
+                if known is None or index not in known.partitions:
+                    raise UnknownTopicOrPartition()
+                if topic.name in INTERNAL_TOPICS:
+                    raise InvalidTopicException(f"Cannot delete records of internal topic {topic.name}")
+                low_watermark = ctx.broker.replicas.leader(topic.name, index).delete_records(wanted.offset)
+                results.append(TrimmedPartition(partition_index=index, low_watermark=low_watermark, error_code=NONE))
+            except KafkaError as error:
+                results.append(_refused(index, error))
+    return response
+
+
+def _describe_error(
+    ctx: RequestContext, request: DescribeProducersRequest, error: KafkaError
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DescribeProducersRequest, on_error=_describe_error)
+def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """v0 (KIP-664): the idempotent and transactional producers that a partition remembers."""
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        response.topics.append(
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[_described(ctx, topic.name, index) for index in topic.partition_indexes],
+            )
+        )
+    return response
+
+
+def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition:
+    try:
+        check_topic_name(name)
+        if name not in ctx.broker.metadata.topics:
+            return DescribedPartition(
+                partition_index=index,
+                error_code=UnknownTopicOrPartition.code,
+                error_message=UnknownTopicOrPartition.default_message,
+            )
+        partition = ctx.broker.replicas.leader(name, index)
+    except (InvalidTopicException, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
+        return DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))
+    return DescribedPartition(
+        partition_index=index,
+        error_code=NONE,
+        active_producers=[
+            DescribeProducersResponse.ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.txn_first_offset,
+            )
+            for producer in partition.log.producers.producers.values()
+        ],
+    )

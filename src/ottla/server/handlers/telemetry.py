@@ -1,0 +1,59 @@
+"""GetTelemetrySubscriptions and PushTelemetry."""
+
+from __future__ import annotations
+
+from ottla.errors import NONE
+from ottla.server.api import RequestContext, handles
+from ottla.server.telemetry import CODECS, ClientTraits
+from ottla.wire.messages.telemetry import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+)
+from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
+
+
+def _traits(ctx: RequestContext, instance_id: bytes) -> ClientTraits:
+    connection = ctx.connection
+    name, version = connection.client_software or ("", "")
+    host, _, port = connection.peer.rpartition(":")
+    return ClientTraits(uuid_to_base64(instance_id), ctx.client_id or "", name, version, host, port)
+
+
+@handles(GetTelemetrySubscriptionsRequest, advertised=False)
+def get_telemetry_subscriptions(
+    ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
+) -> GetTelemetrySubscriptionsResponse:
+    """v0 (KIP-714): a client without an id gets one, and hears which metrics to push, and how often."""
+    broker = ctx.broker
+    instance_id = request.client_instance_id
+    if instance_id == ZERO_UUID:
+        instance_id = broker.chance.uuid()
+    instance = broker.client_metrics.subscribe(instance_id, _traits(ctx, instance_id), broker.config)
+    return GetTelemetrySubscriptionsResponse(
+        error_code=NONE,
+        client_instance_id=instance_id,
+        subscription_id=instance.subscription_id,
+        accepted_compression_types=list(CODECS),
+        push_interval_ms=instance.interval_ms,
+        telemetry_max_bytes=broker.config["telemetry.max.bytes"],
+        delta_temporality=True,
+        requested_metrics=instance.metrics,
+    )
+
+
+@handles(PushTelemetryRequest, advertised=False)
+def push_telemetry(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
+    """v0 (KIP-714): metrics in OTLP; they are checked, and dropped as nobody collects them."""
+    instance_id = request.client_instance_id
+    ctx.broker.client_metrics.push(
+        instance_id,
+        _traits(ctx, instance_id),
+        ctx.broker.config,
+        request.subscription_id,
+        request.compression_type,
+        len(request.metrics),
+        request.terminating,
+    )
+    return PushTelemetryResponse(error_code=NONE)

@@ -1,0 +1,153 @@
+"""Client metrics (KIP-714): which client shall push what, how often, and which pushes are accepted.
+
+Nothing collects the metrics, so that the two APIs are not advertised, as in Kafka without a reporter for them; a client
+that asks all the same gets a proper answer.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cluster.metadata import RESOURCE_CLIENT_METRICS
+from ottla.errors import (
+    InvalidRequest,
+    TelemetryTooLarge,
+    ThrottlingQuotaExceeded,
+    UnknownSubscriptionId,
+    UnsupportedCompressionType,
+)
+from ottla.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.cluster.metadata import MetadataImage
+    from ottla.config import Config
+
+INSTANCES_MAX = 16_384
+"""Clients that are remembered; the one unseen for longest is forgotten first."""
+
+ALL_METRICS = "*"
+CODECS = (4, 3, 1, 2)
+"""zstd, lz4, gzip, snappy: in the order in which the broker likes them."""
+
+
+class ClientTraits(NamedTuple):
+    """What a subscription may select clients by, under the names that its patterns use."""
+
+    client_instance_id: str
+    client_id: str
+    client_software_name: str
+    client_software_version: str
+    client_source_address: str
+    client_source_port: str
+
+
+class ClientInstance:
+    """One client as of its last question."""
+
+    __slots__ = (
+        "image_version",
+        "interval_ms",
+        "last_get_ms",
+        "last_push_ms",
+        "metrics",
+        "subscription_id",
+        "terminated",
+    )
+
+    def __init__(self) -> None:
+        self.metrics: list[str] = []
+        self.interval_ms = 0
+        self.subscription_id = 0
+        self.image_version = -1
+        self.last_get_ms = float("-inf")
+        self.last_push_ms = float("-inf")
+        self.terminated = False
+
+
+class ClientMetrics:
+    """The clients that asked for their subscription, and what they were told."""
+
+    def __init__(self, image: MetadataImage, clock: Clock) -> None:
+        self._image = image
+        self._clock = clock
+        self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
+
+    def subscribe(self, instance_id: bytes, traits: ClientTraits, config: Config) -> ClientInstance:
+        """What this client shall push; asking again before the interval is over is refused."""
+        instance = self._instance(instance_id)
+        now_ms = self._clock.monotonic_ms()
+        changed = self._resolve(instance, instance_id, traits, config)
+        if not changed and now_ms - instance.last_get_ms < instance.interval_ms:
+            raise ThrottlingQuotaExceeded()
+        instance.last_get_ms = now_ms
+        return instance
+
+    def push(
+        self,
+        instance_id: bytes,
+        traits: ClientTraits,
+        config: Config,
+        subscription_id: int,
+        codec: int,
+        size_bytes: int,
+        terminating: bool,
+    ) -> None:
+        """Take a push, or raise what is wrong with it."""
+        if instance_id == ZERO_UUID:
+            raise InvalidRequest()
+        instance = self._instance(instance_id)
+        self._resolve(instance, instance_id, traits, config)
+        now_ms = self._clock.monotonic_ms()
+        if instance.terminated:
+            raise InvalidRequest()
+        if not terminating and now_ms - instance.last_push_ms < instance.interval_ms:
+            raise ThrottlingQuotaExceeded()
+        instance.last_push_ms = now_ms
+        if subscription_id != instance.subscription_id:
+            raise UnknownSubscriptionId()
+        if codec != 0 and codec not in CODECS:
+            raise UnsupportedCompressionType()
+        if size_bytes > config["telemetry.max.bytes"]:
+            raise TelemetryTooLarge()
+        instance.terminated = terminating
+
+    def _instance(self, instance_id: bytes) -> ClientInstance:
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            instance = self._instances[instance_id] = ClientInstance()
+            if len(self._instances) > INSTANCES_MAX:
+                self._instances.popitem(last=False)
+        self._instances.move_to_end(instance_id)
+        return instance
+
+    def _resolve(self, instance: ClientInstance, instance_id: bytes, traits: ClientTraits, config: Config) -> bool:
+        """Bring the subscription up to date with the configs; whether it changed."""
+        if instance.image_version == self._image.version:
+            return False
+        instance.image_version = self._image.version
+        metrics: set[str] = set()
+        intervals: list[int] = []
+        for (kind, _), overrides in self._image.configs.items():
+            if kind == RESOURCE_CLIENT_METRICS:
+                subscription = config.client_metrics(overrides)
+                if _selects(subscription["match"], traits):
+                    metrics.update(subscription["metrics"])
+                    intervals.append(subscription["interval.ms"])
+        instance.interval_ms = min(intervals) if intervals else config.client_metrics()["interval.ms"]
+        # A client takes the empty prefix for all metrics.
+        instance.metrics = [""] if ALL_METRICS in metrics else sorted(metrics)
+        seed = "\0".join([*instance.metrics, str(instance.interval_ms)]).encode()
+        previous, instance.subscription_id = instance.subscription_id, zlib.crc32(seed + instance_id) >> 1
+        return previous != instance.subscription_id
+
+
+def _selects(patterns: tuple[str, ...], traits: ClientTraits) -> bool:
+    for pattern in patterns:
+        name, _, expression = pattern.partition("=")
+        if not re.fullmatch(expression.strip(), getattr(traits, name.strip())):
+            return False
+    return True
