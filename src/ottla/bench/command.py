@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -70,6 +71,9 @@ def bench(arguments: argparse.Namespace) -> int:
         raise ValueError("--write keeps the results of a whole run; leave out --quick and --only")
     size = Size(quick=arguments.quick)
     with ExitStack() as stack:
+        # Apache Kafka outlives whoever started it, so a benchmark that is told to stop must still stop its brokers.
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        stack.callback(signal.signal, signal.SIGTERM, before)
         folder = arguments.data or stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-"))
         targets: list[Target] = []
         for maker in makers(arguments, Path(folder)):
