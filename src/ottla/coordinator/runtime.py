@@ -1,17 +1,9 @@
-"""The coordinator's runtime: one shard for each partition of `__consumer_offsets` that this broker leads.
-
-A request runs as one operation on one shard. The operation reads the shard's state and returns a `Result`; the shard
-appends its records as one batch, replays them into the state, and the answer goes out once they are committed. Loading
-is the same replay from the beginning of the log. Reads see what is replayed: with one replica that is committed, too.
-
-Everything runs on the event loop's thread, so nothing is locked, and answers that need not wait are plain values.
-"""
+"""The group coordinator: the groups and offsets of each partition of `__consumer_offsets` that this broker leads."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -32,9 +24,12 @@ from ottla.coordinator.records import (
     decode_record,
 )
 from ottla.coordinator.regex import ResolvedRegex
-from ottla.coordinator.replies import Reply, Result
+from ottla.coordinator.replies import Result
 from ottla.coordinator.settings import GroupSettings
-from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from ottla.coordinator.shards import LogShard, Shards
+from ottla.coordinator.shards import java_hash as java_hash
+from ottla.coordinator.shards import partition_for as partition_for
+from ottla.errors import KafkaError
 from ottla.records.batch import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -42,7 +37,6 @@ from ottla.records.batch import (
     Buffer,
     Record,
     batches,
-    build_batch,
     end_transaction_marker,
 )
 from ottla.wire.stored import (
@@ -65,38 +59,19 @@ MAX_RECORDS_PER_BATCH = 1000
 """Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
 
 
-@lru_cache(maxsize=65536)
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
-
-
-def partition_for(group_id: str, partition_count: int) -> int:
-    """Where a group (or a transactional id) lives. Kafka's abs gives 0 for the one number without a positive."""
-    value = java_hash(group_id)
-    return (0 if value == -(1 << 31) else abs(value)) % partition_count
-
-
-class Shard:
+class Shard(LogShard):
     """The groups of one partition."""
 
     __slots__ = (
         "_is_loaded",
         "_reported_corruption",
-        "_writer",
         "classic",
-        "clock",
         "cluster",
         "consumer",
         "groups",
         "new_member_id",
         "new_uuid",
         "offsets",
-        "partition",
         "settings",
         "timer",
         "topic_hashes",
@@ -112,11 +87,9 @@ class Shard:
         clock: Clock,
         timer: Timer,
     ) -> None:
-        self.partition = partition
-        self._writer = writer
+        super().__init__(partition, writer, clock)
         self.cluster = cluster
         self.settings = settings
-        self.clock = clock
         self.timer = timer
         self.groups: dict[str, AnyGroup] = {}
         self.offsets = OffsetStore(self)
@@ -132,61 +105,9 @@ class Shard:
 
     # -- running operations
 
-    def run(self, result: Result) -> Any:
-        """Append, replay, and hand out the answer: at once if it can be, else as a `Reply`."""
-        records, response, then, producer_id, producer_epoch = result
-        if not records:
-            if then is not None:
-                then(None)
-            return _settled(response)
-        try:
-            last_offset = self._append(records, producer_id, producer_epoch)
-        except KafkaError as error:
-            if then is None:
-                raise
-            then(error)
-            return _settled(response)
-        if last_offset < self._writer.high_watermark:
-            if then is not None:
-                then(None)
-            return _settled(response)
-        return self._deferred(last_offset, response, then)
-
-    def _append(self, records: Iterable[CoordinatorRecord], producer_id: int, producer_epoch: int) -> int:
-        now_ms = self.clock.now_ms()
-        entries = [Record(position, now_ms, *record.encode()) for position, record in enumerate(records)]
-        # Kafka's coordinators count sequences from 0 even without a producer id.
-        batch = build_batch(
-            entries,
-            0,
-            self.settings.compression_codec,
-            producer_id,
-            producer_epoch,
-            0,
-            transactional=producer_id != NO_PRODUCER_ID,
-        )
-        base_offset = self._writer.append(batch)
-        for position, record in enumerate(records):
-            self.replay(record, base_offset + position, producer_id)
-        return base_offset + len(entries) - 1
-
-    def _deferred(
-        self, last_offset: int, response: Any, then: Callable[[KafkaError | None], None] | None
-    ) -> Reply[Any]:
-        reply: Reply[Any] = Reply()
-
-        def committed(error: KafkaError | None) -> None:
-            if then is not None:
-                then(error)
-            if isinstance(response, Reply):
-                response.forward(reply)
-            elif error is None:
-                reply.resolve(response)
-            else:
-                reply.fail(error)
-
-        self._writer.on_committed(last_offset, committed)
-        return reply
+    @property
+    def codec(self) -> int:
+        return self.settings.compression_codec
 
     def run_all(self, records: list[CoordinatorRecord]) -> None:
         """Append records that need no common batch, in portions."""
@@ -451,23 +372,17 @@ _REPLAY: Mapping[type, Callable[[Shard, Any, Any], None]] = {
 }
 
 
-def _settled(response: Any) -> Any:
-    return response.value if isinstance(response, Reply) and response.done else response
-
-
-class GroupCoordinator:
+class GroupCoordinator(Shards[Shard]):
     """All shards of this broker, found by group id; the sweep for expired offsets."""
 
-    __slots__ = ("_clock", "_cluster", "_is_running", "_shards", "_sweep", "_timer", "settings")
+    __slots__ = ("_clock", "_cluster", "_sweep", "_timer", "settings")
 
     def __init__(self, cluster: ClusterView, settings: GroupSettings, clock: Clock, timer: Timer) -> None:
+        super().__init__()
         self._cluster = cluster
         self.settings = settings
         self._clock = clock
         self._timer = timer
-        self._shards: dict[int, Shard | None] = {}
-        """None while a shard is loading."""
-        self._is_running = False
         self._sweep: TimerHandle | None = None
 
     # -- life
@@ -482,8 +397,7 @@ class GroupCoordinator:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        for partition in list(self._shards):
-            self.resign(partition)
+        self.resign_all()
 
     def _schedule_sweep(self) -> None:
         self._sweep = self._timer.schedule(self.settings.offsets_check_interval_ms, self._expire)
@@ -496,49 +410,13 @@ class GroupCoordinator:
                 logger.warning("expired offsets of partition %d stay for now: %s", shard.partition, error.message)
         self._schedule_sweep()
 
-    def begin_loading(self, partition: int) -> None:
-        """Requests for the partition's groups get COORDINATOR_LOAD_IN_PROGRESS from here to `lead`."""
-        self._shards.setdefault(partition, None)
+    @property
+    def partition_count(self) -> int:
+        return self.settings.offsets_partitions
 
     def lead(self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer]) -> Shard:
         """This broker became the leader of a partition: replay what it holds, then serve its groups."""
-        self.resign(partition)
-        shard = Shard(partition, writer, self._cluster, self.settings, self._clock, self._timer)
-        shard.load(chunks)
-        self._shards[partition] = shard
-        shard.on_loaded()
-        return shard
-
-    def resign(self, partition: int) -> None:
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
-            shard.on_unloaded()
-
-    # -- finding
-
-    def partition_for(self, group_id: str) -> int:
-        return partition_for(group_id, self.settings.offsets_partitions)
-
-    def shard_for(self, group_id: str) -> Shard:
-        """Raises the error that the client should see if the group is not served here (now)."""
-        shard = self._shards.get(partition_for(group_id, self.settings.offsets_partitions))
-        if shard is not None:
-            return shard
-        if not self._is_running:
-            raise CoordinatorNotAvailable
-        if partition_for(group_id, self.settings.offsets_partitions) in self._shards:
-            raise CoordinatorLoadInProgress
-        raise NotCoordinator
-
-    def shard(self, partition: int) -> Shard | None:
-        return self._shards.get(partition)
-
-    def shards(self) -> list[Shard]:
-        return [shard for shard in self._shards.values() if shard is not None]
-
-    @property
-    def is_loading(self) -> bool:
-        return any(shard is None for shard in self._shards.values())
+        return self._take(Shard(partition, writer, self._cluster, self.settings, self._clock, self._timer), chunks)
 
     # -- events from the cluster's metadata
 

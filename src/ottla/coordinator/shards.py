@@ -1,0 +1,202 @@
+"""What every coordinator runs on: one shard for each partition of its log that this broker leads.
+
+A request runs as one operation on one shard. The operation reads the shard's state and returns a `Result`; the shard
+appends its records as one batch, replays them into the state, and the answer goes out once they are committed. Loading
+is the same replay from the beginning of the log. Reads see what is replayed: with one replica that is committed, too.
+
+Everything runs on the event loop's thread, so nothing is locked, and answers that need not wait are plain values.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from ottla.clock import Clock
+from ottla.coordinator.protocols import PartitionWriter
+from ottla.coordinator.replies import Reply, Result
+from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from ottla.records.batch import NO_PRODUCER_ID, Buffer, Record, build_batch
+
+
+@lru_cache(maxsize=65536)
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Where a group or a transactional id lives. Kafka's abs gives 0 for the one number without a positive."""
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+class EncodableRecord(Protocol):
+    """A record of a coordinator's log."""
+
+    def encode(self) -> tuple[bytes, bytes | None]: ...
+
+
+class LogShard:
+    """One partition of a coordinator's log, and the state that its records make."""
+
+    __slots__ = ("_writer", "clock", "partition")
+
+    FIRST_SEQUENCE: ClassVar[int] = 0
+    """Kafka's group coordinator counts sequences from 0 even without a producer id."""
+
+    def __init__(self, partition: int, writer: PartitionWriter, clock: Clock) -> None:
+        self.partition = partition
+        self._writer = writer
+        self.clock = clock
+
+    @property
+    def codec(self) -> int:
+        """How the log's batches are compressed."""
+        return 0
+
+    @abstractmethod
+    def replay(self, record: Any, offset: int, producer_id: int) -> None:
+        """The only place where persisted state changes."""
+
+    @abstractmethod
+    def load(self, chunks: Iterable[Buffer]) -> None:
+        """Rebuild the state from the partition's batches; each chunk holds whole batches."""
+
+    @abstractmethod
+    def on_loaded(self) -> None:
+        """The log is read: time begins to count."""
+
+    @abstractmethod
+    def on_unloaded(self) -> None:
+        """Leadership is gone: whoever waits is told, and no timer is left."""
+
+    def run(self, result: Result) -> Any:
+        """Append, replay, and hand out the answer: at once if it can be, else as a `Reply`."""
+        records, response, then, producer_id, producer_epoch = result
+        if not records:
+            if then is not None:
+                then(None)
+            return settled(response)
+        try:
+            last_offset = self._append(records, producer_id, producer_epoch)
+        except KafkaError as error:
+            if then is None:
+                raise
+            then(error)
+            return settled(response)
+        if last_offset < self._writer.high_watermark:
+            if then is not None:
+                then(None)
+            return settled(response)
+        return self._deferred(last_offset, response, then)
+
+    def _append(self, records: Sequence[EncodableRecord], producer_id: int, producer_epoch: int) -> int:
+        now_ms = self.clock.now_ms()
+        entries = [Record(position, now_ms, *record.encode()) for position, record in enumerate(records)]
+        batch = build_batch(
+            entries,
+            0,
+            self.codec,
+            producer_id,
+            producer_epoch,
+            self.FIRST_SEQUENCE,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )
+        base_offset = self._writer.append(batch)
+        for position, record in enumerate(records):
+            self.replay(record, base_offset + position, producer_id)
+        return base_offset + len(entries) - 1
+
+    def _deferred(
+        self, last_offset: int, response: Any, then: Callable[[KafkaError | None], None] | None
+    ) -> Reply[Any]:
+        reply: Reply[Any] = Reply()
+
+        def committed(error: KafkaError | None) -> None:
+            if then is not None:
+                then(error)
+            if isinstance(response, Reply):
+                response.forward(reply)
+            elif error is None:
+                reply.resolve(response)
+            else:
+                reply.fail(error)
+
+        self._writer.on_committed(last_offset, committed)
+        return reply
+
+
+def settled(response: Any) -> Any:
+    return response.value if isinstance(response, Reply) and response.done else response
+
+
+ShardT = TypeVar("ShardT", bound=LogShard)
+
+
+class Shards(Generic[ShardT]):
+    """The shards of a coordinator that this broker leads, found by what is kept in them."""
+
+    __slots__ = ("_is_running", "_shards")
+
+    def __init__(self) -> None:
+        self._shards: dict[int, ShardT | None] = {}
+        """None while a shard is loading."""
+        self._is_running = False
+
+    @property
+    @abstractmethod
+    def partition_count(self) -> int:
+        """Of the coordinator's topic."""
+
+    def begin_loading(self, partition: int) -> None:
+        """Requests for what the partition keeps get COORDINATOR_LOAD_IN_PROGRESS from here to the end of loading."""
+        self._shards.setdefault(partition, None)
+
+    def _take(self, shard: ShardT, chunks: Iterable[Buffer]) -> ShardT:
+        """Replay what a partition holds, then serve it."""
+        self.resign(shard.partition)
+        shard.load(chunks)
+        self._shards[shard.partition] = shard
+        shard.on_loaded()
+        return shard
+
+    def resign(self, partition: int) -> None:
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.on_unloaded()
+
+    def resign_all(self) -> None:
+        for partition in list(self._shards):
+            self.resign(partition)
+
+    def partition_for(self, key: str) -> int:
+        return partition_for(key, self.partition_count)
+
+    def shard_for(self, key: str) -> ShardT:
+        """Raises the error that the client should see if `key` is not served here (now)."""
+        partition = partition_for(key, self.partition_count)
+        shard = self._shards.get(partition)
+        if shard is not None:
+            return shard
+        if not self._is_running:
+            raise CoordinatorNotAvailable
+        if partition in self._shards:
+            raise CoordinatorLoadInProgress
+        raise NotCoordinator
+
+    def shard(self, partition: int) -> ShardT | None:
+        return self._shards.get(partition)
+
+    def shards(self) -> list[ShardT]:
+        return [shard for shard in self._shards.values() if shard is not None]
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard is None for shard in self._shards.values())
