@@ -257,6 +257,40 @@ def test_rolls_are_flushed_in_the_background(disk: Disk, clock: ManualClock, mak
     manager.close()
 
 
+def test_checkpoints_are_written_in_the_background_and_only_when_they_changed(
+    disk: Disk, clock: ManualClock, make_batch: Make
+) -> None:
+    jobs: list[Callable[[], None]] = []
+    manager = LogManager(
+        disk,
+        lambda _: LogConfig(),
+        clock,
+        new_token=lambda: "0" * 32,
+        background=lambda work, _done: jobs.append(work),
+    )
+    manager.open("c", 1, "d")
+    log = manager.get_or_create("t", 0)
+    log.append([make_batch(2)])
+    log.update_high_watermark(2)
+    path = checkpoints.HIGH_WATERMARKS_FILE
+    manager.checkpoint_high_watermarks()
+    manager.checkpoint_high_watermarks()  # the first is still being written
+    assert (len(jobs), disk.exists(path)) == (1, False)
+    jobs.pop()()
+    assert checkpoints.read_offsets(disk, path) == {("t", 0): 2}
+    manager.checkpoint_high_watermarks()
+    assert jobs == []
+    log.append([make_batch(1)])
+    log.update_high_watermark(3)
+    manager.checkpoint_high_watermarks()
+    assert len(jobs) == 1
+    manager.close()  # does not wait for a thread
+    assert checkpoints.read_offsets(disk, path) == {("t", 0): 3}
+    disk.remove(path)
+    jobs.pop()()  # and what comes late does not write over it
+    assert not disk.exists(path)
+
+
 def test_checkpoint_files(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     assert checkpoints.read_offsets(disk, "x") == {}
     checkpoints.write_offsets(disk, "x", {("a", 0): 5, ("b.c", 12): 0})

@@ -301,6 +301,7 @@ def test_every_operation_of_the_disk_may_fail() -> None:
             again = open_log(disk, "t", 0, CONFIG, clock, clean=clean)
             assert [r.timestamp for batch in again.batches(0) for r in batch.records()] == acknowledged
             assert again.producers.producers[1].last_sequence == len(acknowledged) - 1
+            assert again.epochs.entries == [(0, 0)]
             log = again
     assert finished
 

@@ -6,6 +6,7 @@ import logging
 from bisect import bisect_right
 from typing import Final
 
+from ottla.errors import KafkaStorageError
 from ottla.log.files import Disk
 
 logger = logging.getLogger(__name__)
@@ -54,9 +55,15 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Epoch `epoch` starts at `start_offset`, if it is news."""
         if epoch > self.latest >= 0 or (epoch >= 0 and self.latest < 0):
+            before = self._epochs[:], self._offsets[:]
             self._add(epoch, start_offset)
+            try:
+                self.write()
+            except KafkaStorageError:
+                # The append that brought the epoch fails; its next try must find it missing here too.
+                self._epochs, self._offsets = before
+                raise
             self.latest = epoch
-            self.write()
 
     def _add(self, epoch: int, start_offset: int) -> None:
         # A newer epoch that starts earlier overwrites what the older ones wrote there.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Final, TypeAlias
 
 from ottla.clock import Clock
@@ -71,6 +72,10 @@ class LogManager:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._writing: set[str] = set()
+        self._checkpointing = Lock()
+        self._closing = False
         self._locked = False
 
     # --- opening -----------------------------------------------------------------------------------------------------
@@ -117,7 +122,7 @@ class LogManager:
         marked = _MARKED.fullmatch(name)
         if marked is not None:
             if marked[4] == "delete":
-                self._remove_later(name, self._config_for(marked[1]).file_delete_delay_ms)
+                self._remove_later(name, LogConfig().file_delete_delay_ms)
             else:
                 logger.warning("%s is left alone: it belongs to no partition any more", name)
             return
@@ -235,7 +240,7 @@ class LogManager:
         points = {key: log.recovery_point for key, log in self._logs.items()}
         for key in self._unopened:
             points[key] = self._recovery_points.get(key, 0)
-        checkpoints.write_offsets(self.disk, checkpoints.RECOVERY_POINTS_FILE, points)
+        self._write_checkpoint(checkpoints.RECOVERY_POINTS_FILE, points)
 
     def checkpoint_start_offsets(self) -> None:
         """Only those that a segment's name does not tell."""
@@ -245,24 +250,53 @@ class LogManager:
             if log.log_start_offset > log.segments[0].base_offset
         }
         starts.update({key: self._start_offsets[key] for key in self._unopened if key in self._start_offsets})
-        checkpoints.write_offsets(self.disk, checkpoints.LOG_START_OFFSETS_FILE, starts)
+        self._write_checkpoint(checkpoints.LOG_START_OFFSETS_FILE, starts)
 
     def checkpoint_high_watermarks(self) -> None:
         marks = {key: log.high_watermark for key, log in self._logs.items()}
         marks.update({key: self._high_watermarks[key] for key in self._unopened if key in self._high_watermarks})
-        checkpoints.write_offsets(self.disk, checkpoints.HIGH_WATERMARKS_FILE, marks)
+        self._write_checkpoint(checkpoints.HIGH_WATERMARKS_FILE, marks)
+
+    def _write_checkpoint(self, path: str, offsets: dict[TopicPartition, int]) -> None:
+        """In the background where there is one: waiting for a disk would hold up every connection.
+
+        What is on the disk already is not written again, so an idle broker leaves the disk alone.
+        """
+        if self._written.get(path) == offsets:
+            return
+        if self._background is None or self._closing:
+            with self._checkpointing:
+                checkpoints.write_offsets(self.disk, path, offsets)
+            self._written[path] = offsets
+        elif path not in self._writing:
+            self._writing.add(path)
+
+            def work() -> None:
+                try:
+                    with self._checkpointing:
+                        if not self._closing:  # else newer offsets are there or on their way
+                            checkpoints.write_offsets(self.disk, path, offsets)
+                            self._written[path] = offsets
+                finally:
+                    self._writing.discard(path)
+
+            self._background(work, lambda: None)
 
     def delete_old_segments(self) -> int:
-        """One retention sweep; a log that fails does not keep the others from theirs."""
-        deleted = 0
+        """One retention sweep."""
+        return sum(self.retention_steps())
+
+    def retention_steps(self) -> Iterator[int]:
+        """A retention sweep log by log, so that a caller with thousands of them can do other things in between.
+
+        Gives how many segments each lost. A log that fails does not keep the others from theirs.
+        """
         for topic, partition in self.partitions():
             try:
                 log = self.get(topic, partition)
-                if log is not None:
-                    deleted += log.delete_old_segments()
+                yield 0 if log is None else log.delete_old_segments()
             except KafkaStorageError as error:
                 logger.error("retention of %s-%d failed: %s", topic, partition, error)
-        return deleted
 
     def flush_due(self) -> None:
         """Flush logs whose `flush.ms` has passed."""
@@ -298,6 +332,7 @@ class LogManager:
         """A clean stop: everything flushed and closed, then the checkpoints, then the marker that says so."""
         if not self._locked:
             return
+        self._closing = True
         try:
             self.load_all()
             clean = self._close_logs()
