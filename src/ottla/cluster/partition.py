@@ -97,9 +97,14 @@ class Partition:
             self._grown(batch.size)
         return info
 
-    def append_own(self, batches: Sequence[Batch], origin: Origin = Origin.COORDINATOR) -> AppendInfo:
-        """Append what the broker itself made: coordinator records and transaction markers."""
-        info = self.log.append(batches, self.state.leader_epoch, origin)
+    def append_own(
+        self, batches: Sequence[Batch], origin: Origin = Origin.COORDINATOR, transaction_version: int = 0
+    ) -> AppendInfo:
+        """Append what the broker itself made: coordinator records and transaction markers.
+
+        `transaction_version` is the one under which the coordinator ended the transaction of a marker.
+        """
+        info = self.log.append(batches, self.state.leader_epoch, origin, transaction_version=transaction_version)
         self._grown(sum(batch.size for batch in batches))
         return info
 

@@ -97,11 +97,18 @@ class LogShard:
             return settled(response)
         return self._deferred(last_offset, response, then)
 
-    def _append(self, records: Sequence[EncodableRecord], producer_id: int, producer_epoch: int) -> int:
-        now_ms = self.clock.now_ms()
-        entries = [Record(position, now_ms, *record.encode()) for position, record in enumerate(records)]
-        batch = build_batch(
-            entries,
+    def _append(self, records: Sequence[Any], producer_id: int, producer_epoch: int) -> int:
+        base_offset = self._writer.append(self._batch(records, self.clock.now_ms(), producer_id, producer_epoch))
+        for position, record in enumerate(records):
+            self.replay(record, base_offset + position, producer_id)
+        return base_offset + len(records) - 1
+
+    def _batch(
+        self, records: Sequence[EncodableRecord], now_ms: int, producer_id: int, producer_epoch: int
+    ) -> bytearray:
+        """The records of one operation as they go into the log."""
+        return build_batch(
+            [Record(position, now_ms, *record.encode()) for position, record in enumerate(records)],
             0,
             self.codec,
             producer_id,
@@ -109,10 +116,6 @@ class LogShard:
             self.FIRST_SEQUENCE,
             transactional=producer_id != NO_PRODUCER_ID,
         )
-        base_offset = self._writer.append(batch)
-        for position, record in enumerate(records):
-            self.replay(record, base_offset + position, producer_id)
-        return base_offset + len(entries) - 1
 
     def _deferred(
         self, last_offset: int, response: Any, then: Callable[[KafkaError | None], None] | None
