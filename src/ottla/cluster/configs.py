@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.cluster.features import ELIGIBLE_LEADERS
 from ottla.cluster.metadata import (
     RESOURCE_BROKER,
     RESOURCE_CLIENT_METRICS,
@@ -25,7 +26,6 @@ from ottla.wire.stored import metadata as stored
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATION_NAMES = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
-ELIGIBLE_LEADERS_FEATURE = "eligible.leader.replicas.version"
 MIN_ISR = "min.insync.replicas"
 
 Resource = tuple[int, str]
@@ -49,7 +49,7 @@ class ConfigChanges:
 
     def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
         """The records that leave exactly these settings (AlterConfigs)."""
-        _check_form(changes)
+        check_form(changes)
         self._check_kind(resource)
         current = self._image.configs.get(resource, {})
         wanted = {change.name: change.value for change in changes if change.value is not None}
@@ -57,7 +57,7 @@ class ConfigChanges:
 
     def increment(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
         """The records of single operations: set, delete, append to a list, subtract from it (KIP-339)."""
-        _check_form(changes)
+        check_form(changes)
         self._check_kind(resource)
         current = self._image.configs.get(resource, {})
         wanted = dict(current)
@@ -167,7 +167,7 @@ class ConfigChanges:
         self, name: str, current: Mapping[str, str], wanted: Mapping[str, str], touched: set[str]
     ) -> None:
         """Eligible leader replicas need one min.insync.replicas for the whole cluster (KIP-966)."""
-        if MIN_ISR not in touched or not self._image.features.get(ELIGIBLE_LEADERS_FEATURE):
+        if MIN_ISR not in touched or not self._image.features.get(ELIGIBLE_LEADERS):
             return
         if name:
             raise InvalidConfig(f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
@@ -185,7 +185,8 @@ def check_node_id(name: str, node_id: int, wording: str = "Unexpected broker id,
         raise InvalidRequest(wording.format(node_id, name))
 
 
-def _check_form(changes: Sequence[ConfigChange]) -> None:
+def check_form(changes: Sequence[ConfigChange]) -> None:
+    """Refuse a key that comes twice, and one to be set without a value."""
     if len({change.name for change in changes}) != len(changes):
         raise InvalidRequest("Error due to duplicate config keys")
     missing = [change.name for change in changes if change.value is None and change.operation != DELETE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cluster.metadata import RESOURCE_BROKER
 from ottla.errors import InvalidUpdateVersion
 from ottla.wire.stored import metadata as stored
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     "group.version": (0, 1),
@@ -46,7 +48,9 @@ class FeatureUpdate(NamedTuple):
     kind: int
 
 
-def plan_updates(image: MetadataImage, node_id: int, updates: Iterable[FeatureUpdate]) -> list[Message]:
+def plan_updates(
+    image: MetadataImage, node_id: int, updates: Iterable[FeatureUpdate], min_insync_replicas: int
+) -> list[Message]:
     """The records of all updates; one that is refused refuses them all."""
     records: list[Message] = []
     for update in updates:
@@ -56,7 +60,22 @@ def plan_updates(image: MetadataImage, node_id: int, updates: Iterable[FeatureUp
                 f"The update failed for all features since the following feature had an error: {reason}"
             )
         if image.features.get(update.name, 0) != update.level:
+            if update.name == ELIGIBLE_LEADERS and update.level:
+                records += _one_min_isr(image, min_insync_replicas)
             records.append(stored.FeatureLevelRecord(name=update.name, feature_level=update.level))
+    return records
+
+
+def _one_min_isr(image: MetadataImage, min_insync_replicas: int) -> list[Message]:
+    """Eligible leader replicas need a min.insync.replicas that is set once, for all brokers (KIP-966)."""
+    kind, name = RESOURCE_BROKER, "min.insync.replicas"
+    records: list[Message] = []
+    if name not in image.configs.get((kind, ""), {}):
+        value = str(min_insync_replicas)
+        records.append(stored.ConfigRecord(resource_type=kind, resource_name="", name=name, value=value))
+    for (resource_type, broker), values in image.configs.items():
+        if resource_type == kind and broker and name in values:
+            records.append(stored.ConfigRecord(resource_type=kind, resource_name=broker, name=name, value=None))
     return records
 
 
@@ -74,6 +93,9 @@ def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -
     if not low <= level <= high:
         return refused + f"Local controller {node_id} only supports versions {low}-{high}"
     current = image.features.get(name, 0)
+    if name == KRAFT_VERSION and level != current:
+        # Kafka would go over to voters that can be added and removed; there is one here, and it stays.
+        return refused + "The voters of this metadata quorum are fixed."
     if level < current and kind == UPGRADE:
         return (
             f"{refused}Can't downgrade the version of this feature without setting the upgrade type to either safe "

@@ -138,8 +138,7 @@ class ClientMetrics:
                     metrics.update(subscription["metrics"])
                     intervals.append(subscription["interval.ms"])
         instance.interval_ms = min(intervals) if intervals else config.client_metrics()["interval.ms"]
-        # A client takes the empty prefix for all metrics.
-        instance.metrics = [""] if ALL_METRICS in metrics else sorted(metrics)
+        instance.metrics = [ALL_METRICS] if ALL_METRICS in metrics else sorted(metrics)
         seed = "\0".join([*instance.metrics, str(instance.interval_ms)]).encode()
         previous, instance.subscription_id = instance.subscription_id, zlib.crc32(seed + instance_id) >> 1
         return previous != instance.subscription_id

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from ottla.cluster.configs import APPEND, DELETE, SUBTRACT, ConfigChange, ConfigChanges, Resource, check_node_id
+from ottla.cluster.configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    ConfigChange,
+    ConfigChanges,
+    Resource,
+    check_form,
+    check_node_id,
+)
 from ottla.cluster.metadata import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -14,7 +24,14 @@ from ottla.cluster.metadata import (
     RESOURCE_TOPIC,
 )
 from ottla.cluster.topics import check_topic_name
-from ottla.errors import NONE, InvalidRequest, KafkaError, UnknownTopicOrPartition, UnsupportedVersion
+from ottla.errors import (
+    NONE,
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from ottla.server import loggers
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
@@ -256,14 +273,15 @@ def _alter(
 
 
 def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], validate_only: bool) -> None:
-    if len({change.name for change in wanted}) != len(wanted):
-        raise InvalidRequest("Error due to duplicate config keys")
+    check_form(wanted)
     check_node_id(name, ctx.broker.node_id, "Unexpected node id. Expected {}, but received {}")
     for change in wanted:
         if change.operation in (APPEND, SUBTRACT):
             operation = "APPEND" if change.operation == APPEND else "SUBTRACT"
             raise InvalidRequest(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
-        loggers.check_level(change.name, None if change.operation == DELETE else change.value or "")
+        if change.operation not in (SET, DELETE):
+            raise UnknownServerError()
+        loggers.check_level(change.name, None if change.operation == DELETE else change.value)
     if not validate_only:
         for change in wanted:
             loggers.set_level(change.name, None if change.operation == DELETE else change.value)

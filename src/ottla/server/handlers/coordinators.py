@@ -12,6 +12,7 @@ from ottla.errors import (
 )
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.primitives import uuid_from_base64
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
@@ -40,7 +41,7 @@ def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Fi
     if request.key_type not in _TOPIC_OF:
         raise InvalidRequest()
     if request.key_type == SHARE and ctx.version < 6:
-        raise InvalidRequest()
+        raise InvalidRequest() if ctx.version < 4 else InvalidRequest("")
     if ctx.version >= 4:
         return FindCoordinatorResponse(
             coordinators=[_found(ctx, request.key_type, key) for key in request.coordinator_keys]
@@ -48,7 +49,7 @@ def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Fi
     found = _found(ctx, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message if found.error_code != NONE else "NONE",
+        error_message=found.error_message if found.error_code != NONE else "NONE",  # the word is Kafka's
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -62,7 +63,7 @@ def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
         leader = ctx.broker.coordinator_of(_TOPIC_OF[key_type], key)
         for node, host, port in ctx.broker.nodes(ctx.connection):
             if node.broker_id == leader:
-                return Found(key=key, node_id=leader, host=host, port=port, error_code=NONE, error_message=None)
+                return Found(key=key, node_id=leader, host=host, port=port, error_code=NONE, error_message="")
         raise CoordinatorNotAvailable()
     except UnsupportedVersion:
         raise
@@ -71,7 +72,13 @@ def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
 
 
 def _check_share_key(key: str) -> None:
-    """A share partition is named `group:topicId:partition`."""
-    parts = key.split(":")
-    if len(parts) != 3 or not parts[0] or not parts[2].isdigit():
-        raise InvalidRequest()
+    """A share partition is named `group:topicId:partition`; the group may have colons of its own."""
+    parts = key.rsplit(":", 2)
+    try:
+        if len(parts) == 3 and parts[0]:
+            uuid_from_base64(parts[1])
+            int(parts[2])
+            return
+    except ValueError:
+        pass
+    raise InvalidRequest("")

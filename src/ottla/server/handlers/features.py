@@ -22,7 +22,8 @@ def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> Upda
         )
         for update in request.feature_updates
     ]
-    records = plan_updates(ctx.broker.metadata, ctx.broker.node_id, updates)
+    config = ctx.broker.config
+    records = plan_updates(ctx.broker.metadata, ctx.broker.node_id, updates, config["min.insync.replicas"])
     if not request.validate_only:
         ctx.broker.controller.commit(records)
     return UpdateFeaturesResponse(

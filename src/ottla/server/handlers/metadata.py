@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.cluster.metadata import NO_LEADER, BrokerState, PartitionState, TopicState
-from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name, is_legal_topic_name
+from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, check_topic_name, is_legal_topic_name
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -11,6 +11,7 @@ from ottla.errors import (
     KafkaError,
     LeaderNotAvailable,
     MismatchedEndpointType,
+    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedEndpointType,
@@ -38,7 +39,10 @@ _ENDPOINT_CONTROLLERS = 2
 def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     topic = MetadataResponse.MetadataResponseTopic
     return MetadataResponse(
-        topics=[topic(name=wanted.name or "", error_code=error.code) for wanted in request.topics or ()],
+        topics=[
+            topic(name=wanted.name or "", topic_id=wanted.topic_id, error_code=error.code)
+            for wanted in request.topics or ()
+        ],
         error_code=error.code,
     )
 
@@ -53,7 +57,9 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or (ctx.version == 0 and not request.topics):
         topics = [_described(ctx, request, topic) for topic in broker.metadata.topics.values()]
     else:
-        topics = [_wanted_topic(ctx, request, wanted) for wanted in request.topics]
+        # One that comes twice, also once by name and once by id, is answered once.
+        answers = [_wanted_topic(ctx, request, wanted) for wanted in request.topics]
+        topics = list({(answer.name, answer.topic_id): answer for answer in answers}.values())
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
@@ -82,20 +88,24 @@ def _wanted_topic(
             )
         return _described(ctx, request, topic)
     if wanted.name is None:
-        raise InvalidRequest("Topic name can not be null for topics without a topic ID.")
+        # v12 allows a null name beside an id; without one Kafka stumbles over it.
+        raise InvalidRequest() if ctx.version < 12 else UnknownServerError()
     topic = image.topics.get(wanted.name)
     if topic is None:
         if not is_legal_topic_name(wanted.name):
             return MetadataResponse.MetadataResponseTopic(error_code=InvalidTopicException.code, name=wanted.name)
         # Before v4 a client could not refuse.
         allowed = request.allow_auto_topic_creation or ctx.version < 4
-        if not allowed or not ctx.broker.config["auto.create.topics.enable"]:
+        if allowed and ctx.broker.config["auto.create.topics.enable"] and wanted.name != CLUSTER_METADATA_TOPIC:
+            try:
+                ctx.broker.controller.auto_create_topic(wanted.name)
+                topic = image.topics[wanted.name]
+            except InvalidTopicException:
+                pass  # a collision: Kafka, which creates topics in the background, only says that there is none
+            except KafkaError as error:
+                return MetadataResponse.MetadataResponseTopic(error_code=error.code, name=wanted.name)
+        if topic is None:
             return MetadataResponse.MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=wanted.name)
-        try:
-            ctx.broker.controller.auto_create_topic(wanted.name)
-        except KafkaError as error:
-            return MetadataResponse.MetadataResponseTopic(error_code=error.code, name=wanted.name)
-        topic = image.topics[wanted.name]
     return _described(ctx, request, topic)
 
 
@@ -179,6 +189,10 @@ def describe_topic_partitions(
             "DescribeTopicPartitionsRequest cursor partition must be valid: "
             f"Cursor(topicName='{cursor.topic_name}', partitionIndex={cursor.partition_index})"
         )
+    if cursor is not None and request.topics and all(topic.name != cursor.topic_name for topic in request.topics):
+        raise InvalidRequest(
+            f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
+        )
     # Without names all topics are meant; the order by name is what makes a cursor stable.
     names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
     if cursor is not None:
@@ -213,7 +227,9 @@ def _undescribed(name: str) -> DescribeTopicPartitionsResponse.DescribeTopicPart
         code = UnknownTopicOrPartition.code
     except InvalidTopicException as error:
         code = error.code
-    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=name, error_code=code, topic_authorized_operations=ALL_TOPIC_OPERATIONS
+    )
 
 
 def _described_page(

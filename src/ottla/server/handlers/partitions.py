@@ -90,6 +90,8 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
     kind = request.election_type if ctx.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"Unknown election type {kind}")
+    if request.timeout_ms <= 0:
+        raise RequestTimedOut()
     image = ctx.broker.metadata
     wanted: list[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
@@ -116,12 +118,38 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
     return response
 
 
-@handles(AlterPartitionReassignmentsRequest)
+def _reassign_error(
+    ctx: RequestContext, request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    result = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error.code,
+        error_message=own_message(error),
+        responses=[
+            result(
+                name=topic.name,
+                partitions=[_reassigned(wanted.partition_index, error) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _reassigned(index: int, error: KafkaError | None = None) -> Reassigned:
+    if error is None:
+        return Reassigned(partition_index=index, error_code=NONE, error_message=None)
+    return Reassigned(partition_index=index, error_code=error.code, error_message=own_message(error))
+
+
+@handles(AlterPartitionReassignmentsRequest, on_error=_reassign_error)
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """v0–v1 (KIP-455). v1 may forbid a change of the replication factor (KIP-860)."""
     broker = ctx.broker
+    if request.timeout_ms <= 0 and request.topics:
+        raise RequestTimedOut()
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=NONE,
@@ -144,15 +172,9 @@ def alter_partition_reassignments(
                 )
                 if record is not None:
                     records.append(record)
-                results.append(Reassigned(partition_index=wanted.partition_index, error_code=NONE, error_message=None))
+                results.append(_reassigned(wanted.partition_index))
             except KafkaError as error:
-                results.append(
-                    Reassigned(
-                        partition_index=wanted.partition_index,
-                        error_code=error.code,
-                        error_message=own_message(error),
-                    )
-                )
+                results.append(_reassigned(wanted.partition_index, error))
         response.responses.append(
             AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=results)
         )

@@ -90,7 +90,10 @@ def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
 
 @handles(UnregisterBrokerRequest)
 def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """v0 (KIP-631): forgets a broker that is gone for good."""
+    """v0 (KIP-631): forgets a broker that is gone for good.
+
+    Kafka lets a broker be forgotten while it serves, which leaves its cluster without one; here that is refused.
+    """
     broker = ctx.broker
     known = broker.metadata.brokers.get(request.broker_id)
     if known is None:
@@ -98,7 +101,7 @@ def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> 
     if request.broker_id == broker.node_id:
         raise InvalidRequest(f"Broker ID {request.broker_id} is the one that serves this request")
     broker.controller.commit([UnregisterBrokerRecord(broker_id=known.broker_id, broker_epoch=known.epoch)])
-    return UnregisterBrokerResponse(error_code=NONE, error_message=None)
+    return UnregisterBrokerResponse(error_code=NONE, error_message="")
 
 
 def _check_cluster(ctx: RequestContext, cluster_id: str | None) -> None:

@@ -83,6 +83,7 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
         name=topic.name,
         topic_id=topic.topic_id,
         error_code=0,
+        error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
     )
@@ -104,7 +105,7 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
 def _delete_error(ctx: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=[
-            Deleted(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+            Deleted(name=name, topic_id=topic_id, error_code=error.code, error_message=own_message(error))
             for name, topic_id in _named(ctx, request)
         ]
     )
