@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.coordinator.batches import encode_batch
 from ottla.coordinator.records import (
     CommittedOffset,
     CorruptRecord,
@@ -133,3 +134,22 @@ def test_a_corrupt_record_is_reported_once_and_the_rest_is_loaded(
         world.load(bytes(build_batch(records)))
     assert len(caplog.records) == 1
     assert world.shard.offsets.groups["g"]["t"][0][1].offset == 5
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(("producer_id", "producer_epoch"), [(-1, -1), (7, 2)])
+def test_a_batch_is_what_the_record_layer_builds(codec: int, producer_id: int, producer_epoch: int) -> None:
+    records = [
+        OffsetRecord("g", "t", 0, CommittedOffset(1, -1, "", 5)),
+        OffsetRecord("g", "t", 1, None),
+        *(OffsetRecord("g", "t" * 200, index, CommittedOffset(1, -1, "m" * 300, 5)) for index in range(70)),
+    ]
+    plain = [Record(position, 99, *record.encode()) for position, record in enumerate(records)]
+    is_transactional = producer_id != -1
+    expected = build_batch(plain, 0, codec, producer_id, producer_epoch, 0, transactional=is_transactional)
+    built = encode_batch(records, 99, codec, producer_id, producer_epoch, 0)
+    if codec == 0:
+        assert built == expected
+    assert [(record.key, record.value) for record in next(batches(built)).records()] == [
+        (record.key, record.value) for record in plain
+    ]

@@ -7,7 +7,8 @@ Offset commits are most of the log and all of its hot path, so they have a hand-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -115,6 +116,7 @@ _KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
 _TYPE_BY_KEY: Final[dict[type[Message], int]] = {key: number for number, (key, _) in _KEY_TYPES.items()}
 
 
+@lru_cache(maxsize=65536)
 def offset_key(group: str, topic: str, partition: int) -> bytes:
     group_bytes, topic_bytes = group.encode(), topic.encode()
     return b"".join(
@@ -324,7 +326,3 @@ def _epochs(partitions: PartitionEpochs) -> list[ConsumerGroupCurrentMemberAssig
         )
         for topic_id, epochs in partitions.items()
     ]
-
-
-def encode_all(records: Iterable[CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
-    return [record.encode() for record in records]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator import mixed
+from ottla.coordinator.batches import encode_batch
 from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, ClassicMember
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
@@ -26,7 +27,7 @@ from ottla.coordinator.records import (
 from ottla.coordinator.regex import ResolvedRegex
 from ottla.coordinator.replies import Result
 from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shards import LogShard, Shards
+from ottla.coordinator.shards import EncodableRecord, LogShard, Shards
 from ottla.coordinator.shards import java_hash as java_hash
 from ottla.coordinator.shards import partition_for as partition_for
 from ottla.errors import KafkaError
@@ -108,6 +109,11 @@ class Shard(LogShard):
     @property
     def codec(self) -> int:
         return self.settings.compression_codec
+
+    def _batch(
+        self, records: Sequence[EncodableRecord], now_ms: int, producer_id: int, producer_epoch: int
+    ) -> bytearray:
+        return encode_batch(records, now_ms, self.codec, producer_id, producer_epoch, self.FIRST_SEQUENCE)
 
     def run_all(self, records: list[CoordinatorRecord]) -> None:
         """Append records that need no common batch, in portions."""
