@@ -267,7 +267,7 @@ CLIENTS = {
         Client(
             "kafka-python-2.0.2",
             _python("kafka_python_driver.py", lambda: [toolchains.kafka_python_2()]),
-            assignors=("range", "roundrobin", "sticky"),
+            assignors=("range", "roundrobin"),  # its sticky one fails in Python 3 when a second member joins
             features=frozenset(ALL) - {"null_header", "no_payload", "idempotent", "max_timestamp", "static"},
         ),
         Client(
