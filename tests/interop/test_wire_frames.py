@@ -6,6 +6,7 @@ import struct
 import pytest
 from interop.wire import LATEST, Wire, batch, now_ms
 
+from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest
 
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
@@ -81,6 +82,16 @@ def test_a_frame_that_comes_byte_by_byte(wire: Wire) -> None:
     for byte in frame(struct.pack(">hhih", 18, 0, 5, -1)):
         wire.send_bytes(bytes([byte]))
     assert wire.receive_frame()[:4] == struct.pack(">i", 5)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"), [(MetadataRequest(topics=[]), 1), (MetadataRequest(topics=[]), 13), (API_VERSIONS, 3)]
+)
+def test_bytes_behind_a_request_are_ignored(request_, version: int, wire: Wire) -> None:
+    """librdkafka leaves three behind a Metadata request for all topics."""
+    body = encode_request(request_, version, 9, "wire")[4:]
+    wire.send_bytes(frame(body + b"\1\0\0"))
+    assert wire.receive_frame()[:4] == struct.pack(">i", 9)
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_frame(wire: Wire, connect) -> None:
