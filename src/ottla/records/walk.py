@@ -48,11 +48,10 @@ class _Layout(NamedTuple):
     has_key: bool
 
 
-def walk(data: Buffer, count: int, check_sequence: bool = True, runs_only: bool = False) -> Walked | None:
+def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
     """Check all of `count` records; raises InvalidRecord where Kafka does.
 
-    With `runs_only` it gives up, and returns None, where records would have to be checked one by one. Fewer than
-    MIN_RUN records may be given as a memoryview; more are copied, for the string methods of bytes.
+    Fewer than MIN_RUN records may be given as a memoryview; more are copied, for the string methods of bytes.
     """
     if count >= MIN_RUN:
         data = bytes(data)
@@ -75,8 +74,6 @@ def walk(data: Buffer, count: int, check_sequence: bool = True, runs_only: bool 
                     null_keys.extend(range(index, index + length))
                 sequential = sequential and run_sequential
                 index += length
-            elif runs_only and count - index >= MIN_RUN:
-                return None
             else:
                 singles = min(count - index, RUN_BACKOFF)
                 position, run_highest, run_lowest, run_sequential = _walk_singles(

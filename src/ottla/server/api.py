@@ -79,6 +79,9 @@ class Api:
     advertised: bool = True
 
 
+_CARRY_RECORDS = frozenset({1, 78})
+"""Fetch and ShareFetch: their answers hold file regions, all others are plain bytes."""
+
 _REGISTERED: dict[int, Api] = {}
 
 
@@ -129,7 +132,16 @@ def _top_level_error(ctx: RequestContext, request: Message, error: KafkaError) -
 class Route:
     """A handler with the compiled codecs of one version, ready for the dispatch loop."""
 
-    __slots__ = ("api", "decode", "encode", "flexible_request", "flexible_response", "handler", "response_type")
+    __slots__ = (
+        "api",
+        "carries_records",
+        "decode",
+        "encode",
+        "flexible_request",
+        "flexible_response",
+        "handler",
+        "response_type",
+    )
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
@@ -137,6 +149,7 @@ class Route:
         self.response_type = api.response
         self.decode = api.request.decoder(version)
         self.encode = api.response.encoder(version)
+        self.carries_records = api.key in _CARRY_RECORDS
         self.flexible_request = request_header_version(api.key, version) >= 2
         self.flexible_response = response_header_version(api.key, version) >= 1
 

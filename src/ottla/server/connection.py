@@ -313,16 +313,38 @@ class Connection:
         future.add_done_callback(answer)
 
     def _answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
-        parts: list[Any] = [b""]
+        parts: list[Any] = []
         route.encode(response, parts)
+        if not route.carries_records:
+            body = b"".join(parts)
+            if route.flexible_response:
+                self._out.append(_FLEXIBLE_RESPONSE_HEADER(len(body) + 5, ctx.correlation_id, 0) + body)
+            else:
+                self._out.append(_RESPONSE_HEADER(len(body) + 4, ctx.correlation_id) + body)
+            return
         size = 4
         for part in parts:
             size += len(part)
         if route.flexible_response:
-            parts[0] = _FLEXIBLE_RESPONSE_HEADER(size + 1, ctx.correlation_id, 0)
+            head = _FLEXIBLE_RESPONSE_HEADER(size + 1, ctx.correlation_id, 0)
         else:
-            parts[0] = _RESPONSE_HEADER(size, ctx.correlation_id)
-        self._out.extend(parts)
+            head = _RESPONSE_HEADER(size, ctx.correlation_id)
+        self._queue_with_regions(head, parts)
+
+    def _queue_with_regions(self, head: bytes, parts: list[Any]) -> None:
+        """Queue an answer: the bytes between two file regions become one piece."""
+        out = self._out
+        run = [head]
+        for part in parts:
+            if part.__class__ is FileRegion:
+                if run:
+                    out.append(b"".join(run))
+                    run = []
+                out.append(part)
+            else:
+                run.append(part)
+        if run:
+            out.append(b"".join(run))
 
     def _go_on(self) -> None:
         """A pending request was answered: write, serve what had arrived behind it, and read again."""
@@ -370,6 +392,14 @@ class Connection:
     def _send_bytes(self) -> bool:
         """Send the byte strings at the head of the queue; False when the peer took less than all of them."""
         out = self._out
+        if len(out) == 1:
+            head = out[0]
+            sent = self._sock.send(head)
+            if sent == len(head):
+                out.clear()
+                return True
+            out[0] = memoryview(head)[sent:]
+            return False
         buffers: list[bytes | memoryview] = []
         more = 0
         for item in out:

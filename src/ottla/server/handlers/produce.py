@@ -90,7 +90,7 @@ def _append(ctx: RequestContext, topic: str | None, data: ProduceRequest.Partiti
     try:
         if topic is None:
             raise UnknownTopicId()
-        partition = ctx.broker.replicas.leader(topic, data.index)
+        partition = ctx.connection.broker.replicas.leader(topic, data.index)
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
     except KafkaError as error:
         response = PartitionResponse(index=data.index, error_code=error.code, base_offset=-1)
