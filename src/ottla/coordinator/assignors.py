@@ -142,7 +142,8 @@ def _level(readers: Mapping[bytes, list[str]], kept: dict[str, dict[bytes, set[i
                 emptiest = min(member_ids, key=lambda member_id: load[member_id])
                 if load[fullest] - load[emptiest] < 2:
                     break
-                index = kept[fullest][topic_id].pop()
+                index = max(kept[fullest][topic_id])
+                kept[fullest][topic_id].discard(index)
                 if not kept[fullest][topic_id]:
                     del kept[fullest][topic_id]
                 kept[emptiest].setdefault(topic_id, set()).add(index)

@@ -61,6 +61,7 @@ from ottla.wire.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import Shard
@@ -215,37 +216,74 @@ def tombstones(group: ConsumerGroup, member_ids: Iterable[str] | None = None) ->
 
 
 def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Result:
+    """JoinGroup is a heartbeat in the classic protocol's words: subscribe, report what is owned, get an epoch."""
     protocol = shard.consumer
-    names = [each.name for each in request.protocols]
     member_id = request.member_id or shard.new_uuid()
     protocol.check_size(group, member_id)
-    if not names or not group.supports_classic(request.protocol_type, names):
+    if not group.supports_classic(request.protocol_type, [each.name for each in request.protocols]):
         raise InconsistentGroupProtocol
-    instance_id = request.group_instance_id
-    if not request.member_id and instance_id is None and client.version >= 4:
+    if not request.member_id and request.group_instance_id is None and client.version >= 4:
         return Result((), join_error(MemberIdRequired.code, member_id, client.version))
-    records: list[CoordinatorRecord] = []
-    existing = group.static_member(instance_id)
-    if instance_id is None or (existing is None and not request.member_id):
-        member = protocol.dynamic_member(group, member_id, create=True)
-    elif existing is not None and not request.member_id:
-        member = protocol.replace_static(group, existing, member_id, records)
-    else:
-        member = _static(group, member_id, instance_id)
-    is_downgrade = existing is not None and can_downgrade(shard, group, [existing.member_id])
-    is_downgrade = is_downgrade or (
-        existing is not None
-        and existing.classic is None
-        and len(group.members) == 1
-        and shard.settings.downgrade_enabled
-    )
     try:
         subscription = consumer_protocol.decode_subscription(request.protocols[0].metadata)
     except MalformedMetadata as error:
         raise InconsistentGroupProtocol(f"Malformed embedded consumer protocol: {error}") from None
-    updated = replace(
+    records: list[CoordinatorRecord] = []
+    replaced = group.static_member(request.group_instance_id)
+    member = _joining(shard, group, request, member_id, records)
+    updated = _subscribed(member, request, subscription, client)
+    if updated != member or member_id not in group.members:
+        records.append(member_record(group.group_id, updated))
+    regex_changed, _ = protocol.update_regex(group, member, updated, records)
+    changed = updated.topics != member.topics or regex_changed
+    epoch = group.epoch
+    if changed or group.needs_refresh:
+        epoch = protocol.refresh(group, group.members_with(updated), changed, records)
+    response = JoinGroupResponse(
+        member_id=member_id,
+        generation_id=group.epoch,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=request.protocols[0].name,
+        leader="",
+        members=[],
+    )
+    if replaced is not None and _can_downgrade_replacing(shard, group, replaced):
+        ended = downgrade(shard, group, joining=updated, rebalance=changed)
+        return Result([*records, *ended.records], response, ended.then)
+    target_epoch, target = protocol.assign(group, epoch, updated, records)
+    owned = _owned(shard, subscription)
+    response.generation_id = protocol.reconcile(group, updated, target_epoch, target, owned, changed, records).epoch
+    _joined(shard, group, request, member_id)
+    return Result(records, response)
+
+
+def _joining(
+    shard: Shard,
+    group: ConsumerGroup,
+    request: JoinGroupRequest,
+    member_id: str,
+    records: list[CoordinatorRecord],
+) -> ConsumerMember:
+    """The member that joins: known, new, or the new incarnation of a static one."""
+    instance_id = request.group_instance_id
+    if instance_id is not None:
+        existing = group.static_member(instance_id)
+        if request.member_id:
+            return _static(group, member_id, instance_id)
+        if existing is not None:
+            return shard.consumer.replace_static(group, existing, member_id, records)
+    return shard.consumer.dynamic_member(group, member_id, create=True)
+
+
+def _subscribed(
+    member: ConsumerMember,
+    request: JoinGroupRequest,
+    subscription: ConsumerProtocolSubscription,
+    client: Client,
+) -> ConsumerMember:
+    return replace(
         member,
-        instance_id=instance_id if instance_id is not None else member.instance_id,
+        instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         topics=frozenset(subscription.topics),
@@ -256,40 +294,27 @@ def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: 
             request.session_timeout_ms, tuple((each.name, each.metadata) for each in request.protocols)
         ),
     )
-    if updated != member or member_id not in group.members:
-        records.append(member_record(group.group_id, updated))
-    regex_changed, _ = protocol.update_regex(group, member, updated, records)
-    changed = updated.topics != member.topics or regex_changed
-    epoch = group.epoch
-    if changed or group.needs_refresh:
-        epoch = protocol.refresh(group, group.members_with(updated), changed, records)
-    owned = _owned(shard, subscription.owned_partitions)
-    then = None
-    if is_downgrade:
-        ended = downgrade(shard, group, joining=updated, rebalance=changed)
-        records += ended.records
-        then = ended.then
-        generation = group.epoch
-    else:
-        target_epoch, target = protocol.assign(group, epoch, updated, records)
-        updated = protocol.reconcile(group, updated, target_epoch, target, owned, changed, records)
-        generation = updated.epoch
-        timers = protocol.timers(group.group_id, member_id)
-        if timers.join is not None:
-            timers.join.cancel()
-            timers.join = None
-        protocol.keep_alive(group.group_id, member_id, request.session_timeout_ms)
-        timers.sync = timers.sync or protocol.fencing_deadline(group.group_id, member_id)
-        timers.sync.push(request.rebalance_timeout_ms)
-    response = JoinGroupResponse(
-        member_id=member_id,
-        generation_id=generation,
-        protocol_type=PROTOCOL_TYPE,
-        protocol_name=request.protocols[0].name,
-        leader="",
-        members=[],
+
+
+def _can_downgrade_replacing(shard: Shard, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
+    """Whether a classic member in the place of `replaced` leaves nobody with the new protocol."""
+    return (
+        shard.settings.downgrade_enabled
+        and len(group.members) <= shard.settings.max_size
+        and group.only_classic_without([replaced.member_id])
     )
-    return Result(records, response, then)
+
+
+def _joined(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
+    """The member is here; its sync must follow."""
+    protocol = shard.consumer
+    timers = protocol.timers(group.group_id, member_id)
+    if timers.join is not None:
+        timers.join.cancel()
+        timers.join = None
+    protocol.keep_alive(group.group_id, member_id, request.session_timeout_ms)
+    timers.sync = timers.sync or protocol.fencing_deadline(group.group_id, member_id)
+    timers.sync.push(request.rebalance_timeout_ms)
 
 
 def sync(shard: Shard, group: ConsumerGroup, request: SyncGroupRequest) -> Result:
@@ -385,12 +410,12 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
     return member
 
 
-def _owned(shard: Shard, partitions: Iterable[object]) -> OwnedPartitions:
+def _owned(shard: Shard, subscription: ConsumerProtocolSubscription) -> OwnedPartitions:
     owned: dict[bytes, list[int]] = {}
-    for each in partitions:
-        topic = shard.cluster.topic(each.topic)  # type: ignore[attr-defined]
+    for each in subscription.owned_partitions:
+        topic = shard.cluster.topic(each.topic)
         if topic is not None:
-            owned[topic.topic_id] = each.partitions  # type: ignore[attr-defined]
+            owned[topic.topic_id] = each.partitions
     return owned
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.coordinator.records import CoordinatorRecord
+    from ottla.coordinator.shards import EncodableRecord
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def waitable(answer: T | Reply[T]) -> T | asyncio.Future[T]:
 class Result(NamedTuple):
     """Records to append as one batch, the answer, and the continuation after commit (or after the append failed)."""
 
-    records: Sequence[CoordinatorRecord] = ()
+    records: Sequence[EncodableRecord] = ()
     response: Any = None
     then: Callable[[KafkaError | None], None] | None = None
     producer_id: int = -1
