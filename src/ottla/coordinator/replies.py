@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ottla.errors import KafkaError
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.shards import EncodableRecord
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _UNSET: Any = object()
 
@@ -89,6 +90,15 @@ def settled(reply: Reply[T]) -> T | Reply[T]:
 def waitable(answer: T | Reply[T]) -> T | asyncio.Future[T]:
     """An operation's answer as the server takes it: the response itself, or a future of it."""
     return answer.future() if isinstance(answer, Reply) else answer
+
+
+def when_answered(answer: T | Reply[T], build: Callable[[T], R]) -> R | Awaitable[R]:
+    """The response made of an operation's answer, now or once it comes."""
+    return _build_later(answer, build) if isinstance(answer, Reply) else build(answer)
+
+
+async def _build_later(reply: Reply[T], build: Callable[[T], R]) -> R:
+    return build(await reply)
 
 
 class Result(NamedTuple):

@@ -31,6 +31,7 @@ from ottla.server.coordination import GroupsOfBroker
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
 from ottla.server.telemetry import ClientMetrics
+from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -85,6 +86,7 @@ class Broker:
         self._directory_id = ZERO_UUID
         self.replicas: Replicas
         self.groups: GroupCoordinator
+        self.transactions: TransactionsOfBroker
         self.controller: Controller
         self._metadata_log: MetadataLog
         self._listeners: list[BoundListener] = []
@@ -116,6 +118,9 @@ class Broker:
         self.groups = self._groups.coordinator
         self._groups.start()
         self._metadata_log.subscribe(self._groups.metadata_changed)
+        self.transactions = TransactionsOfBroker(self)
+        self.transactions.start()
+        self._metadata_log.subscribe(self.transactions.metadata_changed)
         self._housekeeping()
         self._running = True
         for listener in self._listeners:
@@ -128,6 +133,7 @@ class Broker:
         self._running = False
         for listener in self._listeners:
             listener.close()
+        self.transactions.stop()
         self._groups.stop()
         for partition in self.replicas:
             partition.changed()  # long polls are answered now

@@ -139,7 +139,7 @@ class GroupsOfBroker:
         for state in topic.partitions.values():
             if state.leader == self._broker.node_id:
                 partition = self._broker.replicas.leader(topic.name, state.index)
-                self.coordinator.lead(state.index, CoordinatorPartition(partition), _stored_batches(partition))
+                self.coordinator.lead(state.index, CoordinatorPartition(partition), stored_batches(partition))
 
     def _topic_removed(self, topic: TopicState) -> None:
         if topic.name == GROUP_METADATA_TOPIC:
@@ -148,7 +148,7 @@ class GroupsOfBroker:
         self.coordinator.on_topics_changed(deleted=[topic.name])
 
 
-def _stored_batches(partition: Partition) -> Iterator[Buffer]:
+def stored_batches(partition: Partition) -> Iterator[Buffer]:
     """Everything in a partition's log, for a coordinator to replay."""
     for batch in partition.log.batches(partition.log_start_offset):
         yield batch.view()

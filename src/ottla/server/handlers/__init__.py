@@ -25,6 +25,7 @@ _FAMILIES = (
     "coordinators",
     "groups",
     "offsets",
+    "transactions",
 )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ottla.coordinator.transaction_state import TopicPartition
 from ottla.errors import (
     CorruptMessage,
     InvalidRequiredAcks,
@@ -9,13 +13,18 @@ from ottla.errors import (
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
     RecordListTooLarge,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from ottla.records.validation import record_errors_of
 from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import own_message
+from ottla.server.transactions import TransactionalProduce, holds_transaction
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+
+NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse
@@ -39,7 +48,9 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    PartitionResponse(index=data.index, error_code=error.code, base_offset=-1)
+                    PartitionResponse(
+                        index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
+                    )
                     for data in topic.partition_data
                 ],
             )
@@ -51,7 +62,8 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
 @handles(ProduceRequest, on_error=_produce_error)
 def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
-    transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v13 topic ids (KIP-516).
+    transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
+    partitions join the transaction by themselves (KIP-890); v13 topic ids (KIP-516).
 
     With one replica an append is committed when it is written, so acks=all has nothing more to wait for.
     """
@@ -59,13 +71,17 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | N
     if acks not in (0, 1, -1):
         raise InvalidRequiredAcks()
     by_id = ctx.version >= 13
+    refused = NONE_REFUSED
+    if holds_transaction(request):
+        refused = TransactionalProduce(ctx.broker, ctx.version).refused(request)
     responses = []
     failed = False
     for topic in request.topic_data:
         partition_responses = []
         name = _name_of(ctx, topic.topic_id) if by_id else topic.name
         for data in topic.partition_data:
-            outcome = _append(ctx, name, data)
+            refusal = refused.get((name, data.index)) if refused and name is not None else None
+            outcome = _append(ctx, name, data) if refusal is None else _refuse(ctx, name, data, refusal)
             if outcome.error_code:
                 failed = True
             partition_responses.append(outcome)
@@ -78,6 +94,18 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | N
             ctx.connection.close("a produce request with acks=0 failed")
         return None
     return ProduceResponse(responses=responses)
+
+
+def _refuse(
+    ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, error: KafkaError
+) -> PartitionResponse:
+    """Refused by the transaction that the records belong to."""
+    response = PartitionResponse(
+        index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
+    )
+    if isinstance(error, OutOfOrderSequenceNumber) and topic is not None:
+        response.log_start_offset = ctx.broker.replicas.leader(topic, data.index).log_start_offset
+    return response
 
 
 def _name_of(ctx: RequestContext, topic_id: bytes) -> str | None:

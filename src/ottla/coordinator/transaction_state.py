@@ -1,0 +1,324 @@
+"""The state of one transactional id, and every step it can take.
+
+    state            init           add partitions  end (first protocol)  end (KIP-890)         markers written
+    Empty            Empty          Ongoing         INVALID_TXN_STATE     abort: PrepareAbort   -
+    Ongoing          PrepareAbort   Ongoing         PrepareCommit/Abort   PrepareCommit/Abort   -
+    PrepareCommit    CONCURRENT     CONCURRENT      commit: CONCURRENT    commit: CONCURRENT    CompleteCommit
+    PrepareAbort     CONCURRENT     CONCURRENT      abort: CONCURRENT     abort: CONCURRENT     CompleteAbort
+    CompleteCommit   Empty          Ongoing         commit: done already  abort: PrepareAbort   -
+    CompleteAbort    Empty          Ongoing         abort: done already   abort: PrepareAbort   -
+
+What is not named is INVALID_TXN_STATE. An init over an open transaction aborts it first, in the name of a new epoch
+that nobody gets, and answers CONCURRENT_TRANSACTIONS; the client comes again. A wrong producer id is
+INVALID_PRODUCER_ID_MAPPING, a wrong epoch PRODUCER_FENCED.
+
+With KIP-890 (transaction version 2) every end raises the epoch, so that a late record of an ended transaction is
+fenced. The request of the epoch before the current one is then a repeated one, and is answered as the first was:
+
+                      abort, repeated   abort, current   commit, repeated   commit, current
+    Empty             fenced            new epoch        fenced             INVALID_TXN_STATE
+    CompleteAbort     done already      new epoch        INVALID_TXN_STATE  INVALID_TXN_STATE
+    CompleteCommit    INVALID_TXN_STATE new epoch        done already       INVALID_TXN_STATE
+
+The functions here are pure: they take a state and give the next one, or raise the error for the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionAbortable,
+)
+
+NO_ID: Final = -1
+NO_EPOCH: Final = -1
+NO_TIME: Final = -1
+MAX_EPOCH: Final = 2**15 - 1
+LAST_CLIENT_EPOCH: Final = MAX_EPOCH - 1
+"""Clients never get the last epoch, so that the coordinator can always fence."""
+EPOCH_BUMP_VERSION: Final = 2
+"""From this transaction version on (KIP-890), every end of a transaction raises the epoch."""
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+class State(Enum):
+    """The value is the name that tools show; `number` is stored."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+    @property
+    def number(self) -> int:
+        return _NUMBERS[self]
+
+
+_NUMBERS: Final = {state: number for number, state in enumerate(State)}
+BY_NUMBER: Final = {number: state for state, number in _NUMBERS.items()}
+BY_NAME: Final = {state.value: state for state in State}
+
+PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+IDLE: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+
+
+class Transaction(NamedTuple):
+    """A transactional id: who produces under it, and what its transaction has come to."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    update_ms: int = NO_TIME
+    previous_producer_id: int = NO_ID
+    next_producer_id: int = NO_ID
+    """The id with which the producer goes on when this one's epochs are used up."""
+    client_version: int = 0
+    """The transaction version that the client spoke in its last step."""
+    last_producer_epoch: int = NO_EPOCH
+    """To recognise a repeated init (KIP-360). Kafka does not store it, so it is forgotten with a restart."""
+
+    @property
+    def bumps_epoch(self) -> bool:
+        return self.client_version >= EPOCH_BUMP_VERSION
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.producer_epoch >= LAST_CLIENT_EPOCH
+
+    @property
+    def next_identity(self) -> tuple[int, int]:
+        """(producer id, epoch) with which the producer begins its next transaction."""
+        if self.next_producer_id != NO_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+
+class Identity(NamedTuple):
+    """The producer id and epoch that a client believes to have."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NewProducerId: TypeAlias = Callable[[], int]
+
+
+# -- init
+
+
+def check_init(transaction: Transaction, expected: Identity | None) -> None:
+    """Whether a client may begin anew: an old one that expects another producer is fenced."""
+    if expected is not None and not (
+        transaction.producer_epoch == NO_EPOCH
+        or expected.producer_id == transaction.producer_id
+        # The answer that brought a new id may have been lost.
+        or (expected.producer_id == transaction.previous_producer_id and expected.producer_epoch >= LAST_CLIENT_EPOCH)
+    ):
+        raise ProducerFenced
+    if transaction.state in PREPARED:
+        raise ConcurrentTransactions
+
+
+def initialized(
+    transaction: Transaction, expected: Identity | None, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId
+) -> Transaction:
+    """A producer starts, or goes on after an error (`expected`, KIP-360), with no transaction open."""
+    assert transaction.state in IDLE
+    producer_id, epoch = transaction.producer_id, transaction.producer_epoch
+    last_epoch = NO_EPOCH if expected is None else epoch
+    if expected is not None and epoch != NO_EPOCH and expected.producer_epoch != epoch:
+        if expected.producer_epoch != transaction.last_producer_epoch:
+            raise ProducerFenced
+        # A repeated request: the first answer was lost, so the same is given again.
+        last_epoch = transaction.last_producer_epoch
+    elif transaction.is_exhausted:
+        producer_id, epoch = new_producer_id(), 0
+    else:
+        epoch += 1
+    return transaction._replace(
+        producer_id=producer_id,
+        previous_producer_id=transaction.producer_id,
+        producer_epoch=epoch,
+        last_producer_epoch=last_epoch,
+        timeout_ms=timeout_ms,
+        state=State.EMPTY,
+        partitions=frozenset(),
+        start_ms=NO_TIME,
+        update_ms=now_ms,
+    )
+
+
+def fenced(transaction: Transaction, now_ms: int, transaction_version: int) -> Transaction:
+    """The broker aborts an open transaction, because of its timeout or of a new producer: its epoch is over.
+
+    Under KIP-890 the old epoch is remembered, so that its producer may come back with it.
+    """
+    assert transaction.state is State.ONGOING
+    bumps_epoch = transaction_version >= EPOCH_BUMP_VERSION
+    return transaction._replace(
+        previous_producer_id=transaction.producer_id,
+        producer_epoch=min(transaction.producer_epoch + 1, MAX_EPOCH),
+        last_producer_epoch=transaction.producer_epoch if bumps_epoch else NO_EPOCH,
+        state=State.PREPARE_ABORT,
+        update_ms=now_ms,
+        client_version=transaction_version if bumps_epoch else 0,
+    )
+
+
+# -- partitions
+
+
+def _check_owner(transaction: Transaction, producer: Identity) -> None:
+    if transaction.producer_id != producer.producer_id:
+        raise InvalidProducerIdMapping
+    if transaction.producer_epoch != producer.producer_epoch:
+        raise ProducerFenced
+    if transaction.state in PREPARED:
+        raise ConcurrentTransactions
+
+
+def with_partitions(
+    transaction: Transaction,
+    producer: Identity,
+    partitions: Collection[TopicPartition],
+    now_ms: int,
+    client_version: int,
+) -> Transaction | None:
+    """Partitions join the transaction, and begin it if it is the first time; None where nothing changes."""
+    _check_owner(transaction, producer)
+    is_open = transaction.state is State.ONGOING
+    if is_open and transaction.partitions.issuperset(partitions):
+        return None
+    return transaction._replace(
+        previous_producer_id=transaction.producer_id,
+        state=State.ONGOING,
+        partitions=transaction.partitions.union(partitions),
+        start_ms=transaction.start_ms if is_open else now_ms,
+        update_ms=now_ms,
+        client_version=client_version,
+    )
+
+
+def missing_partitions(
+    transaction: Transaction, producer: Identity, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, KafkaError]:
+    """Those that are not in the transaction, with the error for each."""
+    _check_owner(transaction, producer)
+    return {partition: TransactionAbortable() for partition in partitions if partition not in transaction.partitions}
+
+
+# -- the end
+
+
+def ended(
+    transaction: Transaction,
+    producer: Identity,
+    now_ms: int,
+    client_version: int,
+    new_producer_id: NewProducerId,
+    *,
+    commit: bool,
+) -> Transaction | None:
+    """The client commits or aborts. None means that this was done already: the request is a repeated one."""
+    if client_version < EPOCH_BUMP_VERSION:
+        return _ended_first_protocol(transaction, producer, now_ms, commit=commit)
+    # The repeated request of an end that used up the epochs comes with the old id.
+    repeats_rotation = (
+        transaction.previous_producer_id == producer.producer_id
+        and producer.producer_epoch == LAST_CLIENT_EPOCH
+        and transaction.producer_epoch == 0
+    )
+    repeats = repeats_rotation or transaction.producer_epoch == producer.producer_epoch + 1
+    if transaction.producer_id != producer.producer_id and not repeats_rotation:
+        raise InvalidProducerIdMapping
+    state = transaction.state
+    is_current = producer.producer_epoch == transaction.producer_epoch
+    if state in PREPARED:
+        is_known = repeats
+    elif state in (State.ONGOING, State.EMPTY):
+        is_known = is_current
+    else:
+        is_known = repeats or is_current
+    if not is_known:
+        raise ProducerFenced
+    if state is State.ONGOING or (state in IDLE and not commit and is_current):
+        # Without partitions there is nothing to abort but the epoch, which a client may want to leave behind.
+        return transaction._replace(
+            previous_producer_id=transaction.producer_id,
+            next_producer_id=new_producer_id() if transaction.is_exhausted else NO_ID,
+            producer_epoch=min(transaction.producer_epoch + 1, MAX_EPOCH),
+            last_producer_epoch=transaction.producer_epoch,
+            state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+            start_ms=transaction.start_ms if state is State.ONGOING else now_ms,
+            update_ms=now_ms,
+            client_version=client_version,
+        )
+    _check_repeated_end(state, commit=commit, allowed=not is_current)
+    return None
+
+
+def _ended_first_protocol(
+    transaction: Transaction, producer: Identity, now_ms: int, *, commit: bool
+) -> Transaction | None:
+    if transaction.producer_id != producer.producer_id:
+        raise InvalidProducerIdMapping
+    if transaction.producer_epoch != producer.producer_epoch:
+        raise ProducerFenced
+    if transaction.state is State.ONGOING:
+        return transaction._replace(
+            previous_producer_id=transaction.producer_id,
+            state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+            update_ms=now_ms,
+            client_version=0,
+        )
+    _check_repeated_end(transaction.state, commit=commit, allowed=True)
+    return None
+
+
+def _check_repeated_end(state: State, *, commit: bool, allowed: bool) -> None:
+    prepared, complete = (
+        (State.PREPARE_COMMIT, State.COMPLETE_COMMIT) if commit else (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+    )
+    if state is prepared:
+        raise ConcurrentTransactions
+    if state is not complete or not allowed:
+        raise InvalidTxnState
+
+
+def completed(transaction: Transaction, now_ms: int) -> Transaction:
+    """Every partition has its marker."""
+    assert transaction.state in PREPARED
+    producer_id, epoch = transaction.next_identity if transaction.bumps_epoch else transaction[:2]
+    return transaction._replace(
+        producer_id=producer_id,
+        previous_producer_id=transaction.producer_id,
+        next_producer_id=NO_ID,
+        producer_epoch=epoch,
+        state=State.COMPLETE_COMMIT if transaction.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT,
+        partitions=frozenset(),
+        update_ms=now_ms,
+    )
+
+
+def is_timed_out(transaction: Transaction, now_ms: int) -> bool:
+    return transaction.state is State.ONGOING and transaction.start_ms + transaction.timeout_ms < now_ms
+
+
+def is_expired(transaction: Transaction, now_ms: int, expiration_ms: int) -> bool:
+    return transaction.state in IDLE and transaction.update_ms <= now_ms - expiration_ms

@@ -1,0 +1,423 @@
+"""Transactions: partitions and offsets that join one, its end, its markers, and looking at them."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Collection, Iterable, Mapping
+
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from ottla.coordinator import requests
+from ottla.coordinator.replies import waitable, when_answered
+from ottla.coordinator.transaction_shard import Marker
+from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
+from ottla.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    KafkaError,
+    OperationNotAttempted,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.groups import client_of
+from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+FIRST_FENCED_VERSION = 2
+"""Of the requests of a running transaction; older clients know INVALID_PRODUCER_EPOCH only (KIP-588)."""
+FIRST_BATCHED_VERSION = 4
+FIRST_BUMPING_END_VERSION = 5
+FIRST_LOADING_VERSION = 2
+"""Of TxnOffsetCommit: older clients stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+AddTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+AddResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+AddTopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+AddPartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+
+def _code_for(ctx: RequestContext, error: KafkaError) -> int:
+    if isinstance(error, ProducerFenced) and ctx.version < FIRST_FENCED_VERSION:
+        return InvalidProducerEpoch.code
+    return error.code
+
+
+# -- AddPartitionsToTxn
+
+
+def _add_error(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError
+) -> AddPartitionsToTxnResponse:
+    if ctx.version >= FIRST_BATCHED_VERSION:
+        return AddPartitionsToTxnResponse(error_code=error.code)
+    partitions = _partitions_of(request.v3_and_below_topics)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_topic_results(dict.fromkeys(partitions, _code_for(ctx, error)))
+    )
+
+
+@handles(AddPartitionsToTxnRequest, on_error=_add_error)
+def add_partitions_to_txn(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    """v0–v5. v2 PRODUCER_FENCED (KIP-588); v4 brokers send many transactions at once and may only ask whether the
+    partitions are in (KIP-890); v5 TRANSACTION_ABORTABLE.
+
+    One partition that cannot be added keeps out all others of its transaction.
+    """
+    if ctx.version < FIRST_BATCHED_VERSION:
+        only = AddTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        outcome = _added(ctx, only)
+        return _single(outcome) if isinstance(outcome, dict) else _single_later(outcome)
+    outcomes = {transaction.transactional_id: _added(ctx, transaction) for transaction in request.transactions}
+    settled = {name: codes for name, codes in outcomes.items() if isinstance(codes, dict)}
+    return _batched(settled) if len(settled) == len(outcomes) else _batched_later(outcomes)
+
+
+Codes = dict[TopicPartition, int]
+
+
+def _single(codes: Codes) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(codes))
+
+
+async def _single_later(codes: Awaitable[Codes]) -> AddPartitionsToTxnResponse:
+    return _single(await codes)
+
+
+def _batched(outcomes: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddResult(transactional_id=name, topic_results=_topic_results(codes)) for name, codes in outcomes.items()
+        ]
+    )
+
+
+async def _batched_later(outcomes: Mapping[str, Codes | Awaitable[Codes]]) -> AddPartitionsToTxnResponse:
+    return _batched({name: codes if isinstance(codes, dict) else await codes for name, codes in outcomes.items()})
+
+
+def _added(ctx: RequestContext, transaction: AddTransaction) -> Codes | Awaitable[Codes]:
+    partitions = _partitions_of(transaction.topics)
+    refused = _unwritable(ctx, partitions)
+    if refused:
+        return {partition: refused.get(partition, OperationNotAttempted.code) for partition in partitions}
+    coordinator = ctx.broker.transactions.coordinator
+    producer = Identity(transaction.producer_id, transaction.producer_epoch)
+    transactional_id = transaction.transactional_id
+    version = EPOCH_BUMP_VERSION if ctx.version >= FIRST_BATCHED_VERSION else 0
+    try:
+        if transaction.verify_only:
+            missing = coordinator.missing_partitions(transactional_id, producer, partitions)
+            return {partition: missing[partition].code if partition in missing else NONE for partition in partitions}
+        added = coordinator.add_partitions(transactional_id, producer, partitions, version)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, _code_for(ctx, error))
+    return dict.fromkeys(partitions, NONE) if added is None else _added_later(ctx, added, partitions)
+
+
+async def _added_later(ctx: RequestContext, added: Awaitable[None], partitions: Collection[TopicPartition]) -> Codes:
+    try:
+        await added
+    except KafkaError as error:
+        return dict.fromkeys(partitions, _code_for(ctx, error))
+    return dict.fromkeys(partitions, NONE)
+
+
+def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Codes:
+    refused: Codes = {}
+    topics = ctx.broker.metadata.topics
+    from_client = ctx.version < FIRST_BATCHED_VERSION
+    for name, index in partitions:
+        if from_client and name in INTERNAL_TOPICS:
+            refused[name, index] = TopicAuthorizationFailed.code
+        elif name not in topics or index not in topics[name].partitions:
+            refused[name, index] = UnknownTopicOrPartition.code
+    return refused
+
+
+def _partitions_of(
+    topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic],
+) -> dict[TopicPartition, None]:
+    return {(topic.name, index): None for topic in topics for index in topic.partitions}
+
+
+def _topic_results(codes: Codes) -> list[AddTopicResult]:
+    by_topic: dict[str, AddTopicResult] = {}
+    for (name, index), code in codes.items():
+        result = by_topic.get(name)
+        if result is None:
+            result = by_topic[name] = AddTopicResult(name=name, results_by_partition=[])
+        result.results_by_partition.append(AddPartitionResult(partition_index=index, partition_error_code=code))
+    return list(by_topic.values())
+
+
+# -- offsets
+
+
+def _add_offsets_error(
+    ctx: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError
+) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=_code_for(ctx, error))
+
+
+@handles(AddOffsetsToTxnRequest, on_error=_add_offsets_error)
+def add_offsets_to_txn(
+    ctx: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
+    """v0–v4. The offsets of a group join the transaction: the partition that keeps them does. v2 PRODUCER_FENCED."""
+    partition = (GROUP_METADATA_TOPIC, ctx.broker.groups.partition_for(request.group_id))
+    added = ctx.broker.transactions.coordinator.add_partitions(
+        request.transactional_id, Identity(request.producer_id, request.producer_epoch), (partition,), 0
+    )
+    return when_answered(added, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
+
+
+def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+    if isinstance(error, CoordinatorLoadInProgress) and ctx.version < FIRST_LOADING_VERSION:
+        error = CoordinatorNotAvailable()
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error.code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(TxnOffsetCommitRequest, on_error=_offsets_error)
+def txn_offset_commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
+    """v0–v5. v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 TRANSACTION_ABORTABLE; v5 the offsets join
+    the transaction by themselves (KIP-890).
+
+    They count when the transaction commits, and not before.
+    """
+    if _names_any_partition(ctx, request):
+        if not request.group_id:
+            raise InvalidGroupId()
+        _admit_offsets(ctx, request)
+    return waitable(requests.commit_transactional_offsets(ctx.broker.groups, request, client_of(ctx)))
+
+
+def _names_any_partition(ctx: RequestContext, request: TxnOffsetCommitRequest) -> bool:
+    """A request about nothing that exists does not reach Kafka's coordinators."""
+    topics = ctx.broker.metadata.topics
+    return any(
+        topic.name in topics and partition.partition_index in topics[topic.name].partitions
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+
+
+def _admit_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    broker = ctx.broker
+    broker.groups.shard_for(request.group_id)  # not ours: the client looks for the coordinator again
+    adds = ctx.version >= ADDING_OFFSETS_VERSION
+    if not adds and not broker.config["transaction.partition.verification.enable"]:
+        return
+    index = broker.groups.partition_for(request.group_id)
+    producer = Identity(request.producer_id, request.producer_epoch)
+    if broker.replicas.leader(GROUP_METADATA_TOPIC, index).log.producers.has_ongoing_transaction(*producer):
+        return
+    refused = broker.transactions.admit(
+        request.transactional_id,
+        producer,
+        ((GROUP_METADATA_TOPIC, index),),
+        adds=adds,
+        abortable=ctx.version >= ABORTABLE_OFFSETS_VERSION,
+    )
+    for error in refused.values():
+        raise error
+
+
+# -- the end
+
+
+def _end_error(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
+    return EndTxnResponse(error_code=_code_for(ctx, error))
+
+
+@handles(EndTxnRequest, on_error=_end_error)
+def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+    """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer has the
+    producer id and epoch to go on with (KIP-890).
+    """
+    bumps = ctx.version >= FIRST_BUMPING_END_VERSION
+    ended = ctx.broker.transactions.coordinator.end(
+        request.transactional_id,
+        Identity(request.producer_id, request.producer_epoch),
+        EPOCH_BUMP_VERSION if bumps else 0,
+        commit=request.committed,
+    )
+    return when_answered(ended, _ended_with_identity if bumps else _ended)
+
+
+def _ended_with_identity(identity: Identity) -> EndTxnResponse:
+    return EndTxnResponse(error_code=NONE, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+def _ended(identity: Identity) -> EndTxnResponse:
+    return EndTxnResponse(error_code=NONE)
+
+
+# -- markers
+
+
+def _markers_error(ctx: RequestContext, request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
+    return _markers_response(
+        {
+            marker.producer_id: {
+                (topic.name, index): error.code for topic in marker.topics for index in topic.partition_indexes
+            }
+            for marker in request.markers
+        }
+    )
+
+
+@handles(WriteTxnMarkersRequest, on_error=_markers_error)
+def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 tells the
+    transaction version, under which a marker with the producer's own epoch is a late one (KIP-1228).
+    """
+    codes: dict[int, Codes] = {}
+    for entry in request.markers:
+        marker = Marker(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.transaction_result,
+            entry.transaction_version,
+        )
+        for topic in entry.topics:
+            for index in topic.partition_indexes:
+                codes.setdefault(entry.producer_id, {})[topic.name, index] = _write_marker(
+                    ctx, marker, topic.name, index
+                )
+    return _markers_response(codes)
+
+
+def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return UnknownServerError.code
+    try:
+        ctx.broker.transactions.markers.append(marker, topic, index)
+    except KafkaError as error:
+        return error.code
+    return NONE
+
+
+def _markers_response(codes: dict[int, Codes]) -> WriteTxnMarkersResponse:
+    response = WriteTxnMarkersResponse()
+    for producer_id, by_partition in codes.items():
+        by_topic: dict[str, WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = {}
+        for (name, index), code in by_partition.items():
+            by_topic.setdefault(
+                name, WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=name, partitions=[])
+            ).partitions.append(
+                WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+            )
+        response.markers.append(
+            WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=producer_id, topics=list(by_topic.values()))
+        )
+    return response
+
+
+# -- looking at transactions
+
+
+def _describe_error(
+    ctx: RequestContext, request: DescribeTransactionsRequest, error: KafkaError
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            DescribeTransactionsResponse.TransactionState(transactional_id=name, error_code=error.code)
+            for name in request.transactional_ids
+        ]
+    )
+
+
+@handles(DescribeTransactionsRequest, on_error=_describe_error)
+def describe_transactions(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """v0 (KIP-664)."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(ctx, name) for name in request.transactional_ids]
+    )
+
+
+def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
+    try:
+        known = ctx.broker.transactions.coordinator.describe(transactional_id)
+    except KafkaError as error:
+        return DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id, error_code=error.code)
+    by_topic: dict[str, list[int]] = {}
+    for name, index in sorted(known.partitions):
+        by_topic.setdefault(name, []).append(index)
+    return DescribeTransactionsResponse.TransactionState(
+        error_code=NONE,
+        transactional_id=transactional_id,
+        transaction_state=known.state.value,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.start_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[
+            DescribeTransactionsResponse.TopicData(topic=name, partitions=indexes) for name, indexes in by_topic.items()
+        ],
+    )
+
+
+@handles(ListTransactionsRequest)
+def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """v0–v2 (KIP-664). v1 those that run longer than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
+    found, unknown = ctx.broker.transactions.coordinator.list(
+        request.state_filters,
+        frozenset(request.producer_id_filters),
+        request.duration_filter,
+        request.transactional_id_pattern,
+    )
+    return ListTransactionsResponse(
+        error_code=NONE,
+        unknown_state_filters=unknown,
+        transaction_states=[
+            ListTransactionsResponse.TransactionState(
+                transactional_id=transactional_id,
+                producer_id=known.producer_id,
+                transaction_state=known.state.value,
+            )
+            for transactional_id, known in found
+        ],
+    )

@@ -1,0 +1,269 @@
+"""Connects the transaction coordinator to the broker: its log, the markers it writes, and who may write into what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ottla.cluster.metadata import TopicState
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.coordinator.replies import Reply
+from ottla.coordinator.transaction_shard import Marker
+from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
+from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
+from ottla.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+)
+from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
+from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.wire.messages.produce import ProduceRequest
+
+FEATURE = "transaction.version"
+
+ABORTABLE_PRODUCE_VERSION = 11
+ADDING_PRODUCE_VERSION = 12
+ABORTABLE_OFFSETS_VERSION = 4
+ADDING_OFFSETS_VERSION = 5
+
+_MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
+_PRODUCER = Struct(">qhi")
+_PRODUCER_POSITION = 43
+_HEADER_SIZE = 61
+
+
+class LocalMarkers:
+    """Writes markers into partitions that this broker leads."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def write(
+        self, marker: Marker, partition: TopicPartition, done: Callable[[TopicPartition, KafkaError | None], None]
+    ) -> None:
+        try:
+            self.append(marker, *partition)
+        except KafkaError as error:
+            done(partition, error)
+        else:
+            done(partition, None)
+
+    def append(self, marker: Marker, topic: str, index: int) -> None:
+        """Raises the error that keeps the marker out."""
+        broker = self._broker
+        partition = broker.replicas.leader(topic, index)
+        if topic == GROUP_METADATA_TOPIC:
+            # The group coordinator writes into its partitions itself: the marker makes pending offsets count.
+            shard = broker.groups.shard(index)
+            if shard is None:
+                raise NotLeaderOrFollower
+            shard.complete_transaction(
+                marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, commit=marker.commit
+            )
+            return
+        batch = end_transaction_marker(
+            marker.commit,
+            marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=broker.clock.now_ms(),
+        )
+        partition.append_own((Batch(batch),), transaction_version=marker.transaction_version)
+
+
+class TransactionsOfBroker:
+    """The transaction coordinator of a broker, led through the partitions of the transaction topic."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.markers = LocalMarkers(broker)
+        self.coordinator = TransactionCoordinator(
+            TransactionSettings.from_config(broker.config),
+            broker.clock,
+            broker.timer,
+            self.markers,
+            broker.next_producer_id,
+            lambda: broker.metadata.features.get(FEATURE, 0),
+        )
+
+    def start(self) -> None:
+        """Load every partition of the transaction topic, and finish what a stop interrupted; groups are loaded."""
+        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
+        self.coordinator.start()
+        if topic is not None:
+            self._lead_all(topic)
+        self._broker.replicas.on_topic_removed.append(self._topic_removed)
+
+    def stop(self) -> None:
+        self.coordinator.stop()
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        for record in records:
+            if isinstance(record, stored.TopicRecord) and record.name == TRANSACTION_STATE_TOPIC:
+                self._lead_all(self._broker.metadata.topics[TRANSACTION_STATE_TOPIC])
+
+    def _lead_all(self, topic: TopicState) -> None:
+        # The topic may be older than the setting: its own partition count decides where an id lives.
+        self.coordinator.settings.partitions = len(topic.partitions)
+        for state in topic.partitions.values():
+            if state.leader == self._broker.node_id:
+                partition = self._broker.replicas.leader(topic.name, state.index)
+                self.coordinator.lead(
+                    state.index, CoordinatorPartition(partition), stored_batches(partition), state.leader_epoch
+                )
+
+    def _topic_removed(self, topic: TopicState) -> None:
+        if topic.name == TRANSACTION_STATE_TOPIC:
+            self.coordinator.resign_all()
+
+    # -- who may write
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: Collection[TopicPartition],
+        *,
+        adds: bool,
+        abortable: bool,
+    ) -> dict[TopicPartition, KafkaError]:
+        """Partitions that are about to get their first records of a transaction: which are refused, and why.
+
+        Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
+        """
+        refused: dict[TopicPartition, KafkaError]
+        try:
+            if adds:
+                added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
+                assert not isinstance(added, Reply), "an append that is not committed"
+                refused = {}
+            else:
+                refused = self.coordinator.missing_partitions(transactional_id, producer, partitions)
+        except KafkaError as error:
+            refused = dict.fromkeys(partitions, error)
+        return {partition: _for_writers(error, abortable=abortable) for partition, error in refused.items()}
+
+
+def _for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:
+    """The coordinator's error as clients know it in answers to writes."""
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch()
+    if isinstance(error, TransactionAbortable) and not abortable:
+        return InvalidTxnState("Partition was not added to the transaction")
+    return error
+
+
+def is_transactional(records: Buffer | None) -> bool:
+    """Whether the first batch belongs to a transaction, by a look at two bytes of its header."""
+    return (
+        records is not None
+        and len(records) >= _HEADER_SIZE
+        and records[_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
+        and records[_MAGIC_POSITION] == 2
+    )
+
+
+def holds_transaction(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if is_transactional(data.records):
+                return True
+    return False
+
+
+class TransactionalProduce:
+    """The part of a produce request that belongs to a transaction: whether each partition may be written."""
+
+    __slots__ = ("_broker", "_producer", "_sequences", "_version")
+
+    def __init__(self, broker: Broker, version: int) -> None:
+        self._broker = broker
+        self._version = version
+        self._producer: Identity | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def refused(self, request: ProduceRequest) -> dict[TopicPartition, KafkaError]:
+        """Raises what refuses the whole request."""
+        if request.transactional_id is None:
+            raise TransactionalIdAuthorizationFailed
+        for topic in request.topic_data:
+            if self._version >= 13:
+                found = self._broker.metadata.topics_by_id.get(topic.topic_id)
+                name = found.name if found is not None else None
+            else:
+                name = topic.name
+            for data in topic.partition_data:
+                if data.records is not None and is_transactional(data.records):
+                    self._note(name, data.index, data.records)
+        if self._producer is None:
+            return {}
+        return self._verify(request.transactional_id, self._producer)
+
+    def _note(self, topic: str | None, index: int, records: Buffer) -> None:
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        if producer_id == NO_PRODUCER_ID:
+            return
+        producer = Identity(producer_id, epoch)
+        if self._producer is None:
+            self._producer = producer
+        elif producer != self._producer:
+            raise InvalidProducerIdMapping("Transactional records contained more than one producer ID")
+        if topic is not None:
+            self._sequences[topic, index] = sequence
+
+    def _verify(self, transactional_id: str, producer: Identity) -> dict[TopicPartition, KafkaError]:
+        adds = self._version >= ADDING_PRODUCE_VERSION
+        if not adds and not self._broker.config["transaction.partition.verification.enable"]:
+            return {}
+        beginning: dict[TopicPartition, bool] = {}
+        for topic, index in self._sequences:
+            try:
+                producers = self._broker.replicas.leader(topic, index).log.producers
+            except KafkaError:
+                continue  # the append says it again
+            if not producers.has_ongoing_transaction(*producer):
+                beginning[topic, index] = producer.producer_id in producers.producers
+        if not beginning:
+            return {}
+        refused = self._broker.transactions.admit(
+            transactional_id, producer, beginning, adds=adds, abortable=self._version >= ABORTABLE_PRODUCE_VERSION
+        )
+        for partition, is_known in beginning.items():
+            if partition in refused:
+                refused[partition] = self._for_producers(refused[partition])
+            elif adds and not is_known and self._sequences[partition] != 0:
+                # Before KIP-890 a producer that the log forgot may go on anywhere; now each transaction is an epoch.
+                refused[partition] = OutOfOrderSequenceNumber()
+        return refused
+
+    def _for_producers(self, error: KafkaError) -> KafkaError:
+        """Errors that older producers do not expect here become one that they retry without new metadata."""
+        passing = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+        if isinstance(error, passing) or (
+            isinstance(error, ConcurrentTransactions) and self._version < ADDING_PRODUCE_VERSION
+        ):
+            return NotEnoughReplicas(
+                "Unable to verify the partition has been added to the transaction. Underlying error: "
+                f"{type(error).__name__}"
+            )
+        return error
