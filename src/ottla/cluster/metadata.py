@@ -46,6 +46,8 @@ class TopicState:
     name: str
     topic_id: bytes
     partitions: dict[int, PartitionState] = field(default_factory=dict)
+    answers: dict[Any, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """Encoded Metadata answers, kept by the server; thrown away with any change of a partition."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,8 @@ class MetadataImage:
         """Topics just removed, for whoever has to clean up after them; they take them out."""
         self.next_producer_id = 0
         self.version = 0
+        self.brokers_version = 0
+        """Counts the comings and goings of brokers, which show in every topic (offline replicas)."""
         """Counts the changes, so that what is derived from the image can be cached."""
         self._replays: dict[type[Message], Callable[[Any, int], None]] = {
             stored.TopicRecord: self._topic,
@@ -168,7 +172,9 @@ class MetadataImage:
         self.configs.pop((RESOURCE_TOPIC, topic.name), None)
 
     def _partition(self, record: stored.PartitionRecord, offset: int) -> None:
-        self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionState(
+        topic = self.topics_by_id[record.topic_id]
+        topic.answers.clear()
+        topic.partitions[record.partition_id] = PartitionState(
             topic_id=record.topic_id,
             index=record.partition_id,
             replicas=record.replicas,
@@ -185,7 +191,9 @@ class MetadataImage:
         )
 
     def _partition_change(self, record: stored.PartitionChangeRecord, offset: int) -> None:
-        partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
+        topic = self.topics_by_id[record.topic_id]
+        topic.answers.clear()
+        partition = topic.partitions[record.partition_id]
         if record.isr is not None:
             partition.isr = record.isr
         if record.replicas is not None:
@@ -225,6 +233,7 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
 
     def _register_broker(self, record: stored.RegisterBrokerRecord, offset: int) -> None:
+        self.brokers_version += 1
         self.brokers[record.broker_id] = BrokerState(
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
@@ -237,15 +246,19 @@ class MetadataImage:
         )
 
     def _unregister_broker(self, record: stored.UnregisterBrokerRecord, offset: int) -> None:
+        self.brokers_version += 1
         self.brokers.pop(record.broker_id, None)
 
     def _fence_broker(self, record: stored.FenceBrokerRecord, offset: int) -> None:
+        self.brokers_version += 1
         self.brokers[record.id].fenced = True
 
     def _unfence_broker(self, record: stored.UnfenceBrokerRecord, offset: int) -> None:
+        self.brokers_version += 1
         self.brokers[record.id].fenced = False
 
     def _broker_change(self, record: stored.BrokerRegistrationChangeRecord, offset: int) -> None:
+        self.brokers_version += 1
         broker = self.brokers[record.broker_id]
         if record.fenced != 0:
             broker.fenced = record.fenced > 0

@@ -23,10 +23,10 @@ BASE_NAMESPACE: dict[str, Any] = {
 
 
 class EncoderWriter:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self.cls = cls
         self.version = version
-        self.flexible = cls.is_flexible(version)
+        self.flexible = flexible
         self.namespace: dict[str, Any] = dict(BASE_NAMESPACE)
         self.lines: list[str] = []
         self.indent = 1
@@ -241,6 +241,10 @@ class EncoderWriter:
         each = self.name("o")
         self.emit(f"for {each} in {items}:")
         self.indent += 1
+        if field.ready_made:
+            self.emit(f"if {each}.__class__ is bytes:")
+            self.emit(f"    {self.add}({each})")
+            self.emit("    continue")
         if item is not None:
             self.struct(item, each)
         else:
@@ -265,4 +269,12 @@ class EncoderWriter:
 
 
 def compile_encoder(cls: type[Message], version: int) -> Encoder:
-    return EncoderWriter(cls, version).write()
+    return EncoderWriter(cls, version, cls.is_flexible(version)).write()
+
+
+def compile_item_encoder(cls: type[Struct], version: int) -> Encoder:
+    """The encoder of a struct by itself; the message it belongs to tells whether the version is flexible."""
+    message: Any = cls.OWNER
+    while not issubclass(message, Message):
+        message = message.OWNER
+    return EncoderWriter(cls, version, message.is_flexible(version)).write()

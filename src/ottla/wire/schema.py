@@ -93,7 +93,7 @@ def parse_versions(text: str | None) -> Versions:
 class Field:
     """One field of a struct, as declared."""
 
-    __slots__ = ("default", "item", "kind", "name", "nullable", "owner", "tag", "tagged", "versions")
+    __slots__ = ("default", "item", "kind", "name", "nullable", "owner", "ready_made", "tag", "tagged", "versions")
 
     def __init__(
         self,
@@ -106,6 +106,7 @@ class Field:
         item: Any = None,
     ) -> None:
         self.name = ""
+        self.ready_made = False
         self.owner: StructType | None = None
         self.kind = kind
         self.versions = parse_versions(versions)
@@ -219,9 +220,15 @@ def array(
     default: None = UNSET,
     tag: int | None = None,
     tagged: str | None = None,
+    ready_made: bool = False,
 ) -> Any:
-    """A list of structs (`array(Topic)`, or `array("Topic")` for a sibling) or of primitives (`array(int32)`)."""
-    return Field("array", versions, nullable, default, tag, tagged, item)
+    """A list of structs (`array(Topic)`, or `array("Topic")` for a sibling) or of primitives (`array(int32)`).
+
+    `ready_made` lets items be bytes that `encode_item` made before: large answers change little from one to the next.
+    """
+    field = Field("array", versions, nullable, default, tag, tagged, item)
+    field.ready_made = ready_made
+    return field
 
 
 def struct(
@@ -274,6 +281,7 @@ class Struct(metaclass=StructType):
 
     FIELDS: ClassVar[tuple[Field, ...]]
     OWNER: ClassVar[StructType | None] = None
+    ITEM_ENCODERS: ClassVar[dict[tuple[type, int], Encoder]] = {}
 
     def __init__(self, **values: Any) -> None:
         # The real constructor is compiled when the class is first used; this one only makes way for it.
@@ -289,6 +297,18 @@ class Struct(metaclass=StructType):
         return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def encode_item(self, version: int) -> bytes:
+        """This struct alone, as it stands in its message: to be kept, and put into a `ready_made` array later."""
+        cls = type(self)
+        encoder = cls.ITEM_ENCODERS.get((cls, version))
+        if encoder is None:
+            from .encoding import compile_item_encoder
+
+            encoder = cls.ITEM_ENCODERS[cls, version] = compile_item_encoder(cls, version)
+        parts: list[Any] = []
+        encoder(self, parts)
+        return b"".join(parts)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{field.name}={_brief(getattr(self, field.name), field)}" for field in self.FIELDS)

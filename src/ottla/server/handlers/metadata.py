@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cluster.metadata import NO_LEADER, BrokerState, PartitionState, TopicState
+from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage, PartitionState, TopicState
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, check_topic_name, is_legal_topic_name
 from ottla.errors import (
     NONE,
@@ -32,6 +32,11 @@ ALL_TOPIC_OPERATIONS = 3576
 ALL_CLUSTER_OPERATIONS = 8096
 _NOT_REQUESTED = -(1 << 31)
 
+_KEPT_ANSWERS = 8
+"""Encoded answers kept for a topic: few versions are spoken at a time."""
+
+Described = MetadataResponse.MetadataResponseTopic | bytes
+
 _ENDPOINT_BROKERS = 1
 _ENDPOINT_CONTROLLERS = 2
 
@@ -54,12 +59,12 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     Where Kafka answers a topic that it is about to create with LEADER_NOT_AVAILABLE, the topic is ready here at once.
     """
     broker = ctx.broker
+    topics: list[Described]
     if request.topics is None or (ctx.version == 0 and not request.topics):
         topics = [_described(ctx, request, topic) for topic in broker.metadata.topics.values()]
     else:
         # One that comes twice, also once by name and once by id, is answered once.
-        answers = [_wanted_topic(ctx, request, wanted) for wanted in request.topics]
-        topics = list({(answer.name, answer.topic_id): answer for answer in answers}.values())
+        topics = list(dict(_wanted_topic(ctx, request, wanted) for wanted in request.topics).values())
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
@@ -76,24 +81,25 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
 
 def _wanted_topic(
     ctx: RequestContext, request: MetadataRequest, wanted: MetadataRequest.MetadataRequestTopic
-) -> MetadataResponse.MetadataResponseTopic:
+) -> tuple[str | bytes, Described]:
+    """The answer for one topic, and what it is told apart by."""
     image = ctx.broker.metadata
     if wanted.topic_id != ZERO_UUID:
         if ctx.version < 12:
             raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
         topic = image.topics_by_id.get(wanted.topic_id)
         if topic is None:
-            return MetadataResponse.MetadataResponseTopic(
+            return wanted.topic_id, MetadataResponse.MetadataResponseTopic(
                 error_code=UnknownTopicId.code, name=None, topic_id=wanted.topic_id
             )
-        return _described(ctx, request, topic)
+        return topic.name, _described(ctx, request, topic)
     if wanted.name is None:
         # v12 allows a null name beside an id; without one Kafka stumbles over it.
         raise InvalidRequest() if ctx.version < 12 else UnknownServerError()
     topic = image.topics.get(wanted.name)
     if topic is None:
         if not is_legal_topic_name(wanted.name):
-            return MetadataResponse.MetadataResponseTopic(error_code=InvalidTopicException.code, name=wanted.name)
+            return _refused(wanted.name, InvalidTopicException.code)
         # Before v4 a client could not refuse.
         allowed = request.allow_auto_topic_creation or ctx.version < 4
         if allowed and ctx.broker.config["auto.create.topics.enable"] and wanted.name != CLUSTER_METADATA_TOPIC:
@@ -103,16 +109,32 @@ def _wanted_topic(
             except InvalidTopicException:
                 pass  # a collision: Kafka, which creates topics in the background, only says that there is none
             except KafkaError as error:
-                return MetadataResponse.MetadataResponseTopic(error_code=error.code, name=wanted.name)
+                return _refused(wanted.name, error.code)
         if topic is None:
-            return MetadataResponse.MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=wanted.name)
-    return _described(ctx, request, topic)
+            return _refused(wanted.name, UnknownTopicOrPartition.code)
+    return topic.name, _described(ctx, request, topic)
 
 
-def _described(
-    ctx: RequestContext, request: MetadataRequest, topic: TopicState
+def _refused(name: str, code: int) -> tuple[str, MetadataResponse.MetadataResponseTopic]:
+    return name, MetadataResponse.MetadataResponseTopic(error_code=code, name=name)
+
+
+def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState) -> bytes:
+    """A topic's part of the answer, kept encoded until the topic or the brokers change."""
+    image = ctx.broker.metadata
+    key = (ctx.version, request.include_topic_authorized_operations, image.brokers_version)
+    encoded = topic.answers.get(key)
+    if encoded is None:
+        if len(topic.answers) >= _KEPT_ANSWERS:
+            topic.answers.clear()
+        encoded = topic.answers[key] = _describe(image, request, topic).encode_item(ctx.version)
+    return encoded
+
+
+def _describe(
+    image: MetadataImage, request: MetadataRequest, topic: TopicState
 ) -> MetadataResponse.MetadataResponseTopic:
-    live = ctx.broker.metadata.brokers
+    live = image.brokers
     described = MetadataResponse.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -92,7 +92,7 @@ class MetadataResponse(Message, key=3, versions="0-13", flexible="9+"):
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string("2+", nullable="2+", default=None)
     controller_id: int = int32("1+", default=-1)
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
+    topics: list[MetadataResponseTopic | bytes] = array(MetadataResponseTopic, ready_made=True)
     cluster_authorized_operations: int = int32("8-10", default=INT32_MIN)
     error_code: int = int16("13+")
 
