@@ -45,7 +45,7 @@ ABORTABLE_OFFSETS_VERSION = 4
 ADDING_OFFSETS_VERSION = 5
 
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
-_PRODUCER = Struct(">qhi")
+_PRODUCER = Struct(">qh")
 _PRODUCER_POSITION = 43
 _HEADER_SIZE = 61
 
@@ -191,16 +191,22 @@ def holds_transaction(request: ProduceRequest) -> bool:
     return False
 
 
+def _is_sound_but_late(records: Buffer) -> bool:
+    """A batch that does not begin a producer's sequence. Of a damaged one the append says what is wrong with it."""
+    batch = Batch(records)
+    return batch.base_sequence != 0 and batch.end_position == len(records) and batch.crc_ok()
+
+
 class TransactionalProduce:
     """The part of a produce request that belongs to a transaction: whether each partition may be written."""
 
-    __slots__ = ("_broker", "_producer", "_sequences", "_version")
+    __slots__ = ("_batches", "_broker", "_producer", "_version")
 
     def __init__(self, broker: Broker, version: int) -> None:
         self._broker = broker
         self._version = version
         self._producer: Identity | None = None
-        self._sequences: dict[TopicPartition, int] = {}
+        self._batches: dict[TopicPartition, Buffer] = {}
 
     def refused(self, request: ProduceRequest) -> dict[TopicPartition, KafkaError]:
         """Raises what refuses the whole request."""
@@ -220,7 +226,7 @@ class TransactionalProduce:
         return self._verify(request.transactional_id, self._producer)
 
     def _note(self, topic: str | None, index: int, records: Buffer) -> None:
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
         if producer_id == NO_PRODUCER_ID:
             return
         producer = Identity(producer_id, epoch)
@@ -229,32 +235,36 @@ class TransactionalProduce:
         elif producer != self._producer:
             raise InvalidProducerIdMapping("Transactional records contained more than one producer ID")
         if topic is not None:
-            self._sequences[topic, index] = sequence
+            self._batches[topic, index] = records
 
     def _verify(self, transactional_id: str, producer: Identity) -> dict[TopicPartition, KafkaError]:
         adds = self._version >= ADDING_PRODUCE_VERSION
         if not adds and not self._broker.config["transaction.partition.verification.enable"]:
             return {}
+        fenced: dict[TopicPartition, KafkaError] = {}
         beginning: dict[TopicPartition, bool] = {}
-        for topic, index in self._sequences:
+        for topic, index in self._batches:
             try:
                 producers = self._broker.replicas.leader(topic, index).log.producers
             except KafkaError:
                 continue  # the append says it again
-            if not producers.has_ongoing_transaction(*producer):
-                beginning[topic, index] = producer.producer_id in producers.producers
+            known = producers.producers.get(producer.producer_id)
+            if known is not None and known.epoch > producer.producer_epoch:
+                fenced[topic, index] = InvalidProducerEpoch()
+            elif known is None or known.txn_first_offset < 0 or known.epoch != producer.producer_epoch:
+                beginning[topic, index] = known is not None
         if not beginning:
-            return {}
+            return fenced
         refused = self._broker.transactions.admit(
             transactional_id, producer, beginning, adds=adds, abortable=self._version >= ABORTABLE_PRODUCE_VERSION
         )
         for partition, is_known in beginning.items():
             if partition in refused:
                 refused[partition] = self._for_producers(refused[partition])
-            elif adds and not is_known and self._sequences[partition] != 0:
+            elif adds and not is_known and _is_sound_but_late(self._batches[partition]):
                 # Before KIP-890 a producer that the log forgot may go on anywhere; now each transaction is an epoch.
                 refused[partition] = OutOfOrderSequenceNumber()
-        return refused
+        return fenced | refused
 
     def _for_producers(self, error: KafkaError) -> KafkaError:
         """Errors that older producers do not expect here become one that they retry without new metadata."""
