@@ -26,6 +26,7 @@ MAX_IOVECS = 1024
 """Linux refuses a `writev` of more buffers (IOV_MAX)."""
 DEFAULT_OPEN_FILES = 4096
 """Handles kept open at a time. A partition in use needs one (its active log file); indexes are opened for moments."""
+THREAD_OPEN_FILES = 16
 LOCK_FILE = ".lock"
 
 
@@ -117,6 +118,7 @@ class Disk(Protocol):
     def write_atomic(self, path: str, data: bytes, *, sync: bool = False) -> None: ...
     def touch(self, path: str) -> None: ...
     def modified_ms(self, path: str) -> int: ...
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
     def sync_folder(self, folder: str) -> None: ...
     def sync_paths(self, paths: Sequence[str]) -> None:
         """Flush files that may be gone by now, through handles of its own: the one method for other threads."""
@@ -124,6 +126,10 @@ class Disk(Protocol):
 
     def sync_all(self) -> bool:
         """Flush everything at once where the system can wait for that; cheaper than thousands of files one by one."""
+        ...
+
+    def for_thread(self) -> Disk:
+        """The same files through handles of its own, for work in another thread."""
         ...
 
     def lock(self) -> None: ...
@@ -349,6 +355,12 @@ class PosixDisk:
     def modified_ms(self, path: str) -> int:
         return os.stat(self.resolve(path)).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(self.resolve(path), ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def for_thread(self) -> PosixDisk:
+        return PosixDisk(self.root, max_open_files=THREAD_OPEN_FILES)
+
     def sync_folder(self, folder: str) -> None:
         try:
             fd = os.open(self.resolve(folder), os.O_RDONLY | os.O_CLOEXEC)
@@ -559,6 +571,12 @@ class MemoryDisk:
 
     def modified_ms(self, path: str) -> int:
         return self._files[path].modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._files[path].modified_ms = modified_ms
+
+    def for_thread(self) -> MemoryDisk:
+        return self
 
     def sync_folder(self, folder: str) -> None:
         pass

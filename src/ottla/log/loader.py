@@ -17,7 +17,7 @@ from ottla.clock import Clock
 from ottla.log.epochs import EPOCHS_FILE, LeaderEpochs
 from ottla.log.files import Disk
 from ottla.log.index import CorruptIndex
-from ottla.log.log import DELETED_SUFFIX, Log, Scheduler
+from ottla.log.log import DELETED_SUFFIX, SWAP_SUFFIX, Log, Scheduler
 from ottla.log.options import LogConfig
 from ottla.log.producers import SNAPSHOT_SUFFIX, ProducerStateManager
 from ottla.log.replay import rebuild_producers
@@ -26,7 +26,6 @@ from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_I
 logger = logging.getLogger(__name__)
 
 CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 _SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 

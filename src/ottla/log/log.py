@@ -30,6 +30,7 @@ LATEST_TIERED_TIMESTAMP: Final = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 DELETED_SUFFIX: Final = ".deleted"
+SWAP_SUFFIX: Final = ".swap"
 
 Scheduler: TypeAlias = Callable[[int, Callable[[], object]], object]
 """`schedule(delay_ms, callback)`, such as `Timer.schedule`."""
@@ -82,12 +83,14 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "name",
+        "on_config",
         "on_roll",
         "partition",
         "producers",
         "recovery_point",
         "topic",
         "topic_id",
+        "truncations",
     )
 
     def __init__(
@@ -131,7 +134,11 @@ class Log:
         self._update_first_unstable()
         self._last_flush_ms = clock.now_ms()
         self.on_roll: Callable[[Log], object] | None = None
-        """Called after a roll: what lies below the new segment may be flushed in the background."""
+        """Called after a roll: what lies below the new segment may be flushed in the background, and compacted."""
+        self.on_config: Callable[[Log], object] | None = None
+        """Called after the settings changed."""
+        self.truncations = 0
+        """How often the end was cut off: what was read before may not be what is there now."""
 
     def __repr__(self) -> str:
         return f"Log({self.name}, {self.log_start_offset}..{self.log_end_offset}, {len(self._segments)} segments)"
@@ -449,30 +456,32 @@ class Log:
 
     def delete_old_segments(self) -> int:
         """Drop segments by log start offset and, where the policy says so, by size and time; returns how many."""
-        if not self.config.delete:
-            return self._drop_first(retention.below_start_offset(self))
-        return (
-            self._drop_first(retention.past_time(self))
-            + self._drop_first(retention.past_size(self))
-            + self._drop_first(retention.below_start_offset(self))
-        )
+        deleted = self._drop_first(retention.below_start_offset(self), retention.START_OFFSET)
+        if self.config.delete:
+            deleted += self._drop_first(retention.past_size(self), retention.SIZE)
+            deleted += self._drop_first(retention.past_time(self), retention.TIME)
+        return deleted
 
-    def _drop_first(self, count: int) -> int:
+    def _drop_first(self, count: int, reason: str) -> int:
         if not count:
             return 0
         if count == len(self._segments):
             self.roll()  # the active segment is never deleted, so there has to be another
         doomed = self._segments[:count]
+        for segment in doomed:
+            logger.info("%s: deleting segment %s", self.name, retention.explain(self, segment, reason))
         del self._segments[:count], self._bases[:count]
         self._remove(doomed)
         self.advance_log_start_offset(self._bases[0])
         return count
 
-    def _remove(self, segments: Sequence[Segment]) -> None:
+    def _remove(self, segments: Sequence[Segment], keep_snapshot_at: int = -1) -> None:
         """Rename at once, remove after `file.delete.delay.ms`: who is reading a file may finish."""
         leftovers: list[str] = []
         for segment in segments:
             segment.change_suffix(DELETED_SUFFIX)
+            if segment.base_offset == keep_snapshot_at:
+                continue
             snapshot = self.producers.forget_snapshot(segment.base_offset)
             if snapshot is not None:
                 self._disk.rename(snapshot, snapshot + DELETED_SUFFIX)
@@ -489,6 +498,23 @@ class Log:
         else:
             self._schedule(self.config.file_delete_delay_ms, remove)
 
+    def replace_segments(self, cleaned: Segment, replaced: Sequence[Segment]) -> None:
+        """Put a compacted segment, whose files end in `.cleaned`, in the place of those that it was made from.
+
+        Two renames make this safe at any moment: a `.swap` without a `.cleaned` beside it is whole, and the loader
+        finishes what a crash interrupts. Whoever reads a replaced segment goes on until `file.delete.delay.ms` is over.
+        """
+        slot = self._segments.index(replaced[0])
+        count = len(replaced)
+        if self._segments[slot : slot + count] != list(replaced) or self._active in replaced:
+            raise AssertionError(f"{self.name}: segments changed while they were compacted")
+        cleaned.change_suffix(SWAP_SUFFIX)
+        self._segments[slot : slot + count] = [cleaned]
+        self._bases[slot : slot + count] = [cleaned.base_offset]
+        self._remove(replaced, keep_snapshot_at=cleaned.base_offset)
+        cleaned.change_suffix("")
+        self._disk.sync_folder(self.folder)
+
     def truncate_to(self, offset: int) -> bool:
         """Drop everything from `offset` on; False when there is nothing."""
         if offset >= self.log_end_offset:
@@ -496,6 +522,7 @@ class Log:
         if self._bases[0] > offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        self.truncations += 1
         keep = bisect_right(self._bases, offset)
         doomed = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
@@ -512,6 +539,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Throw the whole log away; the next record gets `offset`."""
+        self.truncations += 1
         doomed = self._segments[:]
         self._segments.clear()
         self._bases.clear()
@@ -579,6 +607,8 @@ class Log:
         self.producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self._segments:
             segment.limit_indexes(config.segment_index_bytes)
+        if self.on_config is not None:
+            self.on_config(self)
 
     def moved_to(self, folder: str) -> None:
         """The folder was renamed (a delete is under way)."""

@@ -10,11 +10,11 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ottla.clock import Clock
 from ottla.errors import KafkaStorageError
-from ottla.log import checkpoints
+from ottla.log import checkpoints, retention
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import Disk
 from ottla.log.loader import open_log
@@ -31,6 +31,15 @@ FLUSH_ONE_BY_ONE: Final = 16
 """With more logs than this to flush at a stop, one flush of the whole file system is faster."""
 _PARTITION: Final = re.compile(r"(.+)-(\d+)")
 _MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
+
+
+class Cleaner(Protocol):
+    """Who compacts the logs, as far as the manager has to tell it."""
+
+    def changed(self, log: Log) -> None: ...
+    def removed(self, key: TopicPartition) -> None: ...
+    def is_busy(self, key: TopicPartition) -> bool: ...
+
 
 Background: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], object]
 """`background(work, done)`: run `work` in a thread, then `done` on the event loop if it did not fail."""
@@ -77,6 +86,14 @@ class LogManager:
         self._checkpointing = Lock()
         self._closing = False
         self._locked = False
+        self._cleaner: Cleaner | None = None
+        self._retention_due_ms: dict[TopicPartition, int] = {}
+
+    def use_cleaner(self, cleaner: Cleaner) -> None:
+        """Tell `cleaner` what happens to the logs."""
+        self._cleaner = cleaner
+        for log in self.logs():
+            cleaner.changed(log)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -142,6 +159,17 @@ class LogManager:
         """Every partition that has a folder."""
         return [*self._logs, *self._unopened]
 
+    def unopened(self) -> list[TopicPartition]:
+        """Those whose log was not needed so far."""
+        return list(self._unopened)
+
+    def opened(self, topic: str, partition: int) -> Log | None:
+        """The log if it is open."""
+        return self._logs.get((topic, partition))
+
+    def config_for(self, topic: str) -> LogConfig:
+        return self._config_for(topic)
+
     def logs(self) -> Iterator[Log]:
         """The logs that are open."""
         return iter(list(self._logs.values()))
@@ -153,6 +181,7 @@ class LogManager:
         if log is None and key in self._unopened:
             log = self._load(key, clean=self.clean_start)
             del self._unopened[key]
+            self._retention_due_ms.pop(key, None)
         return log
 
     def get_or_create(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
@@ -192,6 +221,9 @@ class LogManager:
         log.update_high_watermark(self._high_watermarks.get(key, 0))
         log.on_roll = self._rolled
         self._logs[key] = log
+        if self._cleaner is not None:
+            self._cleaner.changed(log)
+        log.on_config = self._reconfigured
         return log
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -213,8 +245,11 @@ class LogManager:
         if log is None and key not in self._unopened:
             return
         self._unopened.pop(key, None)
+        self._retention_due_ms.pop(key, None)
         for offsets in (self._recovery_points, self._start_offsets, self._high_watermarks):
             offsets.pop(key, None)
+        if self._cleaner is not None:
+            self._cleaner.removed(key)
         folder = marked_folder(topic, partition, self._new_token(), suffix)
         self.disk.rename(f"{topic}-{partition}", folder)
         if log is not None:
@@ -240,7 +275,7 @@ class LogManager:
         points = {key: log.recovery_point for key, log in self._logs.items()}
         for key in self._unopened:
             points[key] = self._recovery_points.get(key, 0)
-        self._write_checkpoint(checkpoints.RECOVERY_POINTS_FILE, points)
+        self.write_checkpoint(checkpoints.RECOVERY_POINTS_FILE, points)
 
     def checkpoint_start_offsets(self) -> None:
         """Only those that a segment's name does not tell."""
@@ -250,14 +285,14 @@ class LogManager:
             if log.log_start_offset > log.segments[0].base_offset
         }
         starts.update({key: self._start_offsets[key] for key in self._unopened if key in self._start_offsets})
-        self._write_checkpoint(checkpoints.LOG_START_OFFSETS_FILE, starts)
+        self.write_checkpoint(checkpoints.LOG_START_OFFSETS_FILE, starts)
 
     def checkpoint_high_watermarks(self) -> None:
         marks = {key: log.high_watermark for key, log in self._logs.items()}
         marks.update({key: self._high_watermarks[key] for key in self._unopened if key in self._high_watermarks})
-        self._write_checkpoint(checkpoints.HIGH_WATERMARKS_FILE, marks)
+        self.write_checkpoint(checkpoints.HIGH_WATERMARKS_FILE, marks)
 
-    def _write_checkpoint(self, path: str, offsets: dict[TopicPartition, int]) -> None:
+    def write_checkpoint(self, path: str, offsets: dict[TopicPartition, int]) -> None:
         """In the background where there is one: waiting for a disk would hold up every connection.
 
         What is on the disk already is not written again, so an idle broker leaves the disk alone.
@@ -291,12 +326,28 @@ class LogManager:
 
         Gives how many segments each lost. A log that fails does not keep the others from theirs.
         """
-        for topic, partition in self.partitions():
+        for key in self.partitions():
+            if self._cleaner is not None and self._cleaner.is_busy(key):
+                continue
+            if key in self._unopened and not self._retention_is_due(key):
+                continue
             try:
-                log = self.get(topic, partition)
+                log = self.get(*key)
                 yield 0 if log is None else log.delete_old_segments()
             except KafkaStorageError as error:
-                logger.error("retention of %s-%d failed: %s", topic, partition, error)
+                logger.error("retention of %s-%d failed: %s", *key, error)
+
+    def _retention_is_due(self, key: TopicPartition) -> bool:
+        """Whether an unopened log has something to lose; looked up once, as such a log does not change."""
+        now_ms = self.clock.now_ms()
+        due_ms = self._retention_due_ms.get(key)
+        if due_ms is None:
+            topic, partition = key
+            due_ms = retention.due_ms(
+                self.disk, f"{topic}-{partition}", self._config_for(topic), self._start_offsets.get(key, 0), now_ms
+            )
+            self._retention_due_ms[key] = due_ms
+        return due_ms <= now_ms
 
     def flush_due(self) -> None:
         """Flush logs whose `flush.ms` has passed."""
@@ -318,7 +369,17 @@ class LogManager:
             if name == topic:
                 log.update_config(config)
 
+    def settings_changed(self) -> None:
+        """Settings of topics changed, perhaps of some whose logs are not open."""
+        self._retention_due_ms.clear()
+
+    def _reconfigured(self, log: Log) -> None:
+        if self._cleaner is not None:
+            self._cleaner.changed(log)
+
     def _rolled(self, log: Log) -> None:
+        if self._cleaner is not None:
+            self._cleaner.changed(log)
         if self._background is None:
             return
         job = log.background_flush()

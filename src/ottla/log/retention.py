@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from ottla.log.index import TimeIndex
+from ottla.log.segment import LOG_SUFFIX, TIME_INDEX_SUFFIX
 
 if TYPE_CHECKING:
+    from ottla.log.files import Disk
     from ottla.log.log import Log
+    from ottla.log.options import LogConfig
     from ottla.log.segment import Segment
+
+TIME: Final = "time"
+SIZE: Final = "size"
+START_OFFSET: Final = "start offset"
+
+NEVER_MS: Final = (1 << 63) - 1
 
 
 def past_time(log: Log) -> int:
@@ -49,3 +60,50 @@ def _count(log: Log, condition: Callable[[Segment, int | None], bool]) -> int:
         if not condition(segment, next_base):
             return slot
     return len(segments)
+
+
+def explain(log: Log, segment: Segment, reason: str) -> str:
+    """Which segment goes, and why, in one line."""
+    what = f"{segment.base_offset} (size {segment.size}, largest timestamp {segment.max_timestamp})"
+    if reason == TIME:
+        by = "record" if segment.max_timestamp >= 0 else "file"
+        return f"{what} due to log retention time {log.config.retention_ms}ms breach based on its {by} timestamps"
+    if reason == SIZE:
+        left = log.size_bytes
+        return f"{what} due to log retention size {log.config.retention_bytes} breach (the log has {left} bytes)"
+    return f"{what} due to log start offset {log.log_start_offset} breach"
+
+
+def due_ms(disk: Disk, folder: str, config: LogConfig, log_start_offset: int, now_ms: int) -> int:
+    """When a log that nobody has opened may lose its first segment, going by its files; `NEVER_MS` if it cannot.
+
+    Never too late, perhaps too early: opening the log then settles it.
+    """
+    sizes = disk.scan(folder)
+    names = sorted(name for name in sizes if name.endswith(LOG_SUFFIX))
+    if any(name.endswith((".deleted", ".cleaned", ".swap")) for name in sizes):
+        return now_ms  # opening it also takes away what an earlier run left
+    if not names or (len(names) == 1 and not sizes[names[0]]):
+        return NEVER_MS
+    if len(names) > 1 and int(names[1].removesuffix(LOG_SUFFIX)) <= log_start_offset:
+        return now_ms
+    if not config.delete:
+        return NEVER_MS
+    total = sum(sizes[name] for name in names)
+    if config.retention_bytes >= 0 and total - config.retention_bytes >= sizes[names[0]]:
+        return now_ms
+    if config.retention_ms < 0:
+        return NEVER_MS
+    return _largest_timestamp(disk, folder, names[0], sizes) + config.retention_ms + 1
+
+
+def _largest_timestamp(disk: Disk, folder: str, name: str, sizes: dict[str, int]) -> int:
+    """The last entry of a closed segment's time index; a file without one tells when it was written."""
+    index = name.removesuffix(LOG_SUFFIX) + TIME_INDEX_SUFFIX
+    size = sizes.get(index, 0)
+    if size and size % TimeIndex.ENTRY.size == 0:
+        file = disk.open(f"{folder}/{index}", size=size)
+        timestamp: int = TimeIndex.ENTRY.unpack(file.pread(TimeIndex.ENTRY.size, size - TimeIndex.ENTRY.size))[0]
+        file.close()
+        return max(timestamp, 0)
+    return 0 if size else disk.modified_ms(f"{folder}/{name}")
