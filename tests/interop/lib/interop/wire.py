@@ -216,12 +216,12 @@ class Wire:
                 time.sleep(0.01)
 
     def producer_id(self, version: int = 4) -> tuple[int, int]:
-        made = self.call(
-            InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=60000, producer_id=-1, producer_epoch=-1
-            ),
-            version,
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60000, producer_id=-1, producer_epoch=-1
         )
+        # A broker that has just started may have no block of ids yet (COORDINATOR_LOAD_IN_PROGRESS).
+        while (made := self.call(request, version)).error_code == 14:
+            time.sleep(0.01)
         assert made.error_code == 0, made
         return made.producer_id, made.producer_epoch
 

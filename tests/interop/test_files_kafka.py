@@ -1,0 +1,196 @@
+"""The data folder is a Kafka log dir: Kafka reads what Ottla writes, and either broker goes on with the other's."""
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from interop.drivers import CLIENTS, Driver
+from interop.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
+
+from interop import toolchains
+
+pytestmark = [pytest.mark.jvm]
+# What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that
+# does not start at 0, of Kafka's own as well.
+COMPLAINTS = (
+    "mismatch",
+    "Mismatch",
+    "out of order",
+    "Exception",
+    "not valid",
+    "corrupt",
+    "is followed by",
+    "isvalid: false",
+)
+HARMLESS = "  -1 is followed by "
+VALUES = [b"value %d" % i for i in range(40)]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def dump():
+    """Kafka's dump-log on some files, all in one JVM."""
+    java = Driver(CLIENTS["java"], "nowhere:1")
+
+    def run(files: list[Path], *words: str) -> str:
+        assert files
+        joined = ",".join(str(file) for file in files)
+        done = java.call("tool", name="org.apache.kafka.tools.DumpLogSegments", args=["--files", joined, *words])
+        assert done["status"] == 0, done["stderr"]
+        out = done["stdout"] + done["stderr"]
+        bad = [line for line in out.splitlines() if any(word in line for word in COMPLAINTS) and HARMLESS not in line]
+        assert not bad, bad[:10]
+        return done["stdout"]
+
+    yield run
+    java.close()
+
+
+def write_all_sorts(wire: Wire, unique) -> dict[str, int]:
+    """Topics of every kind, with enough in them for several segments: name -> records in each of two partitions."""
+    now = now_ms()
+    topics = {}
+    for kind, configs in {
+        "plain": {},
+        "small": {"segment_bytes": 1 << 20},
+        "stamped": {"message_timestamp_type": "LogAppendTime"},
+        "gzip": {"compression_type": "gzip"},
+        "compacted": {"cleanup_policy": "compact"},
+    }.items():
+        topic = wire.make(unique(kind), 2, **configs)
+        me = wire.producer_id()
+        count = 0
+        for i in range(60 if kind == "small" else 8):
+            for partition in (0, 1):
+                values = [os.urandom(30_000)] if kind == "small" else VALUES
+                data = batch(
+                    *values,
+                    key=b"k%d" % i,
+                    codec=0 if kind == "small" else i % 5,
+                    timestamp=now - HOUR_MS + i * 1000,
+                    producer_id=me[0],
+                    producer_epoch=me[1],
+                    base_sequence=count,
+                )
+                answer = wire.produce(topic, data, partition)
+                assert answer.error_code == 0, answer
+            count += len(values)
+        topics[topic] = count
+    gone = wire.make(unique("gone"))
+    wire.produce(gone, batch(b"x"))
+    return topics
+
+
+def files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern))
+
+
+def test_dump_log_reads_everything_that_ottla_writes(start_broker, dump, unique) -> None:
+    broker = start_broker()
+    with Wire(broker.address) as wire:
+        topics = write_all_sorts(wire, unique)
+    assert broker.stop() in (0, 143, -signal.SIGTERM)
+    assert broker.data is not None
+    logs = [file for file in files(broker.data, "*-[0-9]*/*.log") if "__cluster_metadata" not in str(file)]
+    assert len(logs) > 2 * len(topics), "the small one has several segments"
+    data = dump(logs, "--deep-iteration", "--print-data-log")
+    assert data.count("payload: value 7") >= 4 * 2 * 8
+    dump(files(broker.data, "*-[0-9]*/*.index"))
+    dump(files(broker.data, "*-[0-9]*/*.index"), "--index-sanity-check")
+    dump(files(broker.data, "*-[0-9]*/*.timeindex"))
+    dump(files(broker.data, "*-[0-9]*/*.timeindex"), "--index-sanity-check")
+    snapshots = files(broker.data, "*-[0-9]*/*.snapshot")
+    assert "producerId" in dump(snapshots)
+    metadata = dump(files(broker.data, "__cluster_metadata-0/*.log"), "--cluster-metadata-decoder")
+    for topic in topics:
+        assert f'"name":"{topic}"' in metadata
+    for kind in ("TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "FEATURE_LEVEL_RECORD"):
+        assert kind in metadata
+
+
+def check_all(wire: Wire, topics: dict[str, int]) -> None:
+    for topic, count in topics.items():
+        for partition in (0, 1):
+            wire.wait_ready(topic, 2)
+            assert wire.list_offsets(topic, EARLIEST, partition).offset == 0
+            assert wire.list_offsets(topic, LATEST, partition).offset == count
+            assert wire.list_offsets(topic, MAX_TIMESTAMP, partition).offset >= 0
+            found, at = [], 0
+            while at < count:
+                records = records_of(wire.fetch(topic, at, partition, partition_max_bytes=1 << 20))
+                found += [record for record in records if record.offset >= at]
+                at = found[-1].offset + 1
+            assert [record.offset for record in found] == list(range(count))
+    plain = next(topic for topic in topics if topic.startswith("plain"))
+    assert [record.value for record in records_of(wire.fetch(plain, 0))][:40] == VALUES
+    # The producers' sequences are remembered too: their last batch is a duplicate, not a new one.
+    assert wire.produce(plain, batch(b"more")).base_offset == topics[plain]
+
+
+def free_port() -> int:
+    """A port whose neighbour 1000 above is free too, for the controller."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = one.getsockname()[1]
+        try:
+            with socket.create_server(("127.0.0.1", port + 1000)):
+                return port
+        except (OSError, OverflowError):
+            continue
+
+
+@pytest.fixture
+def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
+    """Starts Apache Kafka with the project's script; gives its address, and a way to stop it."""
+    if request.config.getoption("--bootstrap"):
+        pytest.skip("starts both brokers itself")
+    toolchains.kafka_jars()
+    pids: list[int] = []
+
+    def start(folder: Path, *settings: str) -> tuple[str, int]:
+        port = free_port()
+        out = toolchains.run([toolchains.ROOT / "scripts" / "kafka-start", str(port), folder, *settings])
+        pids.append(int(out.strip().splitlines()[-1]))
+        return "127.0.0.1", port
+
+    def stop() -> None:
+        while pids:
+            pid = pids.pop()
+            os.kill(pid, signal.SIGTERM)
+            # It is a child of the script, not ours, so there is no wait but to look.
+            subprocess.run(["tail", "--pid", str(pid), "-f", "/dev/null"], timeout=60, check=False)
+
+    start.stop = stop
+    yield start
+    stop()
+
+
+def test_ottla_serves_a_folder_that_kafka_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
+    address = start_kafka(tmp_path / "kafka")
+    with Wire(address) as wire:
+        topics = write_all_sorts(wire, unique)
+        ids = {topic: wire.topic_id(topic) for topic in topics}
+        cluster = wire.metadata().cluster_id
+    start_kafka.stop()
+    data = next((tmp_path / "kafka").rglob("meta.properties")).parent
+    broker = start_broker(data)
+    with Wire(broker.address) as wire:
+        assert wire.metadata().cluster_id == cluster
+        assert {topic: wire.topic_id(topic) for topic in topics} == ids
+        check_all(wire, topics)
+
+
+def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
+    broker = start_broker(tmp_path / "data")
+    with Wire(broker.address) as wire:
+        topics = write_all_sorts(wire, unique)
+        ids = {topic: wire.topic_id(topic) for topic in topics}
+        node = wire.metadata().brokers[0].node_id
+    broker.stop()
+    address = start_kafka(tmp_path / "kafka", f"log.dirs={broker.data}", f"node.id={node}")
+    with Wire(address) as wire:
+        check_all(wire, topics)
+        assert {topic: wire.topic_id(topic) for topic in topics} == ids

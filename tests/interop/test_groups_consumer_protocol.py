@@ -1,0 +1,223 @@
+"""The protocol of KIP-848, `group.protocol=consumer`: in the clients that speak it, and on the wire."""
+
+import uuid
+
+import pytest
+from interop.drivers import Driver, clients
+from interop.groups import Group
+from interop.wire import Wire, batch
+
+from ottla.wire.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
+
+NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, FENCED_EPOCH = 0, 42, 25, 69, 110
+UNSUPPORTED_ASSIGNOR, UNRELEASED_INSTANCE, FENCED_INSTANCE, INVALID_REGEX = 112, 111, 82, 128
+SPEAKERS = clients("consumer_protocol")
+
+
+def fill(wire: Wire, topic: str, partitions: int, each: int) -> set[bytes]:
+    values = set()
+    for partition in range(partitions):
+        mine = [b"%d-%d" % (partition, i) for i in range(each)]
+        assert wire.produce(topic, batch(*mine), partition).error_code == 0
+        values |= set(mine)
+    return values
+
+
+@pytest.mark.parametrize("driver", SPEAKERS, indirect=True)
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_come_and_go(driver: Driver, assignor: str, make_topic, wire: Wire, unique, spawn) -> None:
+    topic = make_topic(4)
+    values = fill(wire, topic, 4, 3)
+    group = Group(unique("g"), [topic], 4, protocol="consumer", remote_assignor=assignor)
+    first = group.join(driver)
+    group.settle()
+    second = group.join(spawn(driver.client))
+    group.settle()
+    assert sorted(len(owned) for owned in group.assignments.values()) == [2, 2]
+    group.read(12)
+    assert {record.value for record in group.records} == values
+    found = driver.call("group_describe", group=group.name)
+    assert (found["state"].lower(), found["type"].lower(), found["protocol"]) == ("stable", "consumer", assignor)
+    owned = {tuple(map(tuple, member["assignment"])) for member in found["members"]}
+    assert owned == {tuple(sorted(places)) for places in group.assignments.values()}
+    group.leave(second)
+    group.settle()
+    assert group.assignments[first] == group.everything
+    group.leave(first)
+
+
+@pytest.mark.parametrize("driver", SPEAKERS, indirect=True)
+def test_a_member_goes_on_where_the_group_stopped(driver: Driver, topic: str, wire: Wire, unique) -> None:
+    fill(wire, topic, 1, 5)
+    group = Group(unique("g"), [topic], 1, protocol="consumer")
+    first = group.join(driver)
+    group.read(5)
+    driver.call("consumer_commit", id=first)
+    group.leave(first)
+    group.records.clear()
+    wire.produce(topic, batch(b"new"))
+    second = group.join(driver)
+    group.read(1)
+    assert [record.value for record in group.records] == [b"new"]
+    group.leave(second)
+
+
+@pytest.mark.parametrize("driver", [param for param in SPEAKERS if param.id == "java"], indirect=True)
+def test_the_broker_resolves_an_expression(driver: Driver, wire: Wire, unique) -> None:
+    stem = unique("t")
+    for suffix in ("a", "b", "other"):
+        wire.make(f"{stem}.{suffix}")
+    group = Group(unique("g"), [f"{stem}.a", f"{stem}.b"], 1, protocol="consumer")
+    member = group.join(driver, pattern=f"{stem}\\.[ab]")
+    group.settle()
+    assert group.assignments[member] == group.everything
+    group.leave(member)
+
+
+@pytest.mark.parametrize("driver", SPEAKERS, indirect=True)
+def test_a_classic_group_is_upgraded_and_back(driver: Driver, make_topic, wire: Wire, unique, spawn) -> None:
+    topic = make_topic(4)
+    group = Group(unique("g"), [topic], 4)
+    old = group.join(driver, protocol="classic", assignors=["cooperative-sticky"], heartbeat_interval_ms=500)
+    group.settle()
+    new = group.join(spawn(driver.client), protocol="consumer")
+    group.settle()
+    assert driver.call("group_describe", group=group.name)["type"].lower() == "consumer"
+    values = fill(wire, topic, 4, 2)
+    group.read(8)
+    assert {record.value for record in group.records} == values
+    group.leave(new)
+    group.settle()
+    assert group.assignments[old] == group.everything
+    assert driver.call("group_describe", group=group.name)["type"].lower() == "classic"
+    group.leave(old)
+
+
+# On the wire
+
+
+@pytest.fixture
+def group(wire: Wire, unique) -> str:
+    name = unique("g")
+    for _ in range(5000):
+        if wire.call(FindCoordinatorRequest(coordinator_keys=[name]), 4).coordinators[0].error_code == NONE:
+            return name
+    raise AssertionError("no coordinator")
+
+
+def beat(wire: Wire, group: str, member: str, epoch: int, version: int = 1, **more):
+    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **more)
+    return wire.call(request, version)
+
+
+def hello(wire: Wire, group: str, member: str, topics: list[str] | None, **more):
+    return beat(
+        wire, group, member, 0, rebalance_timeout_ms=30000, subscribed_topic_names=topics, topic_partitions=[], **more
+    )
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def test_join_get_everything_and_leave(group: str, make_topic, wire: Wire) -> None:
+    topic, me = make_topic(3), new_id()
+    joined = hello(wire, group, me, [topic])
+    assert (joined.error_code, joined.member_id, joined.heartbeat_interval_ms) == (NONE, me, 5000)
+    assert joined.member_epoch >= 1
+    ((only),) = joined.assignment.topic_partitions
+    assert (only.topic_id, sorted(only.partitions)) == (wire.topic_id(topic), [0, 1, 2])
+    owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=only.topic_id, partitions=[0, 1, 2])]
+    quiet = beat(wire, group, me, joined.member_epoch, topic_partitions=owned)
+    assert (quiet.error_code, quiet.assignment) == (NONE, None)
+    left = beat(wire, group, me, -1)
+    assert (left.error_code, left.member_epoch) == (NONE, -1)
+    assert beat(wire, group, me, joined.member_epoch).error_code == UNKNOWN_MEMBER
+
+
+def test_a_second_member_waits_for_the_first_to_let_go(group: str, make_topic, wire: Wire, connect) -> None:
+    topic, one, two = make_topic(2), new_id(), new_id()
+    first = hello(wire, group, one, [topic])
+    topic_id = wire.topic_id(topic)
+
+    def owned(*partitions: int):
+        return [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=list(partitions))]
+
+    second = hello(wire, group, two, [topic])
+    assert second.error_code == NONE
+    assert second.assignment is None or second.assignment.topic_partitions == []
+    # The first is told to give one up, and the second gets it only after that.
+    # A new target assignment may be a few heartbeats away.
+    told = first
+    while told is first or told.assignment is None:
+        told = beat(wire, group, one, told.member_epoch, topic_partitions=owned(0, 1))
+    (kept,) = told.assignment.topic_partitions
+    assert len(kept.partitions) == 1
+    waiting = beat(wire, group, two, second.member_epoch)
+    assert waiting.assignment is None or waiting.assignment.topic_partitions == []
+    done = beat(wire, group, one, told.member_epoch, topic_partitions=owned(*kept.partitions))
+    assert done.error_code == NONE
+    given = waiting
+    while given.assignment is None or not given.assignment.topic_partitions:
+        given = beat(wire, group, two, given.member_epoch)
+    (mine,) = given.assignment.topic_partitions
+    assert set(mine.partitions) | set(kept.partitions) == {0, 1}
+
+
+def test_heartbeats_that_are_refused(group: str, topic: str, wire: Wire) -> None:
+    me = new_id()
+    assert beat(wire, group, me, 5).error_code in (UNKNOWN_MEMBER, GROUP_NOT_FOUND)
+    assert hello(wire, "", me, [topic]).error_code == INVALID_REQUEST
+    assert hello(wire, group, "", [topic]).error_code == INVALID_REQUEST
+    assert hello(wire, group, me, None).error_code == INVALID_REQUEST
+    assert hello(wire, group, me, [topic], server_assignor="magic").error_code == UNSUPPORTED_ASSIGNOR
+    assert hello(wire, group, me, None, subscribed_topic_regex="[broken").error_code == INVALID_REGEX
+    joined = hello(wire, group, me, [topic])
+    assert joined.error_code == NONE
+    assert beat(wire, group, me, joined.member_epoch + 5).error_code == FENCED_EPOCH
+    assert beat(wire, group, new_id(), joined.member_epoch).error_code == UNKNOWN_MEMBER
+
+
+def test_version_0_hands_out_the_member_id(group: str, topic: str, wire: Wire) -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="",
+        member_epoch=0,
+        rebalance_timeout_ms=30000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    joined = wire.call(request, 0)
+    assert joined.error_code == NONE
+    assert joined.member_id
+
+
+def test_a_static_member_that_is_away(group: str, topic: str, wire: Wire) -> None:
+    me = new_id()
+    joined = hello(wire, group, me, [topic], instance_id="one")
+    assert joined.error_code == NONE
+    assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == UNRELEASED_INSTANCE
+    away = beat(wire, group, me, -2, instance_id="one")
+    assert (away.error_code, away.member_epoch) == (NONE, -2)
+    back = hello(wire, group, new_id(), [topic], instance_id="one")
+    assert back.error_code == NONE
+    assert back.assignment.topic_partitions
+    assert beat(wire, group, me, joined.member_epoch, instance_id="one").error_code in (FENCED_INSTANCE, UNKNOWN_MEMBER)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_describe(version: int, group: str, make_topic, wire: Wire) -> None:
+    def described():
+        return wire.call(ConsumerGroupDescribeRequest(group_ids=[group]), version).groups[0]
+
+    assert described().error_code == GROUP_NOT_FOUND
+    topic, me = make_topic(2), new_id()
+    joined = hello(wire, group, me, [topic])
+    found = described()
+    assert (found.error_code, found.group_id, found.assignor_name) == (NONE, group, "uniform")
+    assert found.group_epoch >= joined.member_epoch
+    (member,) = found.members
+    assert (member.member_id, member.client_id, member.client_host) == (me, "wire", "/127.0.0.1")
+    assert (member.subscribed_topic_names, member.member_epoch) == ([topic], joined.member_epoch)
+    (target,) = member.target_assignment.topic_partitions
+    assert (target.topic_name, sorted(target.partitions)) == (topic, [0, 1])
