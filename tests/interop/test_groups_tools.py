@@ -56,8 +56,6 @@ def test_describe_reset_delete(groups, drive, protocol: str, make_topic, wire: W
     assert reset("--shift-by", "1")["0"] == "3"
     described = rows(groups("--describe", "--group", group.name), group.name)
     assert {row[2]: row[3] for row in described}["0"] == "3"
-        "0"
-    ] == "3"
     assert "Deletion of requested consumer groups" in groups("--delete", "--group", group.name)
     assert group.name not in groups("--list").split()
     assert "GroupIdNotFoundException" in groups("--describe", "--group", group.name)
