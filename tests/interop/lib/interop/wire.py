@@ -23,7 +23,8 @@ from ottla.wire.primitives import ZERO_UUID
 
 TIMEOUT_S = 30
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
-PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION, METADATA_VERSION = 12, 12, 11, 13
+# The newest that Apache Kafka 3.9 has too, and the last that name topics instead of using their ids.
+PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION, METADATA_VERSION = 11, 12, 9, 12
 NOT_READY = (3, 5, 6, 15, 16)  # errors that a fresh topic or coordinator may give for a moment on Apache Kafka
 
 
