@@ -17,6 +17,8 @@ def apis() -> str:
     """docs/apis.md"""
     rows = ["| key | API | versions | what the handler says |", "|---:|---|---|---|"]
     for api in registered_apis().apis.values():
+        if not api.advertised:
+            continue
         first = (api.handler.__doc__ or "").strip().split("\n\n")[0]
         summary = " ".join(first.split()).replace("|", "\\|")
         rows.append(f"| {api.key} | {api.name} | {api.min_version}–{api.max_version} | {summary} |")

@@ -176,7 +176,7 @@ def test_partitions_are_added_behind_those_there(make_world: Any) -> None:
     assert all(len(partition.replicas) == 2 for partition in topic.partitions.values())
 
 
-GROWTH_REFUSED = [
+GROWTH_REFUSED: list[tuple[str, int, list[list[int]] | None, type[KafkaError], str]] = [
     ("none", 3, None, UnknownTopicOrPartition, UnknownTopicOrPartition.default_message),
     ("t", 3, None, InvalidPartitions, "Topic already has 3 partition(s)."),
     ("t", 2, None, InvalidPartitions, "The topic t currently has 3 partition(s); 2 would not be an increase."),

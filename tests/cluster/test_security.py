@@ -266,7 +266,8 @@ def test_acls_are_deleted_by_filter(world: Any) -> None:
     records, outcomes = delete_acls(world.image, filters)
     world.append(records)
     removed, again, *errors = outcomes
+    assert isinstance(removed, list)
     assert set(removed) == {READ, DENIED}
     assert again == [READ], "two filters may name the same entry"
-    assert [error.message for error in errors] == ["Unknown patternFilter.", "Unknown entryFilter."]
+    assert [str(error) for error in errors] == ["Unknown patternFilter.", "Unknown entryFilter."]
     assert list(world.image.acls.values()) == [GROUP]

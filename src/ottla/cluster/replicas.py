@@ -96,8 +96,7 @@ class Replicas:
                 self._remove(self._image.removed_topics.pop(record.topic_id))
             elif isinstance(record, stored.PartitionChangeRecord):
                 self._changed(record)
-            elif isinstance(record, stored.ConfigRecord):
-                self._reconfigured(record)
+        self._reconfigure(records)
 
     def _add(self, topic: TopicState, state: PartitionState, config: TopicConfig) -> Partition:
         by_index = self._partitions.setdefault(topic.name, {})
@@ -124,21 +123,28 @@ class Replicas:
         if partition is not None:
             partition.changed()
 
-    def _reconfigured(self, record: stored.ConfigRecord) -> None:
-        if record.resource_type == RESOURCE_TOPIC:
-            names = [record.resource_name]
-        elif record.resource_type == RESOURCE_BROKER:
-            names = list(self._partitions)
-        else:
+    def _reconfigure(self, records: Sequence[Message]) -> None:
+        """Let open logs go by changed configs; a broker's settings are the defaults of every topic."""
+        changed = {(r.resource_type, r.resource_name) for r in records if isinstance(r, stored.ConfigRecord)}
+        new = {record.name for record in records if isinstance(record, stored.TopicRecord)}
+        names = {name for kind, name in changed if kind == RESOURCE_TOPIC} - new
+        everywhere = any(kind == RESOURCE_BROKER for kind, _ in changed)
+        if not everywhere and not names:
             return
-        for name in names:
-            by_index = self._partitions.get(name)
-            if not by_index:
+        configs: dict[str, tuple[LogConfig, ValidationOptions]] = {}
+        # Not every open log has a partition yet: after an unclean stop they are all opened to be recovered.
+        for log in self._logs.logs():
+            topic = log.topic
+            if topic == CLUSTER_METADATA_TOPIC or not (everywhere or topic in names):
                 continue
-            config = self._topic_config(name)
-            log_config, options = self.log_config(name), ValidationOptions.from_topic_config(config)
-            for partition in by_index.values():
-                partition.reconfigure(log_config, options)
+            if topic not in configs:
+                options = ValidationOptions.from_topic_config(self._topic_config(topic))
+                configs[topic] = (self.log_config(topic), options)
+            partition = self.get(topic, log.partition)
+            if partition is not None:
+                partition.reconfigure(*configs[topic])
+            else:
+                log.update_config(configs[topic][0])
 
     def _topic_config(self, name: str) -> TopicConfig:
         return self._config().topic(self._image.topic_configs(name))

@@ -1,0 +1,363 @@
+"""Configs over the wire: describing, altering with live effect, and a restart; as Apache Kafka 4.3.1 answered."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.log.files import MemoryDisk
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND = 0, 1, 2
+
+NODE = {"node.id": 1}
+
+
+async def described(
+    client: Any, kind: int, name: str, *keys: str, version: int = 4, **fields: Any
+) -> tuple[int, str | None, dict[str, Any]]:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    [result] = (await client.call(DescribeConfigsRequest(resources=[resource], **fields), version)).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result.error_code, result.error_message, {config.name: config for config in result.configs}
+
+
+async def value(client: Any, kind: int, name: str, key: str) -> tuple[str | None, int]:
+    _, _, configs = await described(client, kind, name, key)
+    return configs[key].value, configs[key].config_source
+
+
+async def increment(
+    client: Any, kind: int, name: str, *changes: tuple[str, int, str | None], version: int = 1, **fields: Any
+) -> tuple[int, str | None]:
+    request = IncrementalAlterConfigsRequest
+    resource = request.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[request.AlterableConfig(name=key, config_operation=op, value=text) for key, op, text in changes],
+    )
+    [result] = (await client.call(request(resources=[resource], **fields), version)).responses
+    return result.error_code, result.error_message
+
+
+async def replace(client: Any, kind: int, name: str, version: int = 2, **values: str) -> tuple[int, str | None]:
+    request = AlterConfigsRequest
+    config = request.AlterableConfig
+    resource = request.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[config(name=key.replace("_", "."), value=text) for key, text in values.items()],
+    )
+    [result] = (await client.call(request(resources=[resource]), version)).responses
+    return result.error_code, result.error_message
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_topics_configs_are_described(run: Any, run_broker: Any, version: int) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t", retention_ms="1000")
+            fields = {"include_synonyms": True, "include_documentation": True}
+            code, message, configs = await described(client, TOPIC, "t", version=version, **fields)
+            assert (code, message) == (0, "")
+            assert len(configs) == 33
+            retention, segment = configs["retention.ms"], configs["segment.bytes"]
+            assert (retention.value, retention.read_only, retention.is_sensitive) == ("1000", False, False)
+            assert segment.value == "1073741824"
+            if version == 0:
+                assert (retention.is_default, segment.is_default) == (False, True)
+            else:
+                assert (retention.config_source, segment.config_source) == (1, 5)
+                assert [(s.name, s.value, s.source) for s in retention.synonyms] == [("retention.ms", "1000", 1)]
+                assert [(s.name, s.value, s.source) for s in segment.synonyms] == [
+                    ("log.segment.bytes", "1073741824", 5)
+                ]
+            if version >= 3:
+                assert (retention.config_type, segment.config_type) == (5, 3)
+                assert retention.documentation
+
+    run(main())
+
+
+def test_synonyms_and_documentation_come_on_request(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            _, _, configs = await described(client, TOPIC, "t", "retention.ms", "nope")
+            assert list(configs) == ["retention.ms"]
+            assert configs["retention.ms"].synonyms == []
+            assert configs["retention.ms"].documentation is None
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "message"),
+    [
+        (TOPIC, "none", 3, ""),
+        (TOPIC, "", 17, "Topic name is invalid: the empty string is not allowed"),
+        (BROKER, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
+        (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
+        (LOGGER, "", 42, "Broker id must not be empty"),
+        (LOGGER, "2", 42, "Unexpected broker id, expected 1 but received 2"),
+        (METRICS, "", 42, "Client metrics subscription name must not be empty"),
+        (GROUP, "", 42, "Group name must not be empty"),
+    ],
+)
+def test_what_cannot_be_described(run: Any, run_broker: Any, kind: int, name: str, code: int, message: str) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            assert await described(await running.connect(), kind, name) == (code, message, {})
+
+    run(main())
+
+
+def test_an_unknown_type_fails_the_whole_question(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            resource = DescribeConfigsRequest.DescribeConfigsResource
+            request = DescribeConfigsRequest(
+                resources=[
+                    resource(resource_type=7, resource_name="x", configuration_keys=None),
+                    resource(resource_type=TOPIC, resource_name="t", configuration_keys=None),
+                ]
+            )
+            assert [result.error_code for result in (await client.call(request, 4)).results] == [42, 42]
+
+    run(main())
+
+
+def test_secrets_are_never_told(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            for key in ("listener.name.plaintext.ssl.keystore.password", "my.plugin.key"):
+                assert await increment(client, BROKER, "1", (key, SET, "secret")) == (0, None)
+                _, _, configs = await described(client, BROKER, "1", key, include_synonyms=True)
+                assert (configs[key].value, configs[key].is_sensitive, configs[key].read_only) == (None, True, True)
+                assert [synonym.value for synonym in configs[key].synonyms] == [None]
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_altering_replaces_all(run: Any, run_broker: Any, version: int) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t", retention_ms="1000")
+            assert await replace(client, TOPIC, "t", version, segment_ms="5000") == (0, None)
+            assert await value(client, TOPIC, "t", "segment.ms") == ("5000", 1)
+            assert await value(client, TOPIC, "t", "retention.ms") == ("604800000", 5)
+            assert await replace(client, LOGGER, "1", version) == (42, "Unknown resource type 8")
+
+    run(main())
+
+
+def test_a_resource_that_comes_twice_is_refused_both_times(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            await client.create_topic("u")
+            kinds: list[tuple[Any, int]] = [(AlterConfigsRequest, 2), (IncrementalAlterConfigsRequest, 1)]
+            for request, version in kinds:
+                resources = [
+                    request.AlterConfigsResource(resource_type=TOPIC, resource_name=name) for name in ("t", "u", "t")
+                ]
+                response = await client.call(request(resources=resources), version)
+                assert [(r.error_code, r.error_message) for r in response.responses] == [
+                    (42, "Each resource must appear at most once."),
+                    (0, None),
+                    (42, "Each resource must appear at most once."),
+                ]
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_single_changes(run: Any, run_broker: Any, version: int) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            change = ("cleanup.policy", APPEND, "compact")
+            assert await increment(client, TOPIC, "t", change, version=version, validate_only=True) == (0, None)
+            assert await value(client, TOPIC, "t", "cleanup.policy") == ("delete", 5)
+            assert await increment(client, TOPIC, "t", change, version=version) == (0, None)
+            assert await value(client, TOPIC, "t", "cleanup.policy") == ("delete,compact", 1)
+            assert await increment(client, TOPIC, "t", ("retention.ms", SET, "x"), version=version) == (
+                40,
+                "Invalid value x for configuration retention.ms: Not a number of type LONG",
+            )
+            assert await increment(client, TOPIC, "t", ("retention.ms", 9, "1"), version=version) == (-1, None)
+
+    run(main())
+
+
+def test_a_topics_limit_is_in_force_with_the_answer(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            assert (await client.produce("t", bytes(5000))).error_code == 0
+            await increment(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
+            assert (await client.produce("t", bytes(5000))).error_code == 10
+            await increment(client, TOPIC, "t", ("max.message.bytes", DELETE, None))
+            assert (await client.produce("t", bytes(5000))).error_code == 0
+
+    run(main())
+
+
+def test_dynamic_settings_of_brokers_are_in_force_and_survive(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        disk = MemoryDisk()
+        async with run_broker(disk=disk, settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            await client.create_topic("own", max_message_bytes="2000")
+            assert await increment(client, BROKER, "", ("message.max.bytes", SET, "1000")) == (0, None)
+            assert running.broker.config["message.max.bytes"] == 1000
+            assert (await client.produce("t", bytes(1500))).error_code == 10
+            assert (await client.produce("own", bytes(1500))).error_code == 0, "a topic's own setting is stronger"
+            assert await value(client, TOPIC, "t", "max.message.bytes") == ("1000", 3)
+            assert await value(client, BROKER, "1", "message.max.bytes") == ("1000", 3)
+            assert await increment(client, BROKER, "1", ("message.max.bytes", SET, "3000")) == (0, None)
+            assert await value(client, TOPIC, "t", "max.message.bytes") == ("3000", 2)
+            assert (await client.produce("t", bytes(1500))).error_code == 0
+        async with run_broker(disk=disk, settings=NODE) as running:
+            client = await running.connect()
+            assert (await client.produce("t", bytes(3500))).error_code == 10
+            assert await value(client, BROKER, "", "message.max.bytes") == ("1000", 3)
+            assert await increment(client, BROKER, "1", ("message.max.bytes", DELETE, None)) == (0, None)
+            assert (await client.produce("t", bytes(1500))).error_code == 10
+            assert await increment(client, BROKER, "", ("message.max.bytes", DELETE, None)) == (0, None)
+            assert await value(client, BROKER, "1", "message.max.bytes") == ("1048588", 5)
+            assert (await client.produce("t", bytes(3500))).error_code == 0
+
+    run(main())
+
+
+def test_stored_settings_that_no_longer_fit_do_not_stop_a_start(
+    run: Any, run_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        disk = MemoryDisk()
+        async with run_broker(disk=disk, settings={**NODE, "group.consumer.max.session.timeout.ms": 60_000}) as running:
+            client = await running.connect()
+            key = "log.cleaner.threads"
+            assert await increment(client, BROKER, "1", (key, SET, "2")) == (0, None)
+        with caplog.at_level(logging.ERROR, "ottla.server"):
+            async with run_broker(
+                disk=disk, settings={**NODE, "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024}
+            ) as running:
+                assert running.broker.config["log.cleaner.threads"] == 1
+        assert "dynamic settings are left aside: log.cleaner.dedupe.buffer.size" in caplog.text
+
+    run(main())
+
+
+@pytest.fixture
+def restored_levels() -> Iterator[None]:
+    logger = logging.getLogger("ottla")
+    server = logging.getLogger("ottla.server")
+    before = logger.level, server.level
+    yield
+    logger.setLevel(before[0])
+    server.setLevel(before[1])
+
+
+@pytest.mark.usefixtures("restored_levels")
+def test_log_levels_can_be_set_while_the_broker_runs(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            assert await increment(client, LOGGER, "1", ("root", SET, "ERROR")) == (0, None)
+            assert await increment(client, LOGGER, "1", ("ottla.server", SET, "DEBUG")) == (0, None)
+            assert await value(client, LOGGER, "1", "root") == ("ERROR", 6)
+            assert await value(client, LOGGER, "1", "ottla.server") == ("DEBUG", 6)
+            assert logging.getLogger("ottla.server").isEnabledFor(logging.DEBUG)
+            assert await increment(client, LOGGER, "1", ("ottla.server", DELETE, None)) == (0, None)
+            assert await value(client, LOGGER, "1", "ottla.server") == ("ERROR", 6)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "message"),
+    [
+        ("1", ("no.such", SET, "INFO"), 40, "Logger no.such does not exist!"),
+        (
+            "1",
+            ("root", SET, "LOUD"),
+            40,
+            "Cannot set the log level of root to LOUD as it is not a supported log level. Valid log levels are DEBUG, "
+            "ERROR, FATAL, INFO, TRACE, WARN",
+        ),
+        ("1", ("root", SET, None), 42, "Null value not supported for : root"),
+        ("1", ("root", APPEND, "INFO"), 42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+        ("1", ("root", DELETE, None), 42, "Removing the log level of the root logger is not allowed"),
+        ("2", ("root", SET, "INFO"), 42, "Unexpected node id. Expected 1, but received 2"),
+        ("", ("root", SET, "INFO"), 42, "Node id must be an integer, but it is: "),
+    ],
+)
+def test_log_levels_are_checked(
+    run: Any, run_broker: Any, name: str, change: tuple[str, int, str | None], code: int, message: str
+) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            assert await increment(client, LOGGER, name, change) == (code, message)
+
+    run(main())
+
+
+def test_groups_and_subscriptions_have_configs_too(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        disk = MemoryDisk()
+        async with run_broker(disk=disk, settings=NODE) as running:
+            client = await running.connect()
+            change = ("consumer.session.timeout.ms", SET, "50000")
+            assert await increment(client, GROUP, "g", change) == (0, None)
+            assert await increment(client, METRICS, "s", ("interval.ms", SET, "1000")) == (0, None)
+        async with run_broker(disk=disk, settings=NODE) as running:
+            client = await running.connect()
+            assert await value(client, GROUP, "g", "consumer.session.timeout.ms") == ("50000", 8)
+            assert await value(client, GROUP, "h", "consumer.session.timeout.ms") == ("45000", 5)
+            assert await value(client, METRICS, "s", "interval.ms") == ("1000", 7)
+
+    run(main())
+
+
+def test_resources_are_listed(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            await increment(client, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
+            await increment(client, METRICS, "s", ("interval.ms", SET, "1000"))
+
+            async def listed(version: int, *types: int) -> tuple[int, list[tuple[int, str]]]:
+                response = await client.call(ListConfigResourcesRequest(resource_types=list(types)), version)
+                return response.error_code, [(r.resource_type, r.resource_name) for r in response.config_resources]
+
+            everything = [(GROUP, "g"), (METRICS, "s"), (LOGGER, "1"), (BROKER, "1"), (TOPIC, "t")]
+            assert await listed(0) == (0, [(METRICS, "s")])
+            assert await listed(1) == (0, everything)
+            assert await listed(1, TOPIC, GROUP) == (0, [(GROUP, "g"), (TOPIC, "t")])
+            assert await listed(1, METRICS, 7) == (35, [])
+
+    run(main())
