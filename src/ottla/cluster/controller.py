@@ -163,14 +163,14 @@ class Controller:
         return record
 
     def _check_collision(self, name: str) -> None:
+        if "." not in name and "_" not in name:
+            return
         if self._collisions_version != self.image.version:
             self._collisions = {}
             for existing in self.image.topics:
                 if "." in existing or "_" in existing:
                     self._collisions.setdefault(collision_key(existing), set()).add(existing)
             self._collisions_version = self.image.version
-        if "." not in name and "_" not in name:
-            return
         clashing = self._collisions.get(collision_key(name))
         if clashing:
             raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {min(clashing)}")

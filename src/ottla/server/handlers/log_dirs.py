@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.errors import NONE, KafkaError, LogDirNotFound, UnknownTopicOrPartition
@@ -74,8 +73,8 @@ def _size_bytes(broker: Broker, topic: str, index: int) -> int:
 def _space(broker: Broker) -> tuple[int, int]:
     if not isinstance(broker.disk, PosixDisk):
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
-    usage = shutil.disk_usage(broker.disk.root)
-    return usage.total, usage.free
+    volume = os.statvfs(broker.disk.root)
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
 
 def _alter_error(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.metadata import TopicState
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
+from ottla.config import Config
 from ottla.errors import (
     InvalidRequest,
     KafkaError,
@@ -88,18 +90,26 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
         replication_factor=len(topic.partitions[0].replicas),
     )
     if ctx.version >= 5:
-        overrides = {name: value for name, value in new.configs.items() if value is not None}
-        result.configs = [
-            CreateTopicsResponse.CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.sensitive,
-            )
-            for entry in ctx.broker.config.describe("topic", overrides)
-        ]
+        overrides = tuple((name, value) for name, value in new.configs.items() if value is not None)
+        result.configs = _topic_configs(ctx.broker.config, overrides)
     return result
+
+
+@lru_cache(maxsize=64)
+def _topic_configs(
+    config: Config, overrides: tuple[tuple[str, str], ...]
+) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+    """The configs of a new topic. Most topics have the same, and describing them costs more than making the topic."""
+    return [
+        CreateTopicsResponse.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in config.describe("topic", dict(overrides))
+    ]
 
 
 def _delete_error(ctx: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
