@@ -53,6 +53,8 @@ class MetadataLog:
         self._node_id = node_id
         self._epoch = 0
         self._subscribers: list[Subscriber] = []
+        self.on_written: Callable[[bytearray], None] | None = None
+        """Told each batch as it stands in the log, for processes that follow it."""
 
     @property
     def last_offset(self) -> int:
@@ -166,6 +168,8 @@ class MetadataLog:
     def _write(self, batch: bytearray) -> None:
         self._log.append([Batch(batch)], leader_epoch=self._epoch, origin=Origin.REPLICATION)
         self._log.update_high_watermark(self._log.log_end_offset)
+        if self.on_written is not None:
+            self.on_written(batch)
 
     # -- formatting --------------------------------------------------------------------------------------------
 

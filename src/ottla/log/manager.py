@@ -401,12 +401,15 @@ class LogManager:
             self.checkpoint_start_offsets()
             self.checkpoint_high_watermarks()
             if clean:
-                checkpoints.write_clean_stop(self.disk, broker_epoch)
+                self._note_clean_stop(broker_epoch)
         finally:
             self._logs.clear()
             self._unopened.clear()
             self._locked = False
             self.disk.close()
+
+    def _note_clean_stop(self, broker_epoch: int) -> None:
+        checkpoints.write_clean_stop(self.disk, broker_epoch)
 
     def _close_logs(self) -> bool:
         closed: list[Log] = []

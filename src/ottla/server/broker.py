@@ -17,7 +17,7 @@ from ottla.cluster.metadata import NO_LEADER, RESOURCE_BROKER, BrokerState, Meta
 from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.cluster.replicas import Replicas
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, internal_partition
-from ottla.config import Config, ConfigError
+from ottla.config import Config, ConfigError, Listener
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from ottla.log.checkpoints import MetaProperties
@@ -111,17 +111,15 @@ class Broker:
             self._release()
             raise
         self._register()
-        self.controller.commit(
-            list(returning_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
-        )
         self._groups = GroupsOfBroker(self)
         self.groups = self._groups.coordinator
         self._groups.start()
         self._metadata_log.subscribe(self._groups.metadata_changed)
-        self.transactions = TransactionsOfBroker(self)
+        self.transactions = self._new_transactions()
         self.transactions.start()
         self._metadata_log.subscribe(self.transactions.metadata_changed)
         self._housekeeping()
+        await self._before_serving()
         self._running = True
         for listener in self._listeners:
             listener.start(self.loop, self._connected)
@@ -144,6 +142,7 @@ class Broker:
             await asyncio.wait([self._all_closed], timeout=_STOP_GRACE_S)
         for connection in tuple(self._connections):
             connection.close()
+        await self._before_closing()
         self.logs.close(self.metadata.brokers[self.node_id].epoch)
         self._release()
 
@@ -163,8 +162,38 @@ class Broker:
         self.timer.close()
         self.disk.close()
 
+    # What a broker that shares its folder with other processes (ottla.workers) does in its own way.
+
+    async def _before_serving(self) -> None:
+        """Everything is loaded; clients are accepted after this."""
+
+    async def _before_closing(self) -> None:
+        """Every connection is gone; the logs are closed after this."""
+
+    def _sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
+        """The listeners, with their socket where it is bound already."""
+        return [(listener, None) for listener in self.config.listeners]
+
+    def _new_logs(self) -> LogManager:
+        return LogManager(
+            self.disk,
+            self.replicas.log_config,
+            self.clock,
+            new_token=lambda: self.chance.uuid().hex(),
+            schedule=self.timer.schedule,
+            background=self._in_background,
+        )
+
+    def _new_controller(self, directory_id: bytes) -> Controller:
+        return Controller(
+            self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
+        )
+
+    def _new_transactions(self) -> TransactionsOfBroker:
+        return TransactionsOfBroker(self)
+
     def _bind(self) -> None:
-        for listener in self.config.listeners:
+        for listener, sock in self._sockets():
             if listener.security_protocol != "PLAINTEXT":
                 raise StartError(
                     f"listener {listener.name}: {listener.security_protocol} is not supported yet; use PLAINTEXT"
@@ -175,6 +204,7 @@ class Broker:
                     self.config["socket.listen.backlog.size"],
                     self.config["socket.send.buffer.bytes"],
                     self.config["socket.receive.buffer.bytes"],
+                    sock,
                 )
             )
         if not self._listeners:
@@ -182,14 +212,7 @@ class Broker:
 
     def _open_storage(self) -> None:
         self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
-        self.logs = LogManager(
-            self.disk,
-            self.replicas.log_config,
-            self.clock,
-            new_token=lambda: self.chance.uuid().hex(),
-            schedule=self.timer.schedule,
-            background=self._in_background,
-        )
+        self.logs = self._new_logs()
         self.replicas.use(self.logs)
         self.identity = self.logs.open(
             uuid_to_base64(self.chance.uuid()), self.node_id, uuid_to_base64(self.chance.uuid())
@@ -197,9 +220,7 @@ class Broker:
         metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
         self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
         self._directory_id = directory_id = uuid_from_base64(self.identity.directory_id or "")
-        self.controller = Controller(
-            self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
-        )
+        self.controller = self._new_controller(directory_id)
         self._metadata_log.open()
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
@@ -212,27 +233,31 @@ class Broker:
         """Enter this start of the broker in the metadata, with the addresses it can be reached at."""
         advertised = self._advertised()
         self._wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
+        self._metadata_log.append([self._registration(self.node_id, advertised, self._metadata_log.last_offset + 1)])
+        self.controller.commit(
+            list(returning_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
+        )
+
+    def _registration(
+        self, broker_id: int, advertised: Sequence[tuple[str, str, int]], epoch: int
+    ) -> stored.RegisterBrokerRecord:
         endpoint = stored.RegisterBrokerRecord.BrokerEndpoint
         feature = stored.RegisterBrokerRecord.BrokerFeature
-        self._metadata_log.append(
-            [
-                stored.RegisterBrokerRecord(
-                    broker_id=self.node_id,
-                    incarnation_id=self.chance.uuid(),
-                    broker_epoch=self._metadata_log.last_offset + 1,
-                    end_points=[
-                        endpoint(name=name, host=host or socket.gethostname(), port=port, security_protocol=0)
-                        for name, host, port in advertised
-                    ],
-                    features=[
-                        feature(name=name, min_supported_version=low, max_supported_version=high)
-                        for name, (low, high) in SUPPORTED_FEATURES.items()
-                    ],
-                    rack=self.config["broker.rack"],
-                    fenced=False,
-                    log_dirs=[self._directory_id],
-                )
-            ]
+        return stored.RegisterBrokerRecord(
+            broker_id=broker_id,
+            incarnation_id=self.chance.uuid(),
+            broker_epoch=epoch,
+            end_points=[
+                endpoint(name=name, host=host or socket.gethostname(), port=port, security_protocol=0)
+                for name, host, port in advertised
+            ],
+            features=[
+                feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            rack=self.config["broker.rack"],
+            fenced=False,
+            log_dirs=[self._directory_id],
         )
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:

@@ -26,12 +26,19 @@ class ListenError(Exception):
 class BoundListener:
     """A bound address of the broker, and the accept loop on it."""
 
-    def __init__(self, listener: Listener, backlog: int, send_buffer: int, receive_buffer: int) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        backlog: int,
+        send_buffer: int,
+        receive_buffer: int,
+        sock: socket.socket | None = None,
+    ) -> None:
         self.config = listener
         self._backlog = backlog
         self._send_buffer = send_buffer
         self._receive_buffer = receive_buffer
-        self._sock = _bind(listener)
+        self._sock = sock if sock is not None else bind(listener)
         self.port: int = self._sock.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None] | None = None
@@ -95,7 +102,7 @@ class BoundListener:
         self._sock.close()
 
 
-def _bind(listener: Listener) -> socket.socket:
+def bind(listener: Listener) -> socket.socket:
     host = listener.host or "0.0.0.0"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
