@@ -42,8 +42,11 @@ def test_records_come_back_as_they_were_sent(driver: Driver, codec: str, topic: 
     assert [record.as_sent() for record in got] == sent
     assert [record.offset for record in got] == list(range(len(sent)))
     stored = batches_of(wire.fetch(topic, 0))
-    # The broker keeps the producer's batches: it neither unpacks nor repacks them.
-    assert {one.codec for one in stored} == {CODEC_NUMBERS[codec]}
+    # The broker keeps the producer's batches: it neither unpacks nor repacks them. A client may leave a batch as it is
+    # that compression makes no smaller.
+    codecs = {one.codec for one in stored}
+    assert CODEC_NUMBERS[codec] in codecs
+    assert codecs <= {0, CODEC_NUMBERS[codec]}
 
 
 @pytest.mark.parametrize("driver", clients("plain_read"), indirect=True)

@@ -1,5 +1,6 @@
 """The data folder is a Kafka log dir: Kafka reads what Ottla writes, and either broker goes on with the other's."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -49,10 +50,19 @@ def dump():
     java.close()
 
 
-def write_all_sorts(wire: Wire, unique) -> dict[str, int]:
-    """Topics of every kind, with enough in them for several segments: name -> records in each of two partitions."""
+@dataclasses.dataclass
+class Written:
+    """What a folder holds: topic -> records in each of its two partitions, and the last batch of each topic."""
+
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    last: dict[str, tuple[bytes, int]] = dataclasses.field(default_factory=dict)
+    ids: dict[str, bytes] = dataclasses.field(default_factory=dict)
+
+
+def write_all_sorts(wire: Wire, unique) -> Written:
+    """Topics of every kind, with enough in them for several segments."""
     now = now_ms()
-    topics = {}
+    written = Written()
     for kind, configs in {
         "plain": {},
         "small": {"segment_bytes": 1 << 20},
@@ -77,11 +87,11 @@ def write_all_sorts(wire: Wire, unique) -> dict[str, int]:
                 )
                 answer = wire.produce(topic, data, partition)
                 assert answer.error_code == 0, answer
+            written.last[topic] = bytes(data), count
             count += len(values)
-        topics[topic] = count
-    gone = wire.make(unique("gone"))
-    wire.produce(gone, batch(b"x"))
-    return topics
+        written.counts[topic] = count
+        written.ids[topic] = wire.topic_id(topic)
+    return written
 
 
 def files(folder: Path, pattern: str) -> list[Path]:
@@ -91,7 +101,7 @@ def files(folder: Path, pattern: str) -> list[Path]:
 def test_dump_log_reads_everything_that_ottla_writes(start_broker, dump, unique) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
-        topics = write_all_sorts(wire, unique)
+        topics = write_all_sorts(wire, unique).counts
     assert broker.stop() in (0, 143, -signal.SIGTERM)
     assert broker.data is not None
     logs = [file for file in files(broker.data, "*-[0-9]*/*.log") if "__cluster_metadata" not in str(file)]
@@ -111,8 +121,9 @@ def test_dump_log_reads_everything_that_ottla_writes(start_broker, dump, unique)
         assert kind in metadata
 
 
-def check_all(wire: Wire, topics: dict[str, int]) -> None:
-    for topic, count in topics.items():
+def check_all(wire: Wire, written: Written) -> None:
+    for topic, count in written.counts.items():
+        assert wire.topic_id(topic) == written.ids[topic]
         for partition in (0, 1):
             wire.wait_ready(topic, 2)
             assert wire.list_offsets(topic, EARLIEST, partition).offset == 0
@@ -124,10 +135,13 @@ def check_all(wire: Wire, topics: dict[str, int]) -> None:
                 found += [record for record in records if record.offset >= at]
                 at = found[-1].offset + 1
             assert [record.offset for record in found] == list(range(count))
-    plain = next(topic for topic in topics if topic.startswith("plain"))
+        # Sequences are remembered too: a producer's last batch is a duplicate, answered with its first offset.
+        data, offset = written.last[topic]
+        again = wire.produce(topic, data, 1)
+        assert (again.error_code, again.base_offset) == (0, offset)
+        assert wire.produce(topic, batch(b"more", key=b"k"), 1).base_offset == count
+    plain = next(topic for topic in written.counts if topic.startswith("plain"))
     assert [record.value for record in records_of(wire.fetch(plain, 0))][:40] == VALUES
-    # The producers' sequences are remembered too: their last batch is a duplicate, not a new one.
-    assert wire.produce(plain, batch(b"more")).base_offset == topics[plain]
 
 
 def free_port() -> int:
@@ -171,26 +185,24 @@ def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
 def test_ottla_serves_a_folder_that_kafka_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
     address = start_kafka(tmp_path / "kafka")
     with Wire(address) as wire:
-        topics = write_all_sorts(wire, unique)
-        ids = {topic: wire.topic_id(topic) for topic in topics}
+        written = write_all_sorts(wire, unique)
         cluster = wire.metadata().cluster_id
     start_kafka.stop()
     data = next((tmp_path / "kafka").rglob("meta.properties")).parent
     broker = start_broker(data)
     with Wire(broker.address) as wire:
         assert wire.metadata().cluster_id == cluster
-        assert {topic: wire.topic_id(topic) for topic in topics} == ids
-        check_all(wire, topics)
+        check_all(wire, written)
 
 
 def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
-    broker = start_broker(tmp_path / "data")
+    # The script keeps Kafka's data there, and formats only a folder that is not.
+    broker = start_broker(tmp_path / "kafka" / "logs")
     with Wire(broker.address) as wire:
-        topics = write_all_sorts(wire, unique)
-        ids = {topic: wire.topic_id(topic) for topic in topics}
+        written = write_all_sorts(wire, unique)
         node = wire.metadata().brokers[0].node_id
     broker.stop()
-    address = start_kafka(tmp_path / "kafka", f"log.dirs={broker.data}", f"node.id={node}")
+    assert node == 1, "the script's node id"
+    address = start_kafka(tmp_path / "kafka")
     with Wire(address) as wire:
-        check_all(wire, topics)
-        assert {topic: wire.topic_id(topic) for topic in topics} == ids
+        check_all(wire, written)

@@ -98,8 +98,8 @@ class Driver:
 
     def __init__(self, client: "Client", bootstrap: str) -> None:
         self.client = client
-        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         command, environment = client.command()
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [*command, bootstrap],
             stdin=subprocess.PIPE,
