@@ -25,11 +25,29 @@ PRESETS: dict[str, dict[str, str]] = {
     },
     # Kafka's defaults exactly, except that the internal topics can be made on one broker.
     "kafka": _ONE_REPLICA,
+    # For tests: nothing waits that need not, and what expires does so within a second of its time.
+    "test": {
+        **_ONE_REPLICA,
+        "group.initial.rebalance.delay.ms": "0",
+        "group.streams.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.consumer.min.session.timeout.ms": "500",
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "5",
+        "offsets.retention.check.interval.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+        "producer.id.expiration.check.interval.ms": "1000",
+        "log.retention.check.interval.ms": "1000",
+        "log.segment.delete.delay.ms": "0",
+    },
 }
 
 ENVIRONMENT_PREFIX = "OTTLA_"
-# Beginnings of names that the scripts of the repository read; no key of the broker begins so.
-_RESERVED_VARIABLES = ("OTTLA_PYTHON", "OTTLA_VENV", "OTTLA_TEST_")
+# Beginnings of names that the scripts and the other commands read; no key of the broker begins so.
+_RESERVED_VARIABLES = ("OTTLA_PYTHON", "OTTLA_VENV", "OTTLA_TEST_", "OTTLA_BOOTSTRAP")
 
 LISTENER_PREFIX = "listener.name."
 # Settings with these in front belong to plugins or labels; Kafka takes any name after them.
