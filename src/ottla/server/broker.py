@@ -26,6 +26,7 @@ from ottla.log.manager import LogManager
 from ottla.server.api import Registry, registered_apis
 from ottla.server.buffers import ReceiveBuffers
 from ottla.server.chance import SystemChance
+from ottla.server.cleaning import Housekeeper
 from ottla.server.connection import Connection
 from ottla.server.coordination import GroupsOfBroker
 from ottla.server.fetch_sessions import FetchSessionCache
@@ -84,6 +85,7 @@ class Broker:
         self.logs: LogManager
         self.identity: MetaProperties
         self._directory_id = ZERO_UUID
+        self.housekeeper: Housekeeper
         self.replicas: Replicas
         self.groups: GroupCoordinator
         self.transactions: TransactionsOfBroker
@@ -118,6 +120,7 @@ class Broker:
         self.transactions = self._new_transactions()
         self.transactions.start()
         self._metadata_log.subscribe(self.transactions.metadata_changed)
+        self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
         await self._before_serving()
         self._running = True
@@ -142,6 +145,7 @@ class Broker:
             await asyncio.wait([self._all_closed], timeout=_STOP_GRACE_S)
         for connection in tuple(self._connections):
             connection.close()
+        await self.housekeeper.stop()
         await self._before_closing()
         self.logs.close(self.metadata.brokers[self.node_id].epoch)
         self._release()
@@ -202,13 +206,17 @@ class Broker:
                 BoundListener(
                     listener,
                     self.config["socket.listen.backlog.size"],
-                    self.config["socket.send.buffer.bytes"],
-                    self.config["socket.receive.buffer.bytes"],
+                    self._buffer_size("socket.send.buffer.bytes"),
+                    self._buffer_size("socket.receive.buffer.bytes"),
                     sock,
                 )
             )
         if not self._listeners:
             raise ListenError("no listener is configured (see the setting `listeners`)")
+
+    def _buffer_size(self, key: str) -> int:
+        """Kafka's 100 KB fit the networks of its youth: unless somebody asks for a size, the kernel finds a better one."""
+        return int(self.config[key]) if key in self.config.static else -1
 
     def _open_storage(self) -> None:
         self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
@@ -293,7 +301,12 @@ class Broker:
     def _housekeeping(self) -> None:
         """What is done now and then: retention, checkpoints, flushes, forgetting of old producers."""
         config = self.config
-        self._every(config["log.retention.check.interval.ms"], self.logs.delete_old_segments)
+        self.housekeeper.start()
+        self._every(
+            config["log.retention.check.interval.ms"],
+            self.housekeeper.sweep,
+            first_ms=config["log.initial.task.delay.ms"],
+        )
         self._every(config["log.flush.offset.checkpoint.interval.ms"], self.logs.checkpoint_recovery_points)
         self._every(
             config["log.flush.start.offset.checkpoint.interval.ms"],
@@ -304,7 +317,7 @@ class Broker:
         if config["log.flush.scheduler.interval.ms"] < _NEVER_MS:
             self._every(config["log.flush.scheduler.interval.ms"], self.logs.flush_due)
 
-    def _every(self, interval_ms: int, *jobs: Callable[[], object]) -> None:
+    def _every(self, interval_ms: int, *jobs: Callable[[], object], first_ms: int | None = None) -> None:
         def run() -> None:
             for job in jobs:
                 try:
@@ -313,7 +326,7 @@ class Broker:
                     log.error("%s failed: %s", job.__name__, error)
             self.timer.schedule(interval_ms, run)
 
-        self.timer.schedule(interval_ms, run)
+        self.timer.schedule(interval_ms if first_ms is None else first_ms, run)
 
     def _in_background(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Run slow disk work in a thread; `done` runs on the loop if it went well."""
