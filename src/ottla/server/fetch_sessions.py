@@ -122,6 +122,9 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
     def plan(self, request: FetchRequest, version: int) -> FetchPlan:
         """Find out what a request wants, opening, changing or closing its session."""
         session_id, epoch = request.session_id, request.session_epoch
