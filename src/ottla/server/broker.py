@@ -150,6 +150,23 @@ class Broker:
         self.logs.close(self.metadata.brokers[self.node_id].epoch)
         self._release()
 
+    def kill(self) -> None:
+        """End as a killed process does: sockets closed, nothing written, no marker of a clean shutdown."""
+        if not self._running:
+            return
+        self._running = False
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+        self.transactions.stop()
+        self._groups.stop()
+        self._release()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
