@@ -11,26 +11,57 @@ from ottla import __version__
 
 _COMMANDS = {
     "serve": ("ottla.cli.serve", "run a broker in the foreground"),
+    "topics": ("ottla.cli.topics", "create, list, describe, alter and delete topics"),
+    "produce": ("ottla.cli.produce", "write records, from lines of text or JSON"),
+    "consume": ("ottla.cli.consume", "read records, as lines of text or JSON"),
+    "groups": ("ottla.cli.groups", "list and describe groups with their lag, reset offsets, delete"),
+    "configs": ("ottla.cli.configs", "get, set and delete settings of topics, brokers, groups and clients"),
+    "migrate": ("ottla.cli.migrate", "copy topics, settings and group offsets to another cluster"),
+    "dump-log": ("ottla.cli.dump_log", "print what is inside the files of a data folder"),
+    "verify": ("ottla.cli.verify", "check a data folder, with a picture of its segments"),
+    "versions": ("ottla.cli.versions", "what a broker supports beside what this build serves"),
     "bench": ("ottla.cli.bench", "measure brokers side by side"),
+    "completion": ("ottla.cli.completion", "print a completion script for bash, zsh or fish"),
 }
+
+
+def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    """The whole command line; only the commands in `names` get their options."""
+    parser = argparse.ArgumentParser(
+        prog="ottla",
+        description="Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka protocol.",
+        epilog=(
+            "Commands that talk to a broker work with any Kafka cluster: --bootstrap or $OTTLA_BOOTSTRAP names it "
+            "(127.0.0.1:9092). `ottla COMMAND --help` shows the options with examples."
+        ),
+    )
+    parser.add_argument("--version", action="version", version=f"ottla {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in _COMMANDS.items():
+        if name in names:
+            import_module(module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """With the options of all commands, for completion and documentation."""
+    return build_parser(list(_COMMANDS))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog="ottla",
-        description="Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka protocol.",
-    )
-    parser.add_argument("--version", action="version", version=f"ottla {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     named = next((word for word in given if not word.startswith("-")), None)
-    for name, (module, summary) in _COMMANDS.items():
-        if name == named:
-            import_module(module).add_parser(subparsers)
-        else:
-            subparsers.add_parser(name, help=summary)
-    parsed = parser.parse_args(given)
+    parser = build_parser([] if named is None else [named])
+    parsed, extra = parser.parse_known_args(given)
+    # argparse ends a list of words at the first option (`topics create a -p 3 b`); what follows belongs to it still.
+    words = getattr(parsed, str(getattr(parsed, "words_go_to", None)), None)
+    if extra and (words is None or any(word.startswith("-") for word in extra)):
+        parser.error(f"unrecognized arguments: {' '.join(extra)}")
+    if words is not None:
+        words.extend(extra)
     run = import_module(_COMMANDS[parsed.command][0]).run
     code: int = run(parsed)
     return code

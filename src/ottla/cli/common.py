@@ -1,0 +1,277 @@
+"""What the commands share: options, the connection, times and offsets in words, and errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.cli import terminal
+
+if TYPE_CHECKING:
+    from ottla.client import Client, Security
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP"
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+
+class CommandError(Exception):
+    """Ends a command with one line and exit code 1."""
+
+
+class UsageError(CommandError):
+    """The command line makes no sense: exit code 2."""
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps examples as they are written, and leaves room for the options' names."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=min(_columns(), 110))
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 100
+
+
+def subcommand(
+    subparsers: Any, name: str, help_text: str, description: str = "", examples: Sequence[str] = (), **options: Any
+) -> argparse.ArgumentParser:
+    """A parser with the house's help: a sentence, the options, examples."""
+    epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples) if examples else None
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=help_text,
+        description=description or help_text[0].upper() + help_text[1:] + ".",
+        epilog=epilog,
+        formatter_class=Formatter,
+        **options,
+    )
+    return parser
+
+
+def verbs(parser: argparse.ArgumentParser) -> Any:
+    return parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help=f"brokers to ask first, separated by commas (${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
+    )
+    group.add_argument(
+        "--client-config",
+        metavar="FILE",
+        help="a Kafka client's properties: security.protocol, sasl.*, ssl.* (PEM)",
+    )
+    group.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="how long to retry before giving up (30)"
+    )
+
+
+def words_go_to(parser: argparse.ArgumentParser, name: str) -> None:
+    """Words that come after options are added to the positional list of this name; see `main`."""
+    parser.set_defaults(words_go_to=name)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def bootstrap_of(arguments: argparse.Namespace) -> str:
+    return arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+
+
+def connect(arguments: argparse.Namespace, bootstrap: str | None = None, config: str | None = None) -> Client:
+    """The client that the options ask for; nothing is sent yet."""
+    from ottla.client import Client
+
+    address = bootstrap if bootstrap is not None else bootstrap_of(arguments)
+    try:
+        return Client(
+            address,
+            security=load_security(config if config is not None else arguments.client_config),
+            retry_timeout_s=arguments.timeout,
+        )
+    except ValueError as error:
+        raise UsageError(f"--bootstrap: {error}") from None
+
+
+def load_security(path: str | None) -> Security:
+    from ottla.client import Security
+
+    if path is None:
+        return Security()
+    from ottla.config import ConfigError
+    from ottla.config.properties import read_properties
+
+    try:
+        properties = {key: text for key, (text, _) in read_properties(path).items()}
+        return Security.from_properties(properties)
+    except (ConfigError, ValueError, OSError) as error:
+        raise CommandError(f"--client-config {path}: {error}") from None
+
+
+def run_async(main: Coroutine[Any, Any, int]) -> int:
+    """Run a command's coroutine; what goes wrong is one line and an exit code."""
+    return guarded(lambda: asyncio.run(main))
+
+
+def guarded(main: Callable[[], int]) -> int:
+    from ottla.client.connection import ClientError
+    from ottla.errors import KafkaError
+
+    try:
+        return main()
+    except UsageError as error:
+        terminal.fail(str(error))
+        return USAGE
+    except (CommandError, ClientError) as error:
+        terminal.fail(_with_hint(str(error)))
+        return FAILED
+    except KafkaError as error:
+        terminal.fail(f"{error.message} ({error.name})" if error.name not in error.message else error.message)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, as in `ottla consume … | head`. Python must not try to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _with_hint(text: str) -> str:
+    if text.startswith("cannot connect to"):
+        return f"{text}; is a broker running there? Name another with --bootstrap or ${BOOTSTRAP_VARIABLE}"
+    return text
+
+
+def report_results(results: dict[str, Any], done: Callable[[str, Any], str], as_json: bool, **extra: Any) -> int:
+    """Print a result for each name: what worked on stdout, what did not on stderr; 1 if anything failed."""
+    from ottla.errors import KafkaError
+
+    failed = False
+    entries: list[dict[str, Any]] = []
+    for name, result in results.items():
+        if isinstance(result, KafkaError):
+            failed = True
+            entries.append({"name": name, "error": result.name, "message": result.message})
+            if not as_json:
+                terminal.fail(f"{name}: {result.message} ({result.name})")
+        else:
+            fields = result._asdict() if hasattr(result, "_asdict") else {}
+            entries.append({"name": name, **fields, "error": None, **extra})
+            if not as_json:
+                print(done(name, result))
+    if as_json:
+        terminal.print_json(entries)
+    return FAILED if failed else OK
+
+
+# --- words for times, offsets and partitions -------------------------------------------------------------------------
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|w)\Z")
+_ISO_DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
+
+
+def parse_duration(text: str) -> int:
+    """`90s`, `1.5h`, `7d`, or ISO-8601 as `PT1H30M`; milliseconds."""
+    match = _DURATION.match(text)
+    if match:
+        return int(float(match[1]) * _UNITS_MS[match[2]])
+    iso = _ISO_DURATION.match(text)
+    if iso and any(iso.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+        return int(((days * 24 + hours) * 3600 + minutes * 60 + seconds) * 1000)
+    raise ValueError(f"'{text}' is no duration; write 90s, 15m, 2h, 7d or PT1H30M")
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Epoch milliseconds, an ISO-8601 time (UTC unless it says otherwise), or `-2h` for two hours ago."""
+    if text.isdigit():
+        return int(text)
+    if text == "now":
+        return now_ms
+    if text.startswith("-"):
+        return now_ms - parse_duration(text[1:])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is no time; write 2026-01-31T12:00:00Z, epoch milliseconds or -2h") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_numbers(text: str) -> list[int]:
+    """`0,2,5-7` as a list."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise ValueError(f"'{text}' is no list of partitions such as 0,2,5-7")
+        found.extend(range(int(low), int(high if dash else low) + 1))
+    return list(dict.fromkeys(found))
+
+
+def argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A parser of words as a type for argparse."""
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE each."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"'{pair}' is no KEY=VALUE")
+        found[key.strip()] = value
+    return found
+
+
+def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Names by shell patterns; a pattern that is a plain name must be there."""
+    from fnmatch import fnmatchcase
+
+    known = sorted(names)
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        hits = [pattern] if pattern in known else [name for name in known if fnmatchcase(name, pattern)]
+        if not hits:
+            raise CommandError(f"no topic is named '{pattern}'" if not _is_pattern(pattern) else f"no match: {pattern}")
+        found.update(dict.fromkeys(hits))
+    return list(found)
+
+
+def _is_pattern(text: str) -> bool:
+    return any(char in text for char in "*?[")
+
+
+def is_internal(topic: str) -> bool:
+    """Topics that brokers and clients keep for themselves."""
+    return topic.startswith("__")

@@ -1,0 +1,473 @@
+"""Topics, configs, quotas and groups: one function a verb, errors by the name of what they hit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.client.cluster import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
+from ottla.client.offsets import grouped
+from ottla.errors import KafkaError, UnsupportedVersion, error_for
+from ottla.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, ListGroupsResponse
+from ottla.wire.messages.log_dirs import DescribeLogDirsRequest
+from ottla.wire.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from ottla.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+"""Types of config resources."""
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+"""Operations of IncrementalAlterConfigs."""
+CONFIG_SOURCES: Final = {
+    1: "topic",
+    2: "broker",
+    3: "cluster default",
+    4: "static",
+    5: "default",
+    6: "logger",
+    7: "client metrics",
+    8: "group",
+}
+OVERRIDES: Final = {1, 7, 8}
+"""Sources that belong to the resource itself, for topics, client metrics and groups."""
+TIMEOUT_MS: Final = 30_000
+DEFAULT_BROKER: Final = ""
+
+
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = {}
+    assignment: Mapping[int, Sequence[int]] = {}
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+class ConfigEntry(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+    documentation: str | None
+    synonyms: Sequence[tuple[str, str | None, int]]
+
+
+Results = dict[str, Any]
+"""name -> result, or the KafkaError that this one met."""
+
+
+async def create_topics(client: Client, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Results:
+    """CreatedTopic or KafkaError for each."""
+    config = CreateTopicsRequest.CreatableTopicConfig
+    assignment = CreateTopicsRequest.CreatableReplicaAssignment
+    request = CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequest.CreatableTopic(
+                name=topic.name,
+                num_partitions=-1 if topic.assignment else topic.partitions,
+                replication_factor=-1 if topic.assignment else topic.replication_factor,
+                assignments=[
+                    assignment(partition_index=index, broker_ids=list(brokers))
+                    for index, brokers in topic.assignment.items()
+                ],
+                configs=[config(name=key, value=value) for key, value in topic.configs.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=TIMEOUT_MS,
+        validate_only=validate_only,
+    )
+    response = await client.ask_controller(request)
+    by_name = {topic.name: topic for topic in topics}
+    results: Results = {}
+    for result in response.topics:
+        asked = by_name[result.name]
+        results[result.name] = (
+            error_for(result.error_code, result.error_message or None)
+            if result.error_code
+            else CreatedTopic(
+                result.name,
+                result.num_partitions if result.num_partitions >= 0 else asked.partitions,
+                result.replication_factor if result.replication_factor >= 0 else asked.replication_factor,
+            )
+        )
+    return results
+
+
+async def delete_topics(client: Client, names: Sequence[str]) -> Results:
+    state = DeleteTopicsRequest.DeleteTopicState
+    request = DeleteTopicsRequest(
+        topics=[state(name=name) for name in names], topic_names=list(names), timeout_ms=TIMEOUT_MS
+    )
+    response = await client.ask_controller(request)
+    return {
+        result.name or "": error_for(result.error_code, result.error_message or None) if result.error_code else None
+        for result in response.responses
+    }
+
+
+async def create_partitions(client: Client, counts: Mapping[str, int], *, validate_only: bool = False) -> Results:
+    topic = CreatePartitionsRequest.CreatePartitionsTopic
+    request = CreatePartitionsRequest(
+        topics=[topic(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeout_ms=TIMEOUT_MS,
+        validate_only=validate_only,
+    )
+    response = await client.ask_controller(request)
+    return {
+        result.name: error_for(result.error_code, result.error_message or None) if result.error_code else None
+        for result in response.results
+    }
+
+
+async def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Move the log start of partitions; gives where they start now."""
+
+    async def call(node_id: int, share: list[TopicPartition]) -> PartitionResults[int]:
+        entry = DeleteRecordsRequest.DeleteRecordsPartition
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequest.DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[entry(partition_index=index, offset=offsets[topic, index]) for index in indexes],
+                )
+                for topic, indexes in grouped(share).items()
+            ],
+            timeout_ms=TIMEOUT_MS,
+        )
+        response = await client.ask(request, node_id)
+        return {
+            (topic.name, p.partition_index): error_for(p.error_code) if p.error_code else p.low_watermark
+            for topic in response.topics
+            for p in topic.partitions
+        }
+
+    return await client.by_leader(offsets, call)
+
+
+async def partition_sizes(client: Client) -> dict[TopicPartition, int]:
+    """Bytes of each partition's leader; partitions whose broker does not tell are left out."""
+    await client.metadata()
+    sizes: dict[TopicPartition, int] = {}
+
+    async def of_node(node_id: int) -> None:
+        try:
+            response = await client.ask(DescribeLogDirsRequest(topics=None), node_id)
+        except KafkaError:
+            return
+        for result in response.results:
+            for topic in result.topics:
+                for p in topic.partitions:
+                    known = client.known.topics.get(topic.name)
+                    partition = None if known is None else known.partitions.get(p.partition_index)
+                    if partition is not None and partition.leader == node_id and not p.is_future_key:
+                        sizes[topic.name, p.partition_index] = p.partition_size
+
+    await asyncio.gather(*(of_node(node_id) for node_id in client.known.nodes))
+    return sizes
+
+
+# --- configs ---------------------------------------------------------------------------------------------------------
+
+
+async def describe_configs(
+    client: Client, kind: int, names: Sequence[str], *, keys: Sequence[str] | None = None, explain: bool = False
+) -> dict[str, list[ConfigEntry] | KafkaError]:
+    """The configs of resources of one kind, an error for each that has none."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = None if keys is None else list(keys)
+
+    async def of(node_id: int, share: Sequence[str]) -> DescribeConfigsResponse:
+        request = DescribeConfigsRequest(
+            resources=[resource(resource_type=kind, resource_name=name, configuration_keys=wanted) for name in share],
+            include_synonyms=explain,
+            include_documentation=explain,
+        )
+        answer: DescribeConfigsResponse = await client.ask(request, node_id)
+        return answer
+
+    responses = [await client.retrying(lambda: of(*share)) for share in await _shares(client, kind, names)]  # noqa: B023
+    found: dict[str, list[ConfigEntry] | KafkaError] = {}
+    for result in (result for response in responses for result in response.results):
+        if result.error_code:
+            found[result.resource_name] = error_for(result.error_code, result.error_message or None)
+            continue
+        found[result.resource_name] = [
+            ConfigEntry(
+                entry.name,
+                entry.value,
+                # v0 says only whether it is the default.
+                entry.config_source if entry.config_source >= 0 else 5 if entry.is_default else kind // 2,
+                entry.read_only,
+                entry.is_sensitive,
+                entry.documentation,
+                [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms],
+            )
+            for entry in sorted(result.configs, key=lambda entry: entry.name)
+        ]
+    return found
+
+
+async def _shares(client: Client, kind: int, names: Sequence[str]) -> list[tuple[int, list[str]]]:
+    """A broker's own configs are asked of that broker; everything else of any."""
+    if kind not in (BROKER, BROKER_LOGGER):
+        return [(BOOTSTRAP_NODE, list(names))]
+    await client.metadata([])
+    shares = []
+    for name in names:
+        node_id = int(name) if name.lstrip("-").isdigit() else BOOTSTRAP_NODE
+        shares.append((node_id if node_id in client.known.nodes else BOOTSTRAP_NODE, [name]))
+    return shares
+
+
+async def alter_configs(
+    client: Client,
+    kind: int,
+    name: str,
+    changes: Sequence[tuple[str, int, str | None]],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """(key, operation, value) each; all or nothing."""
+    alterable = IncrementalAlterConfigsRequest.AlterableConfig
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[alterable(name=key, config_operation=what, value=value) for key, what, value in changes],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    if kind in (BROKER, BROKER_LOGGER) and name:
+        ((node_id, _),) = await _shares(client, kind, [name])
+        response = await client.ask(request, node_id)
+    else:
+        response = await client.ask_controller(request)
+    for result in response.responses:
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message or None)
+
+
+Entity = Mapping[str, str | None]
+"""Quota entity: type (`client-id`, `user`, `ip`) -> name, None for the default one."""
+
+
+async def describe_quotas(
+    client: Client, entity: Entity | None
+) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    """Quotas of one entity, or of all."""
+    component = DescribeClientQuotasRequest.ComponentData
+    request = DescribeClientQuotasRequest(
+        components=[
+            component(entity_type=kind, match_type=1 if name is None else 0, match=name)
+            for kind, name in (entity or {}).items()
+        ],
+        strict=entity is not None,
+    )
+    response = await client.retrying(lambda: client.ask(request))
+    if response.error_code:
+        raise error_for(response.error_code, response.error_message or None)
+    return [
+        ({e.entity_type: e.entity_name for e in entry.entity}, {value.key: value.value for value in entry.values})
+        for entry in response.entries or ()
+    ]
+
+
+async def alter_quotas(
+    client: Client, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
+) -> None:
+    """None removes a quota."""
+    op = AlterClientQuotasRequest.OpData
+    part = AlterClientQuotasRequest.EntityData
+    request = AlterClientQuotasRequest(
+        entries=[
+            AlterClientQuotasRequest.EntryData(
+                entity=[part(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+                ops=[op(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    response = await client.ask_controller(request)
+    for entry in response.entries:
+        if entry.error_code:
+            raise error_for(entry.error_code, entry.error_message or None)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+class GroupListing(NamedTuple):
+    group: str
+    kind: str
+    protocol: str
+    state: str
+
+
+class Member(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: Sequence[TopicPartition]
+
+
+class Group(NamedTuple):
+    group: str
+    kind: str
+    state: str
+    protocol: str
+    assignor: str
+    coordinator: int
+    members: Sequence[Member]
+
+
+async def list_groups(client: Client) -> list[GroupListing]:
+    """Each broker knows the groups that it coordinates."""
+    await client.metadata([])
+
+    async def of_node(node_id: int) -> ListGroupsResponse:
+        async def attempt() -> ListGroupsResponse:
+            response: ListGroupsResponse = await client.ask(ListGroupsRequest(), node_id)
+            if response.error_code:
+                raise error_for(response.error_code)
+            return response
+
+        return await client.retrying(attempt)
+
+    responses = await asyncio.gather(*(of_node(node_id) for node_id in client.known.nodes))
+    return sorted(
+        GroupListing(group.group_id, group.group_type or "classic", group.protocol_type, group.group_state)
+        for response in responses
+        for group in response.groups
+    )
+
+
+async def describe_group(client: Client, group: str) -> Group:
+    """A classic, consumer or share group; the state of one that does not exist is Dead."""
+    coordinator = await client.retrying(lambda: client.coordinator(group))
+    listed = next((entry for entry in await list_groups(client) if entry.group == group), None)
+    kind = (listed.kind if listed else "classic").lower()
+    if kind == "consumer":
+        return await _describe_consumer_group(client, group, coordinator)
+    if kind in ("share", "streams"):
+        state = listed.state if listed else "Dead"
+        return await _describe_other_group(client, group, coordinator, kind, state)
+    request = DescribeGroupsRequest(groups=[group])
+    response = await client.ask_coordinator(group, request, highest=5)
+    found = response.groups[0]
+    if found.error_code:
+        raise error_for(found.error_code)
+    return Group(
+        group,
+        "classic",
+        found.group_state,
+        found.protocol_type,
+        found.protocol_data,
+        coordinator,
+        [
+            Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, _classic_assignment(m, found))
+            for m in found.members
+        ],
+    )
+
+
+def _classic_assignment(member: Any, group: Any) -> list[TopicPartition]:
+    if group.protocol_type != "consumer" or len(member.member_assignment) < 2:
+        return []
+    from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+    from ottla.wire.primitives import MalformedMessage
+
+    version = min(int.from_bytes(member.member_assignment[:2], "big"), ConsumerProtocolAssignment.MAX_VERSION)
+    try:
+        assignment, _ = ConsumerProtocolAssignment.decoder(version)(member.member_assignment, 2)
+    except MalformedMessage:
+        return []  # an assignor's private format
+    return [(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions]
+
+
+async def _describe_consumer_group(client: Client, group: str, coordinator: int) -> Group:
+    response = await client.ask_coordinator(group, ConsumerGroupDescribeRequest(group_ids=[group]))
+    found = response.groups[0]
+    if found.error_code:
+        raise error_for(found.error_code, found.error_message or None)
+    members = [
+        Member(m.member_id, m.instance_id, m.client_id, m.client_host, _assigned(m.assignment.topic_partitions))
+        for m in found.members
+    ]
+    return Group(group, "consumer", found.group_state, "consumer", found.assignor_name, coordinator, members)
+
+
+async def _describe_other_group(client: Client, group: str, coordinator: int, kind: str, state: str) -> Group:
+    if kind == "share":
+        from ottla.wire.messages.share_groups import ShareGroupDescribeRequest
+
+        response = await client.ask_coordinator(group, ShareGroupDescribeRequest(group_ids=[group]))
+        found = response.groups[0]
+        if found.error_code:
+            raise error_for(found.error_code, found.error_message or None)
+        members = [
+            Member(m.member_id, None, m.client_id, m.client_host, _assigned(m.assignment.topic_partitions))
+            for m in found.members
+        ]
+        return Group(group, kind, found.group_state, kind, found.assignor_name, coordinator, members)
+    return Group(group, kind, state, kind, "", coordinator, [])
+
+
+def _assigned(topics: Iterable[Any]) -> list[TopicPartition]:
+    return [(topic.topic_name, index) for topic in topics for index in topic.partitions]
+
+
+async def share_offsets(client: Client, group: str) -> dict[TopicPartition, tuple[int, int]]:
+    """(start offset, lag) of each partition of a share group; lag -1 where the broker does not know."""
+    from ottla.wire.messages.share_groups import DescribeShareGroupOffsetsRequest
+
+    entry = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    request = DescribeShareGroupOffsetsRequest(groups=[entry(group_id=group, topics=None)])
+    response = await client.ask_coordinator(group, request)
+    found = response.groups[0]
+    if found.error_code:
+        raise error_for(found.error_code, found.error_message or None)
+    return {
+        (topic.topic_name, p.partition_index): (p.start_offset, p.lag)
+        for topic in found.topics
+        for p in topic.partitions
+        if not p.error_code
+    }
+
+
+async def delete_groups(client: Client, groups: Sequence[str]) -> Results:
+    results: Results = {}
+    for group in groups:
+        response = await client.ask_coordinator(group, DeleteGroupsRequest(groups_names=[group]))
+        code = response.results[0].error_code
+        results[group] = error_for(code) if code else None
+    return results
+
+
+async def serves(client: Client, request: Any) -> bool:
+    """Whether the cluster knows an API."""
+    try:
+        (await client.connection()).version_for(request)
+    except UnsupportedVersion:
+        return False
+    return True

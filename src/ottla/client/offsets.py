@@ -1,0 +1,170 @@
+"""Offsets: of partitions by time, and of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.client.cluster import Client, PartitionResults, TopicPartition
+from ottla.client.connection import ClientError
+from ottla.errors import KafkaError, error_for
+from ottla.wire.messages.fetch import ListOffsetsRequest
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+
+
+class Found(NamedTuple):
+    """An offset by time; -1 when no record is that young."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+def grouped(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions by topic, both in order."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+async def list_offsets(
+    client: Client, wanted: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
+) -> dict[TopicPartition, Found]:
+    """The first offset at or after each timestamp, or at EARLIEST or LATEST."""
+
+    async def call(node_id: int, share: list[TopicPartition]) -> PartitionResults[Found]:
+        entry = ListOffsetsRequest.ListOffsetsPartition
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(
+                    name=topic,
+                    partitions=[entry(partition_index=index, timestamp=wanted[topic, index]) for index in indexes],
+                )
+                for topic, indexes in grouped(share).items()
+            ],
+            timeout_ms=30_000,
+        )
+        response = await client.ask(request, node_id)
+        return {
+            (topic.name, p.partition_index): error_for(p.error_code)
+            if p.error_code
+            else Found(p.offset if not p.old_style_offsets else p.old_style_offsets[0], p.timestamp, p.leader_epoch)
+            for topic in response.topics
+            for p in topic.partitions
+        }
+
+    return await client.by_leader(wanted, call)
+
+
+async def bounds(
+    client: Client, partitions: Iterable[TopicPartition], isolation: int = READ_UNCOMMITTED
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    wanted = list(partitions)
+    starts = await list_offsets(client, dict.fromkeys(wanted, EARLIEST))
+    ends = await list_offsets(client, dict.fromkeys(wanted, LATEST), isolation)
+    return {tp: (starts[tp].offset, ends[tp].offset) for tp in wanted}
+
+
+async def committed(
+    client: Client, group: str, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Committed]:
+    """What a group committed, for all of its partitions or for these; those without a commit are left out."""
+    topics: Any = None
+    old_topics: Any = None
+    if partitions is not None:
+        wanted = grouped(partitions)
+        new, old = OffsetFetchRequest.OffsetFetchRequestTopics, OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = [new(name=name, partition_indexes=indexes) for name, indexes in wanted.items()]
+        old_topics = [old(name=name, partition_indexes=indexes) for name, indexes in wanted.items()]
+    request = OffsetFetchRequest(
+        group_id=group,
+        topics=old_topics,
+        groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)],
+    )
+    response = await client.ask_coordinator(group, request)
+    answer: Any = response.groups[0] if response.groups else response
+    if answer.error_code:
+        raise error_for(answer.error_code)
+    found: dict[TopicPartition, Committed] = {}
+    for topic in answer.topics:
+        for p in topic.partitions:
+            if p.error_code:
+                raise error_for(p.error_code)
+            if p.committed_offset >= 0:
+                found[topic.name, p.partition_index] = Committed(
+                    p.committed_offset, p.committed_leader_epoch, p.metadata or ""
+                )
+    return found
+
+
+async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    """Commit from outside: the group must have no members."""
+    if not offsets:
+        return
+    entry = OffsetCommitRequest.OffsetCommitRequestPartition
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    entry(
+                        partition_index=index,
+                        committed_offset=offsets[topic, index].offset,
+                        committed_leader_epoch=offsets[topic, index].leader_epoch,
+                        committed_metadata=offsets[topic, index].metadata,
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in grouped(offsets).items()
+        ],
+    )
+    response = await client.ask_coordinator(group, request)
+    for topic in response.topics:
+        for p in topic.partitions:
+            if p.error_code in (22, 25):  # what an outsider is told while there are members
+                raise ClientError(f"group '{group}' has members; stop its consumers before its offsets are set")
+            if p.error_code:
+                raise _named(error_for(p.error_code), f"{topic.name}-{p.partition_index}")
+
+
+async def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Forget commits of partitions that no member subscribes to."""
+    entry = OffsetDeleteRequest.OffsetDeleteRequestPartition
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                name=topic, partitions=[entry(partition_index=index) for index in indexes]
+            )
+            for topic, indexes in grouped(partitions).items()
+        ],
+    )
+    response = await client.ask_coordinator(group, request)
+    if response.error_code:
+        raise error_for(response.error_code)
+    for topic in response.topics:
+        for p in topic.partitions:
+            if p.error_code:
+                raise _named(error_for(p.error_code), f"{topic.name}-{p.partition_index}")
+
+
+def _named(error: KafkaError, what: str) -> KafkaError:
+    return type(error)(f"{what}: {error.message}")
