@@ -43,7 +43,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
-        self.high_watermark = 0
+        self.end_offset = self.high_watermark = 0
         self.hold = False
         self.fail_with: KafkaError | None = None
         self.waiting: list[Callable[[KafkaError | None], None]] = []
@@ -51,11 +51,12 @@ class Partition:
     def append(self, batch: bytearray) -> int:
         if self.fail_with is not None:
             raise self.fail_with
-        offset = sum(Batch(known).record_count for known in self.batches)
+        offset = self.end_offset
         Batch(batch).stamp(offset, 0)
         self.batches.append(bytes(batch))
+        self.end_offset += Batch(batch).record_count
         if not self.hold:
-            self.high_watermark = offset + Batch(batch).record_count
+            self.high_watermark = self.end_offset
         return offset
 
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
