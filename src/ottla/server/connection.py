@@ -271,9 +271,8 @@ class Connection:
                         position += 1
                     else:
                         position = _skip_header_tags(frame, position)
-                request, position = route.decode(frame, position)
-                if position != len(frame):
-                    raise MalformedMessage(f"{len(frame) - position} bytes left over after the request")
+                # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
+                request, _ = route.decode(frame, position)
         except (MalformedMessage, UnicodeDecodeError) as error:
             self.close(f"malformed request: {error}")
             return
