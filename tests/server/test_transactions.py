@@ -223,8 +223,8 @@ async def started(disk: MemoryDisk) -> Caller:
 
 
 def abandon(caller: Caller) -> None:
-    """The process is gone, but its loop is ours: only what the loop holds is let go."""
-    caller.broker._release()
+    """The process is gone: nothing more is written."""
+    caller.broker.kill()
 
 
 # -- interleaved transactions against a model
