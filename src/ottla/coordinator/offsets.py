@@ -99,6 +99,8 @@ class OffsetStore:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > metadata_limit:
                     error_code = OffsetMetadataTooLarge.code
+                    # Kafka has made the group by then; without offsets it lasts until the next sweep.
+                    shard.ensure_group(group_id)
                 else:
                     error_code = 0
                     if check is not None:
