@@ -131,6 +131,7 @@ class Replicas:
         everywhere = any(kind == RESOURCE_BROKER for kind, _ in changed)
         if not everywhere and not names:
             return
+        self._logs.settings_changed()
         configs: dict[str, tuple[LogConfig, ValidationOptions]] = {}
         # Not every open log has a partition yet: after an unclean stop they are all opened to be recovered.
         for log in self._logs.logs():

@@ -153,6 +153,9 @@ class LogCleaner:
         self._clean_up_to = checkpoints.read_offsets(logs.disk, CHECKPOINT_FILE)
         self._due_ms: dict[TopicPartition, int] = {}
         self._unlooked: deque[TopicPartition] = deque(logs.unopened())
+        self._expiring: set[TopicPartition] = set()
+        self.on_dirty: Callable[[], object] | None = None
+        """Called when there may be something to do that there was not before."""
         self.in_progress: dict[TopicPartition, Cleaning] = {}
         self.uncleanable: set[TopicPartition] = set()
         self.last_stats: CleaningStats | None = None
@@ -167,12 +170,27 @@ class LogCleaner:
 
     def changed(self, log: Log) -> None:
         """The log was opened or rolled, or has other settings: it may be worth a look."""
-        if log.config.compact:
-            self._due_ms[log.topic, log.partition] = 0
+        key = (log.topic, log.partition)
+        self._expiring.discard(key)
+        if not log.config.compact:
+            return
+        if log.config.delete:
+            self._expiring.add(key)
+        if len(log.segments) > 1:
+            self._due_ms[key] = 0
+        if self.on_dirty is not None and (log.config.delete or len(log.segments) > 1):
+            self.on_dirty()
+
+    def settings_changed(self) -> None:
+        """Perhaps of logs that are not open: they are looked at again."""
+        self._unlooked = deque(self._logs.unopened())
+        if self._unlooked and self.on_dirty is not None:
+            self.on_dirty()
 
     def removed(self, key: TopicPartition) -> None:
         """The log is gone."""
         self._due_ms.pop(key, None)
+        self._expiring.discard(key)
         self.uncleanable.discard(key)
         if key in self.in_progress:
             self.in_progress[key].abort()
@@ -195,6 +213,13 @@ class LogCleaner:
         if target is None:
             return None
         return self.start(target)
+
+    def next_look_ms(self) -> int | None:
+        """When to call `next` again, if nothing happens before; None for not at all."""
+        now_ms = self._clock.now_ms()
+        if self._unlooked or self._expiring:
+            return now_ms
+        return min((max(due_ms, now_ms) for due_ms in self._due_ms.values()), default=None)
 
     def _dirtiest(self) -> LogToClean | None:
         now_ms = self._clock.now_ms()
@@ -354,11 +379,11 @@ class LogCleaner:
     # --- retention of compacted logs ---------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
-        """Kafka's cleaner also sweeps compacted logs, each time it looks for work."""
+        """Kafka's cleaner also sweeps `compact,delete` logs, each time it looks for work."""
         deleted = 0
-        for log in self._logs.logs():
-            key = (log.topic, log.partition)
-            if log.config.compact and key not in self.in_progress and key not in self.uncleanable:
+        for key in tuple(self._expiring):
+            log = self._logs.opened(*key)
+            if log is not None and key not in self.in_progress and key not in self.uncleanable:
                 try:
                     deleted += log.delete_old_segments()
                 except KafkaStorageError as error:

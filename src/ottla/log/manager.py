@@ -38,6 +38,7 @@ class Cleaner(Protocol):
 
     def changed(self, log: Log) -> None: ...
     def removed(self, key: TopicPartition) -> None: ...
+    def settings_changed(self) -> None: ...
     def is_busy(self, key: TopicPartition) -> bool: ...
 
 
@@ -327,11 +328,11 @@ class LogManager:
         Gives how many segments each lost. A log that fails does not keep the others from theirs.
         """
         for key in self.partitions():
-            if self._cleaner is not None and self._cleaner.is_busy(key):
-                continue
-            if key in self._unopened and not self._retention_is_due(key):
-                continue
+            busy = self._cleaner is not None and self._cleaner.is_busy(key)
             try:
+                if busy or (key in self._unopened and not self._retention_is_due(key)):
+                    yield 0
+                    continue
                 log = self.get(*key)
                 yield 0 if log is None else log.delete_old_segments()
             except KafkaStorageError as error:
@@ -372,6 +373,8 @@ class LogManager:
     def settings_changed(self) -> None:
         """Settings of topics changed, perhaps of some whose logs are not open."""
         self._retention_due_ms.clear()
+        if self._cleaner is not None:
+            self._cleaner.settings_changed()
 
     def _reconfigured(self, log: Log) -> None:
         if self._cleaner is not None:
