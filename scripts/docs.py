@@ -30,8 +30,8 @@ def configs() -> str:
     """docs/configs.md"""
     parts = [
         NOTE,
-        "# Settings\n\nKafka 4.3.1's names, types and defaults. Set them in a properties file, with `--set key=value` or "
-        "in the environment (`OTTLA_LOG_RETENTION_MS` for `log.retention.ms`).\n",
+        "# Settings\n\nKafka 4.3.1's names, types and defaults. Set them in a properties file, with `--set key=value` "
+        "or in the environment (`OTTLA_LOG_RETENTION_MS` for `log.retention.ms`).\n",
     ]
     for title, keys in (("Broker", BROKER_KEYS), ("Topic", TOPIC_KEYS), ("Group", GROUP_KEYS)):
         parts.append(f"\n## {title}\n\n| name | type | default | what it does |\n|---|---|---|---|\n")

@@ -232,7 +232,7 @@ class Broker:
             raise ListenError("no listener is configured (see the setting `listeners`)")
 
     def _buffer_size(self, key: str) -> int:
-        """Kafka's 100 KB fit the networks of its youth: unless somebody asks for a size, the kernel finds a better one."""
+        """What somebody asked for; without that the kernel finds a better size than Kafka's default of 100 KB."""
         return int(self.config[key]) if key in self.config.static else -1
 
     def _open_storage(self) -> None:

@@ -161,7 +161,7 @@ class Connection:
         return self._more(buffer, 0, received, end)
 
     def _more(self, buffer: memoryview, start: int, received: int, end: int) -> int:
-        """Receive on into `buffer`, up to `end`, as long as something is there; returns how much came from `start` on."""
+        """Receive on into `buffer`, up to `end`, while something is there; returns how much came from `start` on."""
         while start + received < end:
             try:
                 more = self._sock.recv_into(buffer[start + received : end])
