@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ _PRODUCER = Struct(">qh")
 _PRODUCER_POSITION = 43
 _HEADER_SIZE = 61
 
+Refusals = dict[TopicPartition, KafkaError]
+
 
 class LocalMarkers:
     """Writes markers into partitions that this broker leads."""
@@ -94,9 +96,9 @@ class LocalMarkers:
 class TransactionsOfBroker:
     """The transaction coordinator of a broker, led through the partitions of the transaction topic."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, markers: LocalMarkers | None = None) -> None:
         self._broker = broker
-        self.markers = LocalMarkers(broker)
+        self.markers = markers if markers is not None else LocalMarkers(broker)
         self.coordinator = TransactionCoordinator(
             TransactionSettings.from_config(broker.config),
             broker.clock,
@@ -146,12 +148,13 @@ class TransactionsOfBroker:
         *,
         adds: bool,
         abortable: bool,
-    ) -> dict[TopicPartition, KafkaError]:
+    ) -> Refusals | Awaitable[Refusals]:
         """Partitions that are about to get their first records of a transaction: which are refused, and why.
 
         Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
+        The answer comes later where another process keeps the transaction.
         """
-        refused: dict[TopicPartition, KafkaError]
+        refused: Refusals
         try:
             if adds:
                 added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
@@ -161,10 +164,10 @@ class TransactionsOfBroker:
                 refused = self.coordinator.missing_partitions(transactional_id, producer, partitions)
         except KafkaError as error:
             refused = dict.fromkeys(partitions, error)
-        return {partition: _for_writers(error, abortable=abortable) for partition, error in refused.items()}
+        return {partition: for_writers(error, abortable=abortable) for partition, error in refused.items()}
 
 
-def _for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:
+def for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:
     """The coordinator's error as clients know it in answers to writes."""
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch()
@@ -208,7 +211,7 @@ class TransactionalProduce:
         self._producer: Identity | None = None
         self._batches: dict[TopicPartition, Buffer] = {}
 
-    def refused(self, request: ProduceRequest) -> dict[TopicPartition, KafkaError]:
+    def refused(self, request: ProduceRequest) -> Refusals | Awaitable[Refusals]:
         """Raises what refuses the whole request."""
         if request.transactional_id is None:
             raise TransactionalIdAuthorizationFailed
@@ -237,13 +240,14 @@ class TransactionalProduce:
         if topic is not None:
             self._batches[topic, index] = records
 
-    def _verify(self, transactional_id: str, producer: Identity) -> dict[TopicPartition, KafkaError]:
+    def _verify(self, transactional_id: str, producer: Identity) -> Refusals | Awaitable[Refusals]:
         adds = self._version >= ADDING_PRODUCE_VERSION
         if not adds and not self._broker.config["transaction.partition.verification.enable"]:
             return {}
-        fenced: dict[TopicPartition, KafkaError] = {}
-        beginning: dict[TopicPartition, bool] = {}
-        for topic, index in self._batches:
+        fenced: Refusals = {}
+        late: Refusals = {}
+        beginning: list[TopicPartition] = []
+        for (topic, index), records in self._batches.items():
             try:
                 producers = self._broker.replicas.leader(topic, index).log.producers
             except KafkaError:
@@ -252,19 +256,24 @@ class TransactionalProduce:
             if known is not None and known.epoch > producer.producer_epoch:
                 fenced[topic, index] = InvalidProducerEpoch()
             elif known is None or known.txn_first_offset < 0 or known.epoch != producer.producer_epoch:
-                beginning[topic, index] = known is not None
+                beginning.append((topic, index))
+                if adds and known is None and _is_sound_but_late(records):
+                    # Before KIP-890 a producer that the log forgot may go on anywhere; now a transaction is an epoch.
+                    late[topic, index] = OutOfOrderSequenceNumber()
         if not beginning:
             return fenced
         refused = self._broker.transactions.admit(
             transactional_id, producer, beginning, adds=adds, abortable=self._version >= ABORTABLE_PRODUCE_VERSION
         )
-        for partition, is_known in beginning.items():
-            if partition in refused:
-                refused[partition] = self._for_producers(refused[partition])
-            elif adds and not is_known and _is_sound_but_late(self._batches[partition]):
-                # Before KIP-890 a producer that the log forgot may go on anywhere; now each transaction is an epoch.
-                refused[partition] = OutOfOrderSequenceNumber()
-        return fenced | refused
+        if isinstance(refused, dict):
+            return self._judged(fenced, late, refused)
+        return self._judged_later(fenced, late, refused)
+
+    def _judged(self, fenced: Refusals, late: Refusals, refused: Refusals) -> Refusals:
+        return fenced | late | {partition: self._for_producers(error) for partition, error in refused.items()}
+
+    async def _judged_later(self, fenced: Refusals, late: Refusals, refused: Awaitable[Refusals]) -> Refusals:
+        return self._judged(fenced, late, await refused)
 
     def _for_producers(self, error: KafkaError) -> KafkaError:
         """Errors that older producers do not expect here become one that they retry without new metadata."""

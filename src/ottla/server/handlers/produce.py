@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
 from ottla.coordinator.transaction_state import TopicPartition
@@ -60,20 +60,38 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
 
 
 @handles(ProduceRequest, on_error=_produce_error)
-def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
     transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
     partitions join the transaction by themselves (KIP-890); v13 topic ids (KIP-516).
 
     With one replica an append is committed when it is written, so acks=all has nothing more to wait for.
     """
-    acks = request.acks
-    if acks not in (0, 1, -1):
+    if request.acks not in (0, 1, -1):
         raise InvalidRequiredAcks()
+    if not holds_transaction(request):
+        return _appended(ctx, request, NONE_REFUSED)
+    refused = TransactionalProduce(ctx.broker, ctx.version).refused(request)
+    if isinstance(refused, dict):
+        return _appended(ctx, request, refused)
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                # The frame is given back for the next one before the coordinator answers.
+                data.records = memoryview(bytearray(data.records))
+    return _appended_later(ctx, request, refused)
+
+
+async def _appended_later(
+    ctx: RequestContext, request: ProduceRequest, refused: Awaitable[Mapping[TopicPartition, KafkaError]]
+) -> ProduceResponse | None:
+    return _appended(ctx, request, await refused)
+
+
+def _appended(
+    ctx: RequestContext, request: ProduceRequest, refused: Mapping[TopicPartition, KafkaError]
+) -> ProduceResponse | None:
     by_id = ctx.version >= 13
-    refused = NONE_REFUSED
-    if holds_transaction(request):
-        refused = TransactionalProduce(ctx.broker, ctx.version).refused(request)
     responses = []
     failed = False
     for topic in request.topic_data:
@@ -88,7 +106,7 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | N
         responses.append(
             TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
         )
-    if acks == 0:
+    if request.acks == 0:
         if failed:
             # There is no answer that could carry the error; a closed connection makes the client look again.
             ctx.connection.close("a produce request with acks=0 failed")

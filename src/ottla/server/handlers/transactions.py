@@ -25,7 +25,7 @@ from ottla.errors import (
 )
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.groups import client_of
-from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION
+from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION, Refusals
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -220,7 +220,7 @@ def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: 
 @handles(TxnOffsetCommitRequest, on_error=_offsets_error)
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
     """v0–v5. v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 TRANSACTION_ABORTABLE; v5 the offsets join
     the transaction by themselves (KIP-890).
 
@@ -229,8 +229,27 @@ def txn_offset_commit(
     if _names_any_partition(ctx, request):
         if not request.group_id:
             raise InvalidGroupId()
-        _admit_offsets(ctx, request)
+        refused = _refused_offsets(ctx, request)
+        if not isinstance(refused, dict):
+            return _commit_later(ctx, request, refused)
+        for error in refused.values():
+            raise error
+    return _committed(ctx, request)
+
+
+def _committed(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
     return waitable(requests.commit_transactional_offsets(ctx.broker.groups, request, client_of(ctx)))
+
+
+async def _commit_later(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, refused: Awaitable[Refusals]
+) -> TxnOffsetCommitResponse:
+    for error in (await refused).values():
+        raise error
+    answer = _committed(ctx, request)
+    return await answer if isinstance(answer, Future) else answer
 
 
 def _names_any_partition(ctx: RequestContext, request: TxnOffsetCommitRequest) -> bool:
@@ -243,25 +262,23 @@ def _names_any_partition(ctx: RequestContext, request: TxnOffsetCommitRequest) -
     )
 
 
-def _admit_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> None:
+def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Refusals | Awaitable[Refusals]:
     broker = ctx.broker
     broker.groups.shard_for(request.group_id)  # not ours: the client looks for the coordinator again
     adds = ctx.version >= ADDING_OFFSETS_VERSION
     if not adds and not broker.config["transaction.partition.verification.enable"]:
-        return
+        return {}
     index = broker.groups.partition_for(request.group_id)
     producer = Identity(request.producer_id, request.producer_epoch)
     if broker.replicas.leader(GROUP_METADATA_TOPIC, index).log.producers.has_ongoing_transaction(*producer):
-        return
-    refused = broker.transactions.admit(
+        return {}
+    return broker.transactions.admit(
         request.transactional_id,
         producer,
         ((GROUP_METADATA_TOPIC, index),),
         adds=adds,
         abortable=ctx.version >= ABORTABLE_OFFSETS_VERSION,
     )
-    for error in refused.values():
-        raise error
 
 
 # -- the end
