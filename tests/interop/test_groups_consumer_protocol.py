@@ -1,5 +1,6 @@
 """The protocol of KIP-848, `group.protocol=consumer`: in the clients that speak it, and on the wire."""
 
+import time
 import uuid
 
 import pytest
@@ -116,16 +117,26 @@ def hello(wire: Wire, group: str, member: str, topics: list[str] | None, **more)
     )
 
 
+def hello_assigned(wire: Wire, group: str, member: str, topics: list[str], **more):
+    """Joins; returns the answer that brings partitions. Kafka's coordinator may learn of a topic a little late."""
+    answer = hello(wire, group, member, topics, **more)
+    deadline = time.monotonic() + 30
+    while answer.error_code == NONE and not (answer.assignment and answer.assignment.topic_partitions):
+        assert time.monotonic() < deadline, answer
+        answer = beat(wire, group, member, answer.member_epoch, **more)
+    return answer
+
+
 def new_id() -> str:
     return uuid.uuid4().hex
 
 
 def test_join_get_everything_and_leave(group: str, make_topic, wire: Wire) -> None:
     topic, me = make_topic(3), new_id()
-    joined = hello(wire, group, me, [topic])
+    joined = hello_assigned(wire, group, me, [topic])
     assert (joined.error_code, joined.member_id, joined.heartbeat_interval_ms) == (NONE, me, 5000)
     assert joined.member_epoch >= 1
-    ((only),) = joined.assignment.topic_partitions
+    (only,) = joined.assignment.topic_partitions
     assert (only.topic_id, sorted(only.partitions)) == (wire.topic_id(topic), [0, 1, 2])
     owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=only.topic_id, partitions=[0, 1, 2])]
     quiet = beat(wire, group, me, joined.member_epoch, topic_partitions=owned)
@@ -137,7 +148,7 @@ def test_join_get_everything_and_leave(group: str, make_topic, wire: Wire) -> No
 
 def test_a_second_member_waits_for_the_first_to_let_go(group: str, make_topic, wire: Wire, connect) -> None:
     topic, one, two = make_topic(2), new_id(), new_id()
-    first = hello(wire, group, one, [topic])
+    first = hello_assigned(wire, group, one, [topic])
     topic_id = wire.topic_id(topic)
 
     def owned(*partitions: int):
@@ -194,12 +205,12 @@ def test_version_0_hands_out_the_member_id(group: str, topic: str, wire: Wire) -
 
 def test_a_static_member_that_is_away(group: str, topic: str, wire: Wire) -> None:
     me = new_id()
-    joined = hello(wire, group, me, [topic], instance_id="one")
+    joined = hello_assigned(wire, group, me, [topic], instance_id="one")
     assert joined.error_code == NONE
     assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == UNRELEASED_INSTANCE
     away = beat(wire, group, me, -2, instance_id="one")
     assert (away.error_code, away.member_epoch) == (NONE, -2)
-    back = hello(wire, group, new_id(), [topic], instance_id="one")
+    back = hello_assigned(wire, group, new_id(), [topic], instance_id="one")
     assert back.error_code == NONE
     assert back.assignment.topic_partitions
     assert beat(wire, group, me, joined.member_epoch, instance_id="one").error_code in (FENCED_INSTANCE, UNKNOWN_MEMBER)
@@ -212,7 +223,7 @@ def test_describe(version: int, group: str, make_topic, wire: Wire) -> None:
 
     assert described().error_code == GROUP_NOT_FOUND
     topic, me = make_topic(2), new_id()
-    joined = hello(wire, group, me, [topic])
+    joined = hello_assigned(wire, group, me, [topic])
     found = described()
     assert (found.error_code, found.group_id, found.assignor_name) == (NONE, group, "uniform")
     assert found.group_epoch >= joined.member_epoch
