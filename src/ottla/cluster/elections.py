@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from zlib import crc32
 
 from ottla.cluster.metadata import NO_LEADER, MetadataImage, PartitionState
+from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 
@@ -33,3 +35,36 @@ def returning_broker(
 
 def _may_lead(partition: PartitionState, broker_id: int) -> bool:
     return broker_id in partition.isr or broker_id in partition.eligible_leader_replicas
+
+
+def sharing_a_folder(image: MetadataImage, brokers: Sequence[int], directory_id: bytes) -> Iterator[Message]:
+    """The records with which these brokers, and no others, lead what is in the folder that they share.
+
+    With those of the last start nothing moves. Otherwise each topic is dealt out anew, one partition after the other:
+    a new leader just opens the files that the old one closed. Brokers that shared the folder before are forgotten;
+    partitions with replicas elsewhere stay as they are.
+    """
+    before = {broker_id for broker_id, broker in image.brokers.items() if directory_id in broker.log_dirs}
+    if before == set(brokers):
+        return
+    for former in sorted(before.difference(brokers)):
+        yield stored.UnregisterBrokerRecord(broker_id=former, broker_epoch=image.brokers[former].epoch)
+    movable = before.union(brokers)
+    for topic in image.topics.values():
+        first = crc32(topic.name.encode())
+        for index, partition in topic.partitions.items():
+            leader = brokers[(first + index) % len(brokers)]
+            if not movable.issuperset(partition.replicas) or partition.leader == leader:
+                continue
+            yield stored.PartitionChangeRecord(
+                partition_id=index,
+                topic_id=topic.topic_id,
+                replicas=[leader],
+                isr=[leader],
+                leader=leader,
+                directories=[directory_id],
+                adding_replicas=[] if partition.adding_replicas else None,
+                removing_replicas=[] if partition.removing_replicas else None,
+                eligible_leader_replicas=[] if partition.eligible_leader_replicas else None,
+                last_known_elr=[] if partition.last_known_elr else None,
+            )

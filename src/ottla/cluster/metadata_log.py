@@ -78,7 +78,7 @@ class MetadataLog:
     def open(self) -> None:
         """Replay what is there (format a new folder first) and open this start's leader epoch."""
         self._epoch = self._previous_epoch() + 1
-        snapshot = self._newest_snapshot()
+        snapshot = self.newest_snapshot()
         if snapshot is not None:
             self._replay_snapshot(snapshot[1])
         self._replay_log(snapshot[0] if snapshot is not None else 0)
@@ -98,7 +98,7 @@ class MetadataLog:
             log.warning("%s is unreadable; taking the leader epoch from the log", _QUORUM_STATE)
             return self._log.epochs.latest
 
-    def _newest_snapshot(self) -> tuple[int, str] | None:
+    def newest_snapshot(self) -> tuple[int, str] | None:
         found = [(match, name) for name in self._disk.scan(FOLDER) if (match := _SNAPSHOT.match(name))]
         if not found:
             return None

@@ -262,7 +262,7 @@ class PosixDisk:
         self.max_open_files = max_open_files if soft_limit < 0 else max(min(max_open_files, soft_limit // 2), 16)
         self.opened = 0
         self.handles: deque[PosixFile] = deque()
-        self._lock_fd = -1
+        self.lock_handle = -1
 
     def resolve(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
@@ -390,7 +390,7 @@ class PosixDisk:
 
     def lock(self) -> None:
         """Keep a second process off this folder for as long as this one lives."""
-        if self._lock_fd >= 0:
+        if self.lock_handle >= 0:
             return
         try:
             fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -403,15 +403,15 @@ class PosixDisk:
         except OSError as error:
             os.close(fd)
             raise KafkaStorageError(f"another process uses the data folder {self.root}") from error
-        self._lock_fd = fd
+        self.lock_handle = fd
 
     def close(self) -> None:
         """Close every handle and give up the lock."""
         while self.handles:
             self.handles.popleft().close()
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        if self.lock_handle >= 0:
+            os.close(self.lock_handle)
+            self.lock_handle = -1
 
 
 class MemoryFile:

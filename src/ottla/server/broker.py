@@ -11,7 +11,7 @@ from typing import Self
 
 from ottla.clock import Clock, SystemClock, Timer
 from ottla.cluster.controller import Chance, Controller
-from ottla.cluster.elections import returning_broker
+from ottla.cluster.elections import returning_broker, sharing_a_folder
 from ottla.cluster.features import SUPPORTED_FEATURES
 from ottla.cluster.metadata import NO_LEADER, RESOURCE_BROKER, BrokerState, MetadataImage
 from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
@@ -258,6 +258,8 @@ class Broker:
         """Enter this start of the broker in the metadata, with the addresses it can be reached at."""
         advertised = self._advertised()
         self._wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
+        # Several workers may have had the folder before.
+        self.controller.commit(list(sharing_a_folder(self.metadata, [self.node_id], self._directory_id)))
         self._metadata_log.append([self._registration(self.node_id, advertised, self._metadata_log.last_offset + 1)])
         self.controller.commit(
             list(returning_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
