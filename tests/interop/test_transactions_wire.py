@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 from interop.transacting import (
-    GROUP,
     Transacting,
     committed_offset,
     describe,
-    find,
+    find_group,
     list_transactions,
     mark,
     produce_to,
@@ -32,9 +31,7 @@ def begin(wire: Wire, unique: Callable[[str], str]) -> Callable[..., Transacting
 
 
 def group_of(wire: Wire, unique: Callable[[str], str]) -> str:
-    name = unique("g")
-    find(wire, name, GROUP)
-    return name
+    return find_group(wire, unique("g"))
 
 
 # -- whole transactions

@@ -138,6 +138,14 @@ def find(wire: Wire, key: str, kind: int) -> None:
         time.sleep(0.02)
 
 
+def find_group(wire: Wire, name: str) -> str:
+    """Returns when the group's coordinator serves it, which on Apache Kafka is after it was found."""
+    find(wire, name, GROUP)
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
+    until(lambda: wire.call(OffsetFetchRequest(groups=[asked], require_stable=False), 9).groups[0])
+    return name
+
+
 def until(ask: Any) -> Any:
     """Ask again while a coordinator is busy."""
     deadline = time.monotonic() + TIMEOUT_S
