@@ -9,10 +9,10 @@ import ottla
 
 
 def test_the_public_names() -> None:
-    assert sorted(ottla.__all__) == ["Broker", "Config", "__version__", "errors"]
+    assert sorted(ottla.__all__) == ["Broker", "Config", "__version__", "errors", "serve", "spawn"]
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None
-    assert ottla.Broker.__module__ == "ottla.server.broker"
+    assert ottla.Broker.__module__ == "ottla.testing.broker"
     with pytest.raises(AttributeError, match="no attribute 'Kafka'"):
         _ = ottla.Kafka
 

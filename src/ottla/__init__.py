@@ -1,6 +1,7 @@
 """Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka wire protocol.
 
-`Broker` runs one on the running event loop. The names below are the public ones; everything else may change.
+`Broker` runs one on the running event loop, `serve` in a thread of its own, `spawn` in a child process. The names below
+are the public ones, with those of `ottla.testing`; everything else may change.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla import errors as errors
     from ottla.config import Config as Config
-    from ottla.server.broker import Broker as Broker
+    from ottla.testing.broker import Broker as Broker
+    from ottla.testing.served import serve as serve
+    from ottla.testing.spawned import spawn as spawn
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "Config", "__version__", "errors"]
+__all__ = ["Broker", "Config", "__version__", "errors", "serve", "spawn"]
 
-_HOMES = {"Broker": "ottla.server.broker", "Config": "ottla.config"}
+_HOMES = {
+    "Broker": "ottla.testing.broker",
+    "Config": "ottla.config",
+    "serve": "ottla.testing.served",
+    "spawn": "ottla.testing.spawned",
+}
 
 
 def __getattr__(name: str) -> Any:

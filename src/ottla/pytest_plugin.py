@@ -1,0 +1,178 @@
+"""The pytest plugin: a broker for the session, a share of it for each test, and a report when a test fails.
+
+`kafka` is what most tests need; `ottla_broker` makes brokers to order. docs/embedding.md tells more.
+"""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.external import ExternalBroker
+    from ottla.testing.namespace import AnyBroker, Kafka
+    from ottla.testing.served import ServedBroker
+
+_SHARED = pytest.StashKey["ServedBroker"]()
+_USED = pytest.StashKey["list[Kafka]"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ottla", "a Kafka broker for tests")
+    group.addoption(
+        "--ottla-bootstrap", metavar="HOST:PORT", help="run the tests on this Kafka cluster instead of an Ottla"
+    )
+    group.addoption(
+        "--ottla-shared",
+        action="store_true",
+        help="with pytest-xdist: one broker for all workers instead of one for each",
+    )
+    parser.addini("ottla_preset", "the preset of the session's broker: test, dev or kafka", default="test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "ottla(**options): a fresh broker for this test's `kafka`, with options such as partitions=3, clock='virtual'",
+    )
+    if not config.getoption("ottla_shared") or hasattr(config, "workerinput"):
+        return
+    if not getattr(config.option, "numprocesses", None):
+        return  # without workers the session's broker is the shared one
+    from ottla.testing.served import serve
+
+    broker = serve(preset=config.getini("ottla_preset"), control=0)
+    broker.start()
+    config.stash[_SHARED] = broker
+    config.pluginmanager.register(_Workers(broker), "ottla-workers")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    broker = config.stash.get(_SHARED, None)
+    if broker is not None:
+        broker.stop()
+
+
+class _Workers:
+    """Tells xdist's workers where the shared broker is."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._addresses = (broker.bootstrap, broker.control_url)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["ottla_shared"] = self._addresses
+
+
+@pytest.fixture(scope="session")
+def ottla_options() -> dict[str, Any]:
+    """Options of the session's broker; override this fixture in a conftest.py to give some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def ottla_session(request: pytest.FixtureRequest, ottla_options: dict[str, Any]) -> Iterator[AnyBroker]:
+    """The broker that the tests of this process share. Use `kafka` in tests: it cleans up."""
+    config = request.config
+    bootstrap = config.getoption("ottla_bootstrap")
+    shared = getattr(config, "workerinput", {}).get("ottla_shared")
+    if bootstrap:
+        yield _external(bootstrap)
+    elif shared is not None:
+        from ottla.testing.remote import RemoteBroker
+
+        yield RemoteBroker(*shared)
+    else:
+        from ottla.testing.served import serve
+
+        with serve(**{"preset": config.getini("ottla_preset"), **ottla_options}) as broker:
+            yield broker
+
+
+def _external(bootstrap: str) -> ExternalBroker:
+    from ottla.testing.external import ExternalBroker
+
+    return ExternalBroker(bootstrap)
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """A broker and names of this test's own: `kafka.bootstrap`, `kafka.topic()`, `kafka.group()`.
+
+    In a unittest.TestCase, `@pytest.mark.usefixtures("kafka")` sets `self.kafka`.
+    """
+    from ottla.testing.namespace import Kafka
+
+    marker = request.node.get_closest_marker("ottla")
+    if marker is not None:
+        if marker.args:
+            pytest.fail("@pytest.mark.ottla takes options by name, such as partitions=3", pytrace=False)
+        broker: AnyBroker = request.getfixturevalue("ottla_broker")(**marker.kwargs)
+    else:
+        broker = request.getfixturevalue("ottla_session")
+    kafka = Kafka(broker, request.node.name)
+    _used(request.node).append(kafka)
+    if isinstance(request.instance, unittest.TestCase):
+        request.instance.kafka = kafka  # type: ignore[attr-defined]
+    yield kafka
+    kafka.close()
+
+
+@pytest.fixture
+def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., ServedBroker]]:
+    """Makes brokers with options of their own: `ottla_broker(partitions=3, preset="kafka")`; stopped after the test."""
+    if request.config.getoption("ottla_bootstrap"):
+        pytest.skip("makes a broker of its own, and --ottla-bootstrap names one that is there already")
+    from ottla.testing.namespace import Kafka
+    from ottla.testing.served import serve
+
+    started: list[ServedBroker] = []
+
+    def start(**options: Any) -> ServedBroker:
+        broker = serve(**options)
+        broker.start()
+        started.append(broker)
+        _used(request.node).append(Kafka(broker, request.node.name))
+        return broker
+
+    yield start
+    for broker in started:
+        broker.stop()
+
+
+def _used(node: pytest.Item) -> list[Kafka]:
+    return node.stash.setdefault(_USED, [])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except RuntimeError as error:
+        from ottla.testing.external import NeedsOttla
+
+        if isinstance(error, NeedsOttla):
+            pytest.skip(str(error))
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call" and report.failed:
+        seen: set[int] = set()
+        for kafka in item.stash.get(_USED, []):
+            if id(kafka._broker) not in seen and (text := _text_of(kafka)):
+                report.sections.append((f"Kafka at {kafka.prefix}", text))
+            seen.add(id(kafka._broker))
+    return report
+
+
+def _text_of(kafka: Kafka) -> str:
+    try:
+        return kafka.report()
+    except Exception as error:  # the test's own failure must be seen, whatever state the broker is in
+        return f"the broker cannot be looked into: {error!r}"

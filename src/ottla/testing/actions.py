@@ -1,0 +1,102 @@
+"""Things that happen in a cluster now and then, made to happen now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.records import epoch_record
+from ottla.coordinator.replies import Result
+from ottla.errors import ConcurrentTransactions, KafkaError
+from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.testing.groups import find_group, group_ids, shard_of
+from ottla.wire.messages import LeaveGroupRequest
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.coordinator.runtime import AnyGroup, Shard
+    from ottla.server.broker import Broker as Server
+
+
+def _group_with_members(server: Server, group_id: str) -> tuple[Shard, AnyGroup]:
+    shard = shard_of(server, group_id)
+    group = find_group(server, group_id)
+    if shard is None or group is None:
+        known = ", ".join(group_ids(server)) or "none yet"
+        raise ValueError(f"there is no group {group_id!r} (there are: {known}); let its consumer join first")
+    if not group.members:
+        raise ValueError(f"group {group_id!r} has no members; let its consumer join first")
+    return shard, group
+
+
+def rebalance(server: Server, group_id: str) -> None:
+    shard, group = _group_with_members(server, group_id)
+    if isinstance(group, ClassicGroup):
+        if group.can_rebalance:
+            shard.run(shard.classic.prepare_rebalance(group))
+    else:
+        shard.run(Result([epoch_record(group_id, group.epoch + 1, group.metadata_hash)]))
+
+
+def evict(server: Server, group_id: str, wanted: str | None) -> str:
+    shard, group = _group_with_members(server, group_id)
+    member_id = next(
+        (
+            member.member_id
+            for member in group.members.values()
+            if wanted is None or wanted in (member.member_id, member.instance_id, member.client_id)
+        ),
+        None,
+    )
+    if member_id is None:
+        there = ", ".join(f"{member.client_id} ({member.member_id})" for member in group.members.values())
+        raise ValueError(f"group {group_id!r} has no member {wanted!r}; it has {there}")
+    if isinstance(group, ClassicGroup):
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=member_id, group_instance_id=group.members[member_id].instance_id
+        )
+        shard.run(shard.classic.leave(group, LeaveGroupRequest(group_id=group_id, members=[identity])))
+    else:
+        shard.run(shard.consumer.fence(group, [member_id]))
+    return member_id
+
+
+def fence_producer(server: Server, transactional_id: str) -> None:
+    coordinator = server.transactions.coordinator
+    try:
+        known = coordinator.describe(transactional_id)
+    except KafkaError as error:
+        raise ValueError(
+            f"no producer has the transactional id {transactional_id!r}; let it call init_transactions() first"
+        ) from error
+    try:
+        coordinator.init_producer(transactional_id, known.timeout_ms, None)
+    except ConcurrentTransactions:
+        return  # the open transaction is being aborted; its producer is fenced all the same
+
+
+def reload_group_coordinator(server: Server, group_id: str) -> None:
+    if GROUP_METADATA_TOPIC not in server.metadata.topics:
+        raise ValueError("no group was ever coordinated here; let a consumer join first")
+    index = server.groups.partition_for(group_id)
+    partition = server.replicas.leader(GROUP_METADATA_TOPIC, index)
+    server.groups.lead(index, CoordinatorPartition(partition), stored_batches(partition))
+
+
+def reload_transaction_coordinator(server: Server, transactional_id: str) -> None:
+    if TRANSACTION_STATE_TOPIC not in server.metadata.topics:
+        raise ValueError("no transaction was ever coordinated here; let a producer call init_transactions() first")
+    coordinator = server.transactions.coordinator
+    index = coordinator.partition_for(transactional_id)
+    partition = server.replicas.leader(TRANSACTION_STATE_TOPIC, index)
+    coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition), partition.leader_epoch)
+
+
+def bump_leader_epoch(server: Server, topic: str, partition: int) -> None:
+    known = server.metadata.topics.get(topic)
+    if known is None or partition not in known.partitions:
+        raise ValueError(f"there is no partition {topic}-{partition}; make the topic first")
+    server.controller.commit(
+        [stored.PartitionChangeRecord(partition_id=partition, topic_id=known.topic_id, leader=server.node_id)]
+    )

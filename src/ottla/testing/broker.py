@@ -1,0 +1,357 @@
+"""A broker for tests on the running event loop: options, a life of stops and starts, and a look inside.
+
+It owns the data, the clock, the faults and the port; the server inside is made anew at every start, as a process is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ottla.cluster.controller import Chance
+from ottla.cluster.topics import INTERNAL_TOPICS
+from ottla.config import Config
+from ottla.errors import KafkaError
+from ottla.log.files import Disk
+from ottla.server.api import Api, Registry, RequestContext
+from ottla.server.broker import Broker as Server
+from ottla.testing.clock import VirtualClock
+from ottla.testing.faults import Faults
+from ottla.testing.groups import Group, group_ids, remove_group
+from ottla.testing.options import ClockOption, Options
+from ottla.testing.requests import Request, RequestLog
+from ottla.testing.topics import AsyncTopic
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.testing.control import ControlServer
+    from ottla.testing.scenario import Scenario
+
+T = TypeVar("T")
+_CALL_TIMEOUT_S = 30.0
+
+
+class BrokerStopped(RuntimeError):
+    """The broker is not running; the message says what to do."""
+
+
+class Embedded:
+    """What a broker in this process offers, whatever thread it runs in."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._config = options.make_config()
+        self._clock = options.make_clock()
+        self.disk, self.disk_faults = options.make_disk(self._clock)
+        self._chance = options.make_chance()
+        self._log = RequestLog()
+        self._server: Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._placeholders: list[socket.socket] = []
+        self._control: ControlServer | None = None
+        self.thread: int | None = None
+        self.faults = Faults(self)
+        served = options.make_registry()
+        self.served_apis: tuple[Api, ...] = tuple(served.apis.values())
+        self._registry = Registry([replace(api, handler=self._watched(api)) for api in self.served_apis])
+
+    # -- what it is --------------------------------------------------------------------------------------------
+
+    @property
+    def api_names(self) -> frozenset[str]:
+        return frozenset(api.name for api in self.served_apis)
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None and self._server.is_running
+
+    @property
+    def server(self) -> Server:
+        """The server inside. It is another one after a restart."""
+        if self._server is None or not self._server.is_running:
+            raise BrokerStopped("the broker is not running: start it (again) with start(), or use it inside its `with`")
+        return self._server
+
+    @property
+    def bootstrap(self) -> str:
+        """What to give a client as `bootstrap.servers`."""
+        if not self.is_running:
+            raise BrokerStopped("the broker is not running, so it has no bootstrap address: start() it first")
+        return self.server.bootstrap
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.bootstrap.rpartition(":")
+        return host, int(port)
+
+    @property
+    def control_url(self) -> str:
+        """Where tests in other languages steer this broker."""
+        if self._control is None:
+            raise RuntimeError("the control endpoint is off: make the broker with control=0 (a free port) or a port")
+        return self._control.url
+
+    @property
+    def clock(self) -> VirtualClock:
+        """The broker's time, for `clock.advance(minutes=10)`; needs `clock="virtual"`."""
+        if not isinstance(self._clock, VirtualClock):
+            raise RuntimeError('this broker runs on the system\'s clock: make it with clock="virtual" to move its time')
+        return self._clock
+
+    # -- looking inside ----------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> Group:
+        return Group(self, group_id)
+
+    def topics(self) -> list[str]:
+        """The names of all topics but the internal ones."""
+        return self.call(lambda server: sorted(set(server.metadata.topics) - INTERNAL_TOPICS))
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        return self.call(group_ids)
+
+    def requests(
+        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+    ) -> list[Request]:
+        """The requests that came in, oldest first; the last 2,000 are kept."""
+        if api is not None and api not in self.api_names:
+            raise ValueError(f"the broker serves no API {api!r}; it has {', '.join(sorted(self.api_names))}")
+        return self._log.find(api, client_id, topic, group)
+
+    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
+        """As good as new: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+
+        def reset(server: Server) -> None:
+            names = set(server.metadata.topics) - INTERNAL_TOPICS if topics is None else topics
+            server.controller.delete_topics([found for name in names if (found := server.metadata.topics.get(name))])
+            for group_id in group_ids(server) if groups is None else groups:
+                remove_group(server, group_id)
+
+        self.faults.clear()
+        self.call(reset)
+        self._log.clear()
+
+    # -- reaching the loop -------------------------------------------------------------------------------------
+
+    def call(self, work: Callable[[Server], T]) -> T:
+        """Run `work` on the broker's own loop, from any thread, and return what it returns."""
+        server = self.server
+        if threading.get_ident() == self.thread:
+            return work(server)
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work(server))
+            except BaseException as error:
+                done.set_exception(error)
+
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(run)
+        return done.result(_CALL_TIMEOUT_S)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the broker's loop, from another thread."""
+        if not self.is_running:
+            work.close()
+        _ = self.server
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    # -- every request comes through here ----------------------------------------------------------------------
+
+    def _watched(self, api: Api) -> Callable[[RequestContext, Any], Any]:
+        """The handler with its request noted, and with faults, if there are any."""
+        handler, faults, log = api.handler, self.faults, self._log
+
+        def watched(ctx: RequestContext, request: Any) -> Any:
+            seen = Request(api, ctx, request)
+            log.add(seen)
+            try:
+                if len(faults) and request is not None:
+                    result = faults.serve(api, ctx, request, seen)
+                else:
+                    result = handler(ctx, request)
+            except KafkaError as error:
+                seen.error = error
+                raise
+            if isinstance(result, Message):
+                seen.response = result
+            elif inspect.iscoroutine(result):
+                return _noted(result, seen)
+            elif result is not None:
+                result.add_done_callback(lambda future: _note(future, seen))
+            return result
+
+        return watched
+
+
+async def _noted(work: Coroutine[Any, Any, Any], seen: Request) -> Any:
+    try:
+        seen.response = await work
+    except KafkaError as error:
+        seen.error = error
+        raise
+    return seen.response
+
+
+def _note(future: asyncio.Future[Any], seen: Request) -> None:
+    if future.cancelled():
+        return
+    error = future.exception()
+    if error is None:
+        seen.response = future.result()
+    elif isinstance(error, KafkaError):
+        seen.error = error
+
+
+class Broker(Embedded):
+    """A broker on the running event loop: `async with ottla.Broker() as broker: …`."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        data: str | PathLike[str] | None = None,
+        preset: str = "test",
+        settings: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        clock: ClockOption = None,
+        as_version: str | None = None,
+        control: int | None = None,
+        seed: int | None = None,
+        disk: Disk | None = None,
+        chance: Chance | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        """In memory unless `data` names a folder; on a free port; with the preset `test` (others: "dev", "kafka").
+
+        `settings` are Kafka's broker settings; `partitions` is how many a new topic gets. `clock="virtual"` gives
+        `broker.clock.advance(…)`; `as_version="2.8"` advertises what that release did; `control=0` opens the HTTP
+        endpoint that steers faults, on a free port of the loopback interface; `seed` makes ids repeat.
+        """
+        super().__init__(
+            Options(
+                config, data, preset, settings, partitions, host, port, clock, as_version, control, seed, disk,
+                chance, registry,
+            )
+        )  # fmt: skip
+
+    def topic(self, name: str) -> AsyncTopic:
+        return AsyncTopic(self, name)
+
+    async def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
+        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        from ottla.testing.scenario import run_scenario
+
+        return await run_scenario(self, scenario)
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start, or start again on the same port and data."""
+        if self.is_running:
+            raise RuntimeError("the broker is running already: stop() it first, or use restart()")
+        server = Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
+        await server.start()
+        self._release_port()
+        self._loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        self._server = server
+        self._pin_port(server)
+        if isinstance(self._clock, VirtualClock):
+            self._clock.drive(server.timer, self._on_loop)
+        if self.options.control is not None and self._control is None:
+            from ottla.testing.control import ControlServer
+
+            self._control = ControlServer(self, self.options.control)
+            await self._control.start()
+
+    async def stop(self) -> None:
+        """Stop as `ottla serve` does on SIGTERM; data and port are kept for a start(). Safe to call twice."""
+        await self.down()
+        self._release_port()
+        if self._control is not None:
+            control, self._control = self._control, None
+            await control.stop()
+
+    async def restart(self) -> None:
+        """Stop cleanly, and start again on the same port and data."""
+        if self.is_running:
+            await self.down()
+        await self.start()
+
+    async def down(self) -> None:
+        """Stop cleanly, but keep the port: clients are refused until up()."""
+        server = self._server
+        if server is None or not server.is_running:
+            return
+        addresses = server.addresses
+        self._forget_timer(server)
+        await server.stop()
+        self._hold_port(addresses)
+
+    async def up(self) -> None:
+        """Start again after down() or kill()."""
+        await self.start()
+
+    async def kill(self) -> None:
+        """End like a killed process: nothing is flushed or said. up() recovers what was written."""
+        server = self.server
+        addresses = server.addresses
+        self._forget_timer(server)
+        server.kill()
+        self._hold_port(addresses)
+        await asyncio.sleep(0)  # what waited for an answer learns that it is cancelled
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- how it works ------------------------------------------------------------------------------------------
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        self.call(lambda server: work())
+
+    def _forget_timer(self, server: Server) -> None:
+        if isinstance(self._clock, VirtualClock):
+            self._clock.let_go(server.timer)
+
+    def _pin_port(self, server: Server) -> None:
+        """From now on the port is the one that it got: clients find the broker there again after a restart."""
+        bound = [
+            str(listener._replace(port=port))
+            for listener, (_, port) in zip(self._config.listeners, server.addresses, strict=True)
+        ]
+        self._config = self._config.with_static({"listeners": ",".join(bound)})
+
+    def _hold_port(self, addresses: Iterable[tuple[str, int]]) -> None:
+        """Keep others off the port while the broker is down: bound but not listening, it refuses connections."""
+        for host, port in addresses:
+            holder = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            self._placeholders.append(holder)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):  # somebody was faster: the next start says so
+                holder.bind((host, port))
+
+    def _release_port(self) -> None:
+        for holder in self._placeholders:
+            holder.close()
+        self._placeholders.clear()

@@ -1,0 +1,31 @@
+"""The process behind `ottla.spawn()`: a broker that lives as long as the pipe to its standard input is open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+
+from ottla.testing.broker import Broker
+
+
+async def main(options: str) -> None:
+    """Says in one line of JSON where it listens; ends, cleanly, with its parent."""
+    broker = Broker(**json.loads(options))
+    await broker.start()
+    print(json.dumps({"bootstrap": broker.bootstrap, "control": broker.control_url}), flush=True)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_parent() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=wait_for_parent, daemon=True).start()
+    await ended.wait()
+    await broker.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,222 @@
+"""What a fault does to a request that it strikes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ottla.errors import KafkaError
+from ottla.log.files import FileRegion
+from ottla.server.handlers.fetch import LongPoll, Reading
+from ottla.testing import contents
+from ottla.testing.rules import Where, targets_of
+from ottla.wire.messages import AlterConfigsResponse, IncrementalAlterConfigsResponse, OffsetFetchResponse
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from ottla.clock import Timer
+    from ottla.server.api import Api, RequestContext
+    from ottla.server.fetch_sessions import PartitionKey, SessionPartition
+    from ottla.wire.schema import Message
+
+Effect: TypeAlias = Callable[["Api", "RequestContext", Any, Where], Any]
+"""(api, ctx, request, where) -> what a handler returns."""
+
+_PRODUCE, _FETCH, _OFFSET_FETCH, _ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS = 0, 1, 9, 33, 44
+_FIRST_MULTI_GROUP_VERSION: Final = 8
+_BATCH_HEADER: Final = 61
+
+
+def answering(error: KafkaError) -> Effect:
+    """Answer with an error, without any effect. Partitions that the fault does not concern are served."""
+
+    def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
+        if api.key == _PRODUCE and request.acks == 0:
+            ctx.connection.close(f"a produce request with acks=0 failed: {error.name}")  # as Kafka tells it
+            return None
+        if not where.is_partial:
+            return error_answer(api, ctx, request, error)
+        if api.key == _FETCH:
+            return _failing_fetch(ctx, request, where, error)
+        name_of = _names(ctx)
+        struck = contents.narrowed(request, where.concerns, name_of)
+        answer = error_answer(api, ctx, struck, error)
+        if all(map(where.concerns, targets_of(ctx, request))):
+            return answer
+        rest = contents.narrowed(request, lambda target: not where.concerns(target), name_of)
+        return then(api.handler(ctx, rest), lambda response: _merged(response, answer))
+
+    return effect
+
+
+def error_answer(api: Api, ctx: RequestContext, request: Any, error: KafkaError) -> Message:
+    """An answer of an API that says nothing but an error."""
+    if api.key == _OFFSET_FETCH and ctx.version >= _FIRST_MULTI_GROUP_VERSION:
+        group = OffsetFetchResponse.OffsetFetchResponseGroup
+        return OffsetFetchResponse(
+            groups=[group(group_id=asked.group_id, topics=[], error_code=error.code) for asked in request.groups]
+        )
+    if api.key in (_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS):
+        kind = AlterConfigsResponse if api.key == _ALTER_CONFIGS else IncrementalAlterConfigsResponse
+        item: Any = next(inner for field in kind.FIELDS if (inner := field.struct) is not None)
+        return kind(
+            responses=[
+                item(
+                    error_code=error.code,
+                    error_message=error.message,
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                )
+                for each in request.resources
+            ]
+        )
+    return api.on_error(ctx, request, error)
+
+
+def _merged(response: Any, answer: Message) -> Any:
+    if response is not None:
+        contents.merge(response, answer)
+    return response
+
+
+def _names(ctx: RequestContext) -> contents.NameOf:
+    topics = ctx.broker.metadata.topics_by_id
+    return lambda topic_id: topics[topic_id].name if topic_id in topics else None
+
+
+class _FailingReading(Reading):
+    """A fetch in which some partitions fail; the session goes on as if they had."""
+
+    __slots__ = ("error", "name_of", "where")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest, where: Where, error: KafkaError) -> None:
+        super().__init__(ctx, request, ctx.broker.fetch_sessions.plan(request, ctx.version))
+        self.where = where
+        self.error = error
+        self.name_of = _names(ctx)
+
+    def _read_partition(
+        self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
+    ) -> FetchResponse.PartitionData:
+        name = key[0] if isinstance(key[0], str) else self.name_of(key[0])
+        if name is not None and self.where.concerns((name, key[1])):
+            raise self.error
+        return super()._read_partition(key, wanted, left, at_least_one)
+
+
+def _failing_fetch(ctx: RequestContext, request: FetchRequest, where: Where, error: KafkaError) -> Any:
+    reading = _FailingReading(ctx, request, where, error)
+    reading.read()
+    return reading.response() if reading.failed else LongPoll(reading).future
+
+
+def delaying(delay_ms: float, when: str) -> Effect:
+    """Serve late, or answer late."""
+    is_before = _moment(when) == "before"
+
+    def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
+        timer = ctx.broker.timer
+
+        async def serve_late() -> Any:
+            await sleep(timer, delay_ms)
+            return await finished(api.handler(ctx, own))
+
+        async def answer_late(result: Any) -> Any:
+            response = await finished(result)
+            await sleep(timer, delay_ms)
+            return response
+
+        if is_before:
+            own = contents.detached(request)
+            return serve_late()
+        return answer_late(api.handler(ctx, request))
+
+    return effect
+
+
+def dropping(when: str) -> Effect:
+    """Close the connection instead of an answer: before the request did anything, or after it did."""
+    is_before = _moment(when) == "before"
+
+    def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
+        def drop(_: Any) -> None:
+            ctx.connection.close()
+
+        return drop(None) if is_before else then(api.handler(ctx, request), drop)
+
+    return effect
+
+
+def swallowing() -> Effect:
+    """Neither serve nor answer, and keep the connection open: the client waits until it gives up."""
+
+    def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
+        return ctx.broker.loop.create_future()
+
+    return effect
+
+
+def corrupting() -> Effect:
+    """Serve a fetch, and flip a bit in the last byte of each of its first batches: their CRC no longer fits."""
+
+    def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
+        name_of = _names(ctx)
+
+        def corrupt(response: FetchResponse) -> FetchResponse:
+            for topic in response.responses:
+                name = topic.topic or name_of(topic.topic_id)
+                for data in topic.partitions:
+                    if data.records and (
+                        where.topic is None or (name is not None and where.concerns((name, data.partition_index)))
+                    ):
+                        data.records = damaged(data.records)
+            return response
+
+        return then(api.handler(ctx, request), corrupt)
+
+    return effect
+
+
+def damaged(records: Any) -> bytes:
+    data = bytearray(records.read() if isinstance(records, FileRegion) else records)
+    end = min(12 + int.from_bytes(data[8:12], "big"), len(data))
+    data[max(end - 1, min(_BATCH_HEADER, len(data) - 1))] ^= 0x01
+    return bytes(data)
+
+
+def then(result: Any, go_on: Callable[[Any], Any]) -> Any:
+    """`go_on` with a handler's result, now or when it is there."""
+    if not inspect.isawaitable(result):
+        return go_on(result)
+
+    async def later() -> Any:
+        return go_on(await result)
+
+    return later()
+
+
+async def finished(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+async def sleep(timer: Timer, delay_ms: float) -> None:
+    """By the broker's clock: moving that on ends the delay."""
+    done = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    handle = timer.schedule(delay_ms, wake)
+    try:
+        await done
+    finally:
+        handle.cancel()
+
+
+def _moment(when: str) -> str:
+    if when not in ("before", "after"):
+        raise ValueError(f"when={when!r}: pass 'before' or 'after' (the request's effect)")
+    return when

@@ -1,0 +1,411 @@
+"""Faults on demand: deterministic, counted, and with proof that they fired.
+
+Rules wait for requests (or disk operations) that they match and strike some of them; the first rule that matches and
+strikes decides. Actions happen at once. Either way a `Fault` comes back, whose `fired` says how often it struck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
+from ottla.testing import actions, disk, effects
+from ottla.testing.effects import Effect
+from ottla.testing.rules import EVERY, Apis, Times, Turn, Versions, Where, error_of
+
+if TYPE_CHECKING:
+    from ottla.server.api import Api, RequestContext
+    from ottla.testing.broker import Embedded
+    from ottla.testing.requests import Request
+    from ottla.wire.schema import Message
+
+_POLL_S: Final = 0.002
+GROUP_APIS: Final = (
+    *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
+    *("TxnOffsetCommit", "ConsumerGroupHeartbeat"),
+)
+TRANSACTION_APIS: Final = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
+
+
+class Fault:
+    """One fault: how often it fired, and the way to take it back. As a context manager it ends with the block."""
+
+    def __init__(self, owner: Faults, number: int, kind: str, text: str) -> None:
+        self._owner = owner
+        self.id = number
+        self.kind = kind
+        self.text = text
+        self.fired = 0
+        self.where: Where | None = None
+        self.turn = Turn()
+        self.effect: Effect | None = None
+        self.disk_operation: str | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it may still strike."""
+        return self in self._owner and self.turn.times != 0
+
+    def remove(self) -> None:
+        """It strikes no more; `fired` stays."""
+        self._owner.remove(self)
+
+    def expect_fired(self, times: int | None = None) -> None:
+        """Assert that it fired, or fired exactly so often."""
+        if times is None and not self.fired:
+            raise AssertionError(f"the fault never fired: {self.text}")
+        if times is not None and self.fired != times:
+            raise AssertionError(f"the fault fired {self.fired} times, not {times}: {self.text}")
+
+    def wait(self, times: int = 1, timeout: float = 5.0) -> None:
+        """Block until it has fired so often. Not for the thread that the broker runs in."""
+        if threading.get_ident() == self._owner.thread:
+            raise RuntimeError("wait would stop the broker, which runs on this event loop: use `await wait_async(…)`")
+        deadline = time.monotonic() + timeout
+        while self.fired < times:
+            if time.monotonic() > deadline:
+                raise AssertionError(self._late(times, timeout))
+            time.sleep(_POLL_S)
+
+    async def wait_async(self, times: int = 1, timeout: float = 5.0) -> None:
+        """Wait until it has fired so often."""
+        deadline = time.monotonic() + timeout
+        while self.fired < times:
+            if time.monotonic() > deadline:
+                raise AssertionError(self._late(times, timeout))
+            await asyncio.sleep(_POLL_S)
+
+    def _late(self, times: int, timeout: float) -> str:
+        return f"the fault fired {self.fired} of {times} times within {timeout:g} s: {self.text}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<fault {self.id}: {self.text}, fired {self.fired} times>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.id, "kind": self.kind, "text": self.text, "fired": self.fired, "active": self.active}
+
+
+class Faults:
+    """The faults of a broker. Every method may be called from any thread."""
+
+    def __init__(self, broker: Embedded) -> None:
+        self._broker = broker
+        self._numbers = itertools.count(1)
+        # Replaced, never changed: the loop reads it while other threads add to it.
+        self._rules: tuple[Fault, ...] = ()
+        self._all: dict[int, Fault] = {}
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self._rules)
+
+    def __contains__(self, fault: object) -> bool:
+        return fault in self._rules
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    @property
+    def thread(self) -> int | None:
+        return self._broker.thread
+
+    @property
+    def all(self) -> list[Fault]:
+        """Also those that were removed or are used up."""
+        return list(self._all.values())
+
+    def get(self, number: int) -> Fault:
+        if number not in self._all:
+            raise KeyError(f"there is no fault {number}; there are {', '.join(map(str, self._all)) or 'none'}")
+        return self._all[number]
+
+    def remove(self, fault: Fault) -> None:
+        self._rules = tuple(each for each in self._rules if each is not fault)
+        self._watch_disk()
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        self._rules = ()
+        self._all.clear()
+        self._watch_disk()
+
+    def apply(self, kind: str, **options: Any) -> Fault:
+        """A fault by the name of its method, as the command line, HTTP and scenarios have it."""
+        method = getattr(self, kind, None) if kind in KINDS else None
+        if method is None:
+            raise ValueError(f"there is no fault {kind!r}; choose one of {', '.join(KINDS)}")
+        known = inspect.signature(method).parameters
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise ValueError(f"{kind} has no option {unknown[0]!r}; it takes {', '.join(known)}")
+        missing = [n for n, p in known.items() if p.default is p.empty and n not in options]
+        if missing:
+            raise ValueError(f"{kind} needs {missing[0]}=…; it takes {', '.join(known)}")
+        fault: Fault = method(**options)
+        return fault
+
+    # -- on requests -------------------------------------------------------------------------------------------
+
+    def error(
+        self,
+        api: Apis,
+        error: str | int | KafkaError | type[KafkaError],
+        *,
+        version: Versions = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        times: Times = 1,
+        after: int = 0,
+        chance: float = 1.0,
+        seed: int = 0,
+    ) -> Fault:
+        """Answer with an error, without any effect; with `topic` (and `partition`), only for that part of a request."""
+        found = error_of(error)
+        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
+        return self._rule(
+            "error", f"{found.name} for {_said(api)}", where, times, after, chance, seed, effects.answering(found)
+        )
+
+    def delay(
+        self,
+        api: Apis,
+        *,
+        seconds: float = 0.0,
+        ms: float = 0.0,
+        when: str = "before",
+        version: Versions = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        times: Times = 1,
+        after: int = 0,
+        chance: float = 1.0,
+        seed: int = 0,
+    ) -> Fault:
+        """Serve a request late, or (`when="after"`) serve it and answer late."""
+        delay_ms = seconds * 1000 + ms
+        if delay_ms <= 0:
+            raise ValueError("say how long: delay(api, seconds=…) or delay(api, ms=…)")
+        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
+        effect = effects.delaying(delay_ms, when)
+        return self._rule("delay", f"{delay_ms:g} ms for {_said(api)}", where, times, after, chance, seed, effect)
+
+    def drop(
+        self,
+        api: Apis,
+        *,
+        when: str = "before",
+        version: Versions = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        times: Times = 1,
+        after: int = 0,
+        chance: float = 1.0,
+        seed: int = 0,
+    ) -> Fault:
+        """Close the connection instead of answering: before the request did anything, or `when="after"` it did."""
+        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
+        text = f"connection closed {when} {_said(api)}"
+        return self._rule("drop", text, where, times, after, chance, seed, effects.dropping(when))
+
+    def black_hole(
+        self,
+        api: Apis,
+        *,
+        version: Versions = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        times: Times = 1,
+        after: int = 0,
+        chance: float = 1.0,
+        seed: int = 0,
+    ) -> Fault:
+        """Never answer, and keep the connection open."""
+        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
+        text = f"no answer to {_said(api)}"
+        return self._rule("black_hole", text, where, times, after, chance, seed, effects.swallowing())
+
+    def corrupt(
+        self,
+        *,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        times: Times = 1,
+        after: int = 0,
+        chance: float = 1.0,
+        seed: int = 0,
+    ) -> Fault:
+        """Flip a bit in a fetched batch; what is stored stays sound."""
+        where = self._where("Fetch", None, client_id, topic, partition, None, None)
+        return self._rule(
+            "corrupt", "a damaged batch for Fetch", where, times, after, chance, seed, effects.corrupting()
+        )
+
+    # -- on the disk -------------------------------------------------------------------------------------------
+
+    def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
+        """Nothing can be written any more (to a topic's log): producers see KAFKA_STORAGE_ERROR."""
+        return self._disk_rule("disk_full", "append", "no space left on the disk", topic, times, after)
+
+    def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
+        """The disk fails to flush; seen where the broker flushes (`log.flush.interval.messages`, `flush.messages`)."""
+        return self._disk_rule("fsync_fails", "fsync", "flushes of the disk fail", topic, times, after)
+
+    # -- at once -----------------------------------------------------------------------------------------------
+
+    def rebalance(self, group: str) -> Fault:
+        """Make a group rebalance: every member has to join again."""
+        self._broker.call(lambda server: actions.rebalance(server, group))
+        return self._happened("rebalance", f"group {group} rebalances")
+
+    def evict(self, group: str, member: str | None = None) -> Fault:
+        """Remove a member (by member id, instance id or client id; the first one if none is named) from its group."""
+        gone = self._broker.call(lambda server: actions.evict(server, group, member))
+        return self._happened("evict", f"member {gone} of group {group} is evicted")
+
+    def fence_producer(self, transactional_id: str) -> Fault:
+        """Do what another producer with this transactional id would: the one that has it now is fenced."""
+        self._broker.call(lambda server: actions.fence_producer(server, transactional_id))
+        return self._happened("fence_producer", f"the producer of {transactional_id} is fenced")
+
+    def move_coordinator(
+        self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
+    ) -> Fault:
+        """The coordinator of a group or of a transactional id loads anew, and answers NOT_COORDINATOR `times` times."""
+        if (group is None) == (transactional_id is None):
+            raise ValueError("pass either group= or transactional_id=: whose coordinator shall move?")
+        names = GROUP_APIS if group is not None else TRANSACTION_APIS
+        apis = [name for name in names if name in self._broker.api_names]
+        where = self._where(apis, None, None, None, None, group, transactional_id)
+        if group is not None:
+            self._broker.call(lambda server: actions.reload_group_coordinator(server, group))
+        else:
+            assert transactional_id is not None
+            self._broker.call(lambda server: actions.reload_transaction_coordinator(server, transactional_id))
+        text = f"the coordinator of {group or transactional_id} moves"
+        effect = effects.answering(NotCoordinator())
+        return self._rule("move_coordinator", text, where, times, 0, 1.0, 0, effect)
+
+    def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> Fault:
+        """A new leader epoch, as after an election; the next `times` produce or fetch requests are sent away."""
+        where = self._where(("Produce", "Fetch"), None, None, topic, partition, None, None)
+        self._broker.call(lambda server: actions.bump_leader_epoch(server, topic, partition))
+        text = f"a new leader epoch of {topic}-{partition}"
+        effect = effects.answering(NotLeaderOrFollower())
+        return self._rule("bump_leader_epoch", text, where, times, 0, 1.0, 0, effect)
+
+    # -- how it works ------------------------------------------------------------------------------------------
+
+    def serve(self, api: Api, ctx: RequestContext, request: Message, seen: Request) -> Any:
+        """Let the first fault that strikes decide, or serve the request."""
+        for fault in self._rules:
+            where, effect = fault.where, fault.effect
+            if effect is None or where is None or not where.matches(ctx, request) or not fault.turn.strikes():
+                continue
+            fault.fired += 1
+            seen.fault = fault.text
+            return effect(api, ctx, request, where)
+        return api.handler(ctx, request)
+
+    def _check_disk(self, operation: str, path: str) -> None:
+        for fault in self._rules:
+            if fault.disk_operation != operation:
+                continue
+            topic = None if fault.where is None else fault.where.topic
+            if (topic is None or path.rpartition("/")[0].rpartition("-")[0] == topic) and fault.turn.strikes():
+                fault.fired += 1
+                raise disk.full(path) if operation == "append" else disk.flush_failed(path)
+
+    def _where(
+        self,
+        api: Apis,
+        version: Versions,
+        client_id: str | None,
+        topic: str | None,
+        partition: int | None,
+        group: str | None,
+        transactional_id: str | None,
+    ) -> Where:
+        return Where.of(
+            self._broker.served_apis,
+            api,
+            version,
+            client_id=client_id,
+            topic=None if topic is None else str(topic),
+            partition=partition,
+            group=None if group is None else str(group),
+            transactional_id=transactional_id,
+        )
+
+    def _rule(
+        self,
+        kind: str,
+        text: str,
+        where: Where | None,
+        times: Times,
+        after: int,
+        chance: float,
+        seed: int,
+        effect: Effect | None,
+        disk_operation: str | None = None,
+    ) -> Fault:
+        fault = Fault(self, next(self._numbers), kind, text)
+        fault.where, fault.effect, fault.disk_operation = where, effect, disk_operation
+        fault.turn = Turn(times, after, chance, seed)
+        self._all[fault.id] = fault
+        self._rules = (*self._rules, fault)
+        self._watch_disk()
+        return fault
+
+    def _disk_rule(self, kind: str, operation: str, text: str, topic: str | None, times: Times, after: int) -> Fault:
+        if self._broker.disk_faults is None:
+            raise ValueError("this broker was given a disk of its own: make it with data=… (or nothing) to fail it")
+        where = Where(topic=None if topic is None else str(topic))
+        return self._rule(kind, text, where, times, after, 1.0, 0, None, operation)
+
+    def _happened(self, kind: str, text: str) -> Fault:
+        fault = Fault(self, next(self._numbers), kind, text)
+        fault.fired = 1
+        self._all[fault.id] = fault
+        return fault
+
+    def _watch_disk(self) -> None:
+        faults = self._broker.disk_faults
+        if faults is not None:
+            faults.check = self._check_disk if any(fault.disk_operation for fault in self._rules) else None
+
+
+KINDS: Final = (
+    *("error", "delay", "drop", "black_hole", "corrupt", "disk_full", "fsync_fails"),
+    *("rebalance", "evict", "fence_producer", "move_coordinator", "bump_leader_epoch"),
+)
+
+
+def _said(api: Apis) -> str:
+    return api if isinstance(api, str) else ", ".join(api)

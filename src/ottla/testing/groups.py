@@ -1,0 +1,174 @@
+"""A consumer group, looked at without a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.cluster.topics import GROUP_METADATA_TOPIC
+from ottla.coordinator import consumer_protocol
+from ottla.coordinator.classic import ClassicGroup
+from ottla.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.coordinator.runtime import AnyGroup, Shard
+    from ottla.server.broker import Broker as Server
+    from ottla.testing.broker import Embedded
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group, with the partitions that it has."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    assignment: tuple[TopicPartition, ...]
+
+    def __str__(self) -> str:
+        assigned = ", ".join(f"{topic}-{index}" for topic, index in self.assignment) or "nothing"
+        return f"{self.client_id} ({self.member_id}): {assigned}"
+
+
+class Group:
+    """A handle on a group by its id; the group itself may come and go."""
+
+    def __init__(self, broker: Embedded, group_id: str) -> None:
+        self._broker = broker
+        self.group_id = group_id
+
+    def __str__(self) -> str:
+        return self.group_id
+
+    def __repr__(self) -> str:
+        return f"<group {self.group_id}>"
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of its state; `Dead` for a group that does not exist."""
+
+        def look(server: Server) -> str:
+            group = find_group(server, self.group_id)
+            return "Dead" if group is None else group.state_name
+
+        return self._broker.call(look)
+
+    def members(self) -> list[Member]:
+        return self._broker.call(lambda server: list(_members(server, self.group_id)))
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """{(topic, partition): the next offset to read}, as committed."""
+        return self._broker.call(lambda server: _committed(server, self.group_id))
+
+    def lag(self, topic: str | None = None) -> int:
+        """How many records of the partitions with a committed offset are still to be read."""
+        return sum(lag for (name, _), lag in self.lags().items() if topic is None or name == topic)
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """The lag of each partition with a committed offset."""
+
+        def look(server: Server) -> dict[TopicPartition, int]:
+            lags = {}
+            for (topic, index), offset in _committed(server, self.group_id).items():
+                if topic in server.metadata.topics:
+                    lags[topic, index] = max(server.replicas.leader(topic, index).last_stable_offset - offset, 0)
+            return lags
+
+        return self._broker.call(look)
+
+    def delete(self) -> None:
+        """Forget it, its offsets and, if it has any, its members (which join again)."""
+        self._broker.call(lambda server: remove_group(server, self.group_id))
+
+
+def shard_of(server: Server, group_id: str) -> Shard | None:
+    """The shard that keeps a group; None while there is no offsets topic."""
+    if GROUP_METADATA_TOPIC not in server.metadata.topics:
+        return None
+    try:
+        return server.groups.shard_for(group_id)
+    except KafkaError:
+        return None
+
+
+def find_group(server: Server, group_id: str) -> AnyGroup | None:
+    shard = shard_of(server, group_id)
+    return None if shard is None else shard.groups.get(group_id)
+
+
+def group_ids(server: Server) -> list[str]:
+    return sorted(group_id for shard in server.groups.shards() for group_id in shard.groups)
+
+
+def remove_group(server: Server, group_id: str) -> None:
+    shard = shard_of(server, group_id)
+    group = None if shard is None else shard.groups.get(group_id)
+    if shard is None or group is None:
+        return
+    records = [*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)]
+    if isinstance(group, ClassicGroup):
+        shard.classic.on_unloaded(group)  # whoever waits in it is told, its timers end
+    else:
+        for member_id in list(group.members):
+            shard.consumer.cancel_timers(group_id, member_id)
+    shard.run_all(records)
+    shard.groups.pop(group_id, None)
+
+
+def _members(server: Server, group_id: str) -> list[Member]:
+    group = find_group(server, group_id)
+    if group is None:
+        return []
+    if isinstance(group, ClassicGroup):
+        return [
+            Member(
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                member.instance_id,
+                _classic_assignment(group, member.assignment),
+            )
+            for member in group.members.values()
+        ]
+    names = server.metadata.topics_by_id
+    return [
+        Member(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+            tuple(
+                sorted(
+                    (names[topic_id].name, index)
+                    for topic_id, indexes in member.assigned.items()
+                    if topic_id in names
+                    for index in indexes
+                )
+            ),
+        )
+        for member in group.members.values()
+    ]
+
+
+def _classic_assignment(group: ClassicGroup, data: bytes) -> tuple[TopicPartition, ...]:
+    if not group.uses_consumer_protocol:
+        return ()
+    try:
+        decoded = consumer_protocol.decode_assignment(data)
+    except consumer_protocol.MalformedMetadata:
+        return ()
+    return tuple(sorted((each.topic, index) for each in decoded.assigned_partitions for index in each.partitions))
+
+
+def _committed(server: Server, group_id: str) -> dict[TopicPartition, int]:
+    shard = shard_of(server, group_id)
+    if shard is None:
+        return {}
+    return {
+        (topic, index): value.offset
+        for topic, entries in sorted(shard.offsets.groups.get(group_id, {}).items())
+        for index, (_, value) in sorted(entries.items())
+    }

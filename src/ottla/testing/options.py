@@ -1,0 +1,93 @@
+"""How a broker for tests is made: what each option means, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from typing import Any, Literal, TypeAlias
+
+from ottla.clock import Clock, SystemClock
+from ottla.cluster.controller import Chance
+from ottla.config import Config
+from ottla.log.files import Disk
+from ottla.server.api import Registry, registered_apis
+from ottla.testing.clock import VirtualClock
+from ottla.testing.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, FaultyPosixDisk
+
+ClockOption: TypeAlias = Clock | Literal["system", "virtual"] | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one may say about a broker; the same words for `Broker`, `serve`, `spawn` and the pytest fixtures."""
+
+    config: Config | None = None
+    data: str | PathLike[str] | None = None
+    preset: str = "test"
+    settings: Mapping[str, object] | None = None
+    partitions: int | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    clock: ClockOption = None
+    as_version: str | None = None
+    control: int | None = None
+    seed: int | None = None
+    disk: Disk | None = None
+    chance: Chance | None = None
+    registry: Registry | None = None
+
+    def with_(self, **changes: Any) -> Options:
+        return replace(self, **changes)
+
+    def make_config(self) -> Config:
+        if self.config is not None:
+            if self.settings or self.partitions is not None:
+                raise ValueError("pass either config= or settings=/partitions=, not both: a Config is complete")
+            return self.config
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port={self.port} is not a port; 0 takes a free one")
+        overrides: dict[str, object] = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", **(self.settings or {})}
+        if self.partitions is not None:
+            if self.partitions < 1:
+                raise ValueError(f"partitions={self.partitions}: a topic has at least one")
+            overrides["num.partitions"] = self.partitions
+        if self.data is not None:
+            overrides.setdefault("log.dirs", fspath(self.data))
+        config = Config.load(preset=self.preset, overrides=overrides)
+        if config.warnings:
+            raise ValueError(f"settings: {config.warnings[0]}")
+        return config
+
+    def make_clock(self) -> Clock:
+        if self.clock is None or self.clock == "system":
+            return SystemClock()
+        if self.clock == "virtual":
+            return VirtualClock()
+        if isinstance(self.clock, str):
+            raise ValueError(f"clock={self.clock!r}: pass 'virtual', 'system' or a clock")
+        return self.clock
+
+    def make_disk(self, clock: Clock) -> tuple[Disk, DiskFaults | None]:
+        if self.disk is not None:
+            if self.data is not None:
+                raise ValueError("pass either data= or disk=, not both")
+            return self.disk, None
+        disk: FaultyDisk = FaultyMemoryDisk(clock) if self.data is None else FaultyPosixDisk(fspath(self.data))
+        return disk, disk.faults
+
+    def make_chance(self) -> Chance | None:
+        if self.chance is not None or self.seed is None:
+            return self.chance
+        from ottla.server.chance import SeededChance
+
+        return SeededChance(self.seed)
+
+    def make_registry(self) -> Registry:
+        if self.registry is not None:
+            return self.registry
+        if self.as_version is None:
+            return registered_apis()
+        from ottla.testing.releases import registry_of
+
+        return registry_of(self.as_version)

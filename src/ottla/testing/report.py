@@ -1,0 +1,79 @@
+"""What a failed test wants to know of its broker: topics, groups, faults, and what clients asked last."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ottla.testing.topics import Topic
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Embedded
+
+_TOPICS_MAX: Final = 20
+_RECORDS_MAX: Final = 10
+_REQUESTS_MAX: Final = 10
+
+
+def report(
+    broker: Embedded, known_topics: Collection[str] = (), known_groups: Collection[str] = (), prefix: str = ""
+) -> str:
+    """As text; what was there before the test is left out, and on a shared broker what has not its prefix."""
+    if not broker.is_running:
+        return "the broker is not running"
+    lines = [
+        *_topics(broker, [name for name in broker.topics() if name not in known_topics and prefix in name]),
+        *_groups(broker, [name for name in broker.groups() if name not in known_groups and prefix in name]),
+        *(f"fault: {fault.text}, fired {fault.fired} times" for fault in broker.faults.all),
+        *_requests(broker, prefix),
+    ]
+    return "\n".join(lines)
+
+
+def _topics(broker: Embedded, names: list[str]) -> Iterator[str]:
+    if not names:
+        yield "no topics"
+    for name in names[:_TOPICS_MAX]:
+        topic = Topic(broker, name)
+        records = topic.records(committed_only=False)
+        yield f"topic {name}: {len(records)} records in {topic.partitions} partitions"
+        if len(records) > _RECORDS_MAX:
+            yield f"  … {len(records) - _RECORDS_MAX} before these"
+        for record in records[-_RECORDS_MAX:]:
+            yield f"  {record}"
+    if len(names) > _TOPICS_MAX:
+        yield f"… and {len(names) - _TOPICS_MAX} more topics"
+
+
+def _groups(broker: Embedded, names: list[str]) -> Iterator[str]:
+    for name in names:
+        group = broker.group(name)
+        yield f"group {name}: {group.state}"
+        for member in group.members():
+            yield f"  member {member}"
+        lags = group.lags()
+        for (topic, index), offset in group.committed().items():
+            yield f"  {topic}-{index}: committed {offset}, lag {lags.get((topic, index), 'unknown')}"
+
+
+def _requests(broker: Embedded, prefix: str) -> Iterator[str]:
+    clients: dict[str, list[str]] = {}
+    for request in broker.requests():
+        if prefix and not any(prefix in name for name in (*request.topics, *request.groups)):
+            continue
+        clients.setdefault(f"{request.client_id} ({request.peer})", []).append(str(request))
+    for client, requests in clients.items():
+        yield f"client {client}: {len(requests)} requests, the last ones:"
+        for text, count in _runs(requests)[-_REQUESTS_MAX:]:
+            yield f"  {text}" + (f" ({count} times)" if count > 1 else "")
+
+
+def _runs(items: list[str]) -> list[tuple[str, int]]:
+    """Equal neighbours as one, with their count: an idle consumer asks the same again and again."""
+    runs: list[tuple[str, int]] = []
+    for item in items:
+        if runs and runs[-1][0] == item:
+            runs[-1] = (item, runs[-1][1] + 1)
+        else:
+            runs.append((item, 1))
+    return runs

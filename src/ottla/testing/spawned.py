@@ -1,0 +1,112 @@
+"""A broker in a child process: its own Python, its own memory, and a real death when it is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from os import fspath
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.testing.broker import BrokerStopped
+from ottla.testing.remote import RemoteBroker
+
+_END_S = 10.0
+
+
+class SpawnedBroker(RemoteBroker):
+    """`with ottla.spawn(data=…) as broker: …`. It ends with this process, whatever happens to that."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__("", "http://127.0.0.1:0")
+        for name in ("config", "disk", "chance", "registry"):
+            if options.get(name) is not None:
+                raise ValueError(f"{name}= cannot be handed to another process; use settings=, data= or serve()")
+        if options.get("data") is not None:
+            options["data"] = fspath(options["data"])
+        try:
+            json.dumps(options)
+        except TypeError as error:
+            raise ValueError(f"spawn takes plain values only: {error}") from None
+        self._options = {"control": 0, **options}
+        self._child: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def bootstrap(self) -> str:
+        """What to give a client as `bootstrap.servers`."""
+        self._running()
+        return self._bootstrap
+
+    def start(self) -> None:
+        """Start the process, or another one on the same port and data."""
+        if self.is_running:
+            raise RuntimeError("the broker is running already: stop() it first, or use restart()")
+        command = [sys.executable, "-m", "ottla.testing.child", json.dumps(self._options)]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        self._child = child
+        if not line:
+            self._close()
+            raise RuntimeError(f"the broker's process ended with code {child.returncode}; its stderr says why")
+        ready = json.loads(line)
+        self._bootstrap, self.control.url = ready["bootstrap"], ready["control"]
+        self._options["port"] = int(self._bootstrap.rpartition(":")[2])
+        self._options["control"] = int(self.control.url.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """End the process cleanly. Safe to call twice."""
+        if self._child is not None:
+            assert self._child.stdin is not None
+            self._child.stdin.close()
+            self._close()
+
+    def restart(self) -> None:
+        """Another process on the same port; what was in memory only is gone."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nobody is told. start() recovers what is on the disk."""
+        self._running().kill()
+        self._close()
+
+    def _close(self) -> None:
+        assert self._child is not None
+        child, self._child = self._child, None
+        try:
+            child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait(_END_S)
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is None or self._child.poll() is not None:
+            raise BrokerStopped("the broker's process is not running: start() it first")
+        return self._child
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def spawn(**options: Any) -> SpawnedBroker:
+    """A broker in a child process; takes the options of `Broker` that are plain values."""
+    return SpawnedBroker(options)
