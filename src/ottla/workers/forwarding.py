@@ -1,0 +1,351 @@
+"""Requests that the controller has to answer, wherever they arrive.
+
+Like Kafka's Envelope (KIP-590): a worker passes such a request on with who sent it and from where, and passes the
+answer back. The controller answers, its own clients too, once every worker has followed the change: a topic is ready
+on all of them when CreateTopics returns. One change is made at a time, so that a folder is given up by its old owner
+before a new one can ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.metadata import RESOURCE_BROKER_LOGGER, MetadataImage
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
+from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
+from ottla.wire.messages import (
+    AlterClientQuotasRequest,
+    AlterConfigsRequest,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    CreateDelegationTokenRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    DeleteTopicsRequest,
+    DescribeQuorumRequest,
+    ElectLeadersRequest,
+    ExpireDelegationTokenRequest,
+    FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
+    InitProducerIdRequest,
+    ListPartitionReassignmentsRequest,
+    MetadataRequest,
+    RenewDelegationTokenRequest,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+from ottla.wire.primitives import ZERO_UUID
+from ottla.workers.link import Link, LinkLost
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.wire.schema import Message
+    from ottla.workers.broker import ControllerWorker, FollowerWorker
+
+log = logging.getLogger("ottla.workers")
+
+CHANGING = {
+    request.API_KEY
+    for request in (
+        AlterClientQuotasRequest,
+        AlterConfigsRequest,
+        AlterPartitionReassignmentsRequest,
+        AlterUserScramCredentialsRequest,
+        CreateAclsRequest,
+        CreateDelegationTokenRequest,
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteAclsRequest,
+        DeleteTopicsRequest,
+        ElectLeadersRequest,
+        ExpireDelegationTokenRequest,
+        IncrementalAlterConfigsRequest,
+        RenewDelegationTokenRequest,
+        UnregisterBrokerRequest,
+        UpdateFeaturesRequest,
+    )
+}
+"""What may change the metadata."""
+
+ASKED = {DescribeQuorumRequest.API_KEY, ListPartitionReassignmentsRequest.API_KEY}
+"""What only the controller knows."""
+
+_COORDINATOR_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_STATE_TOPIC}
+
+REQUEST = "request"
+
+
+def _metadata_may_create(image: MetadataImage, request: MetadataRequest) -> bool:
+    """Whether a topic is asked for that is not known here: the controller knows best, and may create it."""
+    for topic in request.topics or ():
+        if topic.topic_id == ZERO_UUID:
+            if topic.name not in image.topics:
+                return True
+        elif topic.topic_id not in image.topics_by_id:
+            return True
+    return False
+
+
+def _coordinator_may_create(image: MetadataImage, request: FindCoordinatorRequest) -> bool:
+    return _COORDINATOR_TOPICS.get(request.key_type, GROUP_METADATA_TOPIC) not in image.topics
+
+
+MAY_CREATE: dict[int, Callable[[MetadataImage, Any], bool]] = {
+    MetadataRequest.API_KEY: _metadata_may_create,
+    FindCoordinatorRequest.API_KEY: _coordinator_may_create,
+}
+
+
+# -- passing on and serving what was passed on -------------------------------------------------------------------------
+
+
+class ForwardedConnection:
+    """A client's connection as the worker sees it that a request was passed on to."""
+
+    __slots__ = ("broker", "client_host", "client_software", "listener", "local_host", "peer", "principal", "state")
+
+    def __init__(self, broker: Any, principal: str, client_host: str, listener: Any, local_host: str) -> None:
+        self.broker = broker
+        self.principal = principal
+        self.client_host = client_host
+        self.listener = listener
+        self.local_host = local_host
+        self.peer = client_host
+        self.client_software: tuple[str, str] | None = None
+        self.state: dict[str, Any] | None = None
+
+
+class BrokerAt:
+    """The broker as it is seen through another worker: the same, but for the id that a client spoke to."""
+
+    __slots__ = ("_broker", "node_id")
+
+    def __init__(self, broker: Broker, node_id: int) -> None:
+        self._broker = broker
+        self.node_id = node_id
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+async def pass_on(link: Link, ctx: RequestContext, request: Message, response_type: type[Message]) -> Message:
+    """Have another worker answer a client's request."""
+    connection = ctx.connection
+    try:
+        answer = await link.call(
+            REQUEST,
+            ctx.api_key,
+            ctx.version,
+            ctx.client_id,
+            connection.principal,
+            connection.client_host,
+            connection.listener.name,
+            connection.local_host,
+            request.encode(ctx.version),
+        )
+    except LinkLost:
+        raise NotController from None
+    return response_type.decode(answer, ctx.version)
+
+
+async def ask(link: Link, broker: Broker, request: Message, version: int, response_type: type[Message]) -> Any:
+    """A request of the broker's own to another worker. Raises LinkLost."""
+    listener = broker.config.listeners[0].name
+    answer = await link.call(
+        REQUEST, request.API_KEY, version, None, "User:ANONYMOUS", "/127.0.0.1", listener, "", request.encode(version)
+    )
+    return response_type.decode(answer, version)
+
+
+def serve(broker: Broker, peer_id: int, arguments: Sequence[Any]) -> bytes | Awaitable[bytes]:
+    """Answer what another worker passed on."""
+    api_key, version, client_id, principal, client_host, listener_name, local_host, body = arguments
+    route = broker.registry.route(api_key, version)
+    assert route is not None, f"a worker passed on version {version} of API {api_key}, which is not served"
+    listener = next(listener for listener in broker.config.listeners if listener.name == listener_name)
+    seen = BrokerAt(broker, peer_id)
+    connection: Any = ForwardedConnection(seen, principal, client_host, listener, local_host)
+    ctx = RequestContext(connection, api_key, version, 0, client_id, len(body))
+    request, _ = route.decode(memoryview(bytearray(body)), 0)
+
+    def encoded(response: Any) -> bytes:
+        parts: list[Any] = []
+        route.encode(response, parts)
+        return b"".join(parts)
+
+    def failed(error: Exception) -> bytes:
+        if not isinstance(error, KafkaError):
+            log.error("%s v%d, passed on by worker %d, failed", route.api.name, version, peer_id, exc_info=error)
+            error = UnknownServerError()
+        return encoded(route.api.on_error(ctx, request, error))
+
+    async def later(pending: Awaitable[Any]) -> bytes:
+        try:
+            return encoded(await pending)
+        except Exception as error:
+            return failed(error)
+
+    try:
+        result = route.handler(ctx, request)
+    except Exception as error:
+        return failed(error)
+    return later(result) if isawaitable(result) else encoded(result)
+
+
+# -- what each kind of worker serves -----------------------------------------------------------------------------------
+
+
+def follower_registry(worker: FollowerWorker) -> Registry:
+    """Everything, but what needs the controller goes to the controller."""
+
+    def passing(api: Api) -> Handler:
+        def handler(ctx: RequestContext, request: Any) -> Awaitable[Message]:
+            return pass_on(worker.controller_link, ctx, request, api.response)
+
+        return handler
+
+    def creating(api: Api, may_create: Callable[[MetadataImage, Any], bool]) -> Handler:
+        def handler(ctx: RequestContext, request: Any) -> Any:
+            if may_create(worker.metadata, request):
+                return pass_on(worker.controller_link, ctx, request, api.response)
+            return api.handler(ctx, request)
+
+        return handler
+
+    apis = []
+    for api in registered_apis().apis.values():
+        if api.key == IncrementalAlterConfigsRequest.API_KEY:
+            api = replace(api, handler=_with_own_loggers(api.handler, passing(api)))
+        elif api.key == InitProducerIdRequest.API_KEY:
+            api = replace(api, handler=_with_producer_ids(worker, api.handler))
+        elif api.key in CHANGING or api.key in ASKED:
+            api = replace(api, handler=passing(api))
+        elif api.key in MAY_CREATE:
+            api = replace(api, handler=creating(api, MAY_CREATE[api.key]))
+        apis.append(api)
+    return Registry(apis)
+
+
+def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
+    """Log levels are a process's own; everything else in the request goes to the controller."""
+
+    def handler(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Any:
+        resources = request.resources
+        own = [resource for resource in resources if resource.resource_type == RESOURCE_BROKER_LOGGER]
+        if not own:
+            return passing(ctx, request)
+        request.resources = own
+        answer = local(ctx, request)
+        request.resources = [resource for resource in resources if resource.resource_type != RESOURCE_BROKER_LOGGER]
+        return _joined(answer, passing(ctx, request)) if request.resources else answer
+
+    return handler
+
+
+async def _joined(answer: Any, others: Any) -> Any:
+    answer.responses += (await others).responses
+    return answer
+
+
+def _with_producer_ids(worker: FollowerWorker, local: Handler) -> Handler:
+    def handler(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
+        return local(ctx, request) if worker.has_producer_ids else later(ctx, request)
+
+    async def later(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
+        await worker.fetch_producer_ids()
+        answer = local(ctx, request)
+        return await answer if isawaitable(answer) else answer
+
+    return handler
+
+
+def controller_registry(worker: ControllerWorker) -> Registry:
+    """Everything; what changes the metadata is answered when all workers have followed."""
+
+    def changing(api: Api, handler: Handler) -> Handler:
+        async def change(ctx: RequestContext, request: Any) -> Any:
+            async with worker.changing:
+                answer = handler(ctx, request)
+                if isawaitable(answer):
+                    answer = await answer
+                await worker.all_followed()
+            return answer
+
+        def shielded(ctx: RequestContext, request: Any) -> asyncio.Future[Any]:
+            # A client that leaves must not end the wait: the next change would not know that this one is under way.
+            return asyncio.shield(worker.loop.create_task(change(ctx, request)))
+
+        return shielded
+
+    def creating(api: Api, may_create: Callable[[MetadataImage, Any], bool]) -> Handler:
+        change = changing(api, api.handler)
+
+        def handler(ctx: RequestContext, request: Any) -> Any:
+            return (change if may_create(worker.metadata, request) else api.handler)(ctx, request)
+
+        return handler
+
+    apis = []
+    for api in registered_apis().apis.values():
+        if api.key == AlterPartitionReassignmentsRequest.API_KEY:
+            api = replace(api, handler=changing(api, _staying(api.handler)))
+        elif api.key == UnregisterBrokerRequest.API_KEY:
+            api = replace(api, handler=changing(api, _keeping(worker, api.handler)))
+        elif api.key in CHANGING:
+            api = replace(api, handler=changing(api, api.handler))
+        elif api.key in MAY_CREATE:
+            api = replace(api, handler=creating(api, MAY_CREATE[api.key]))
+        apis.append(api)
+    return Registry(apis)
+
+
+def _keeping(worker: ControllerWorker, handler: Handler) -> Handler:
+    """Workers stay registered for as long as they run."""
+
+    def guarded(ctx: RequestContext, request: UnregisterBrokerRequest) -> Any:
+        if request.broker_id in worker.worker_ids:
+            raise InvalidRequest(f"Broker ID {request.broker_id} is a worker that runs")
+        return handler(ctx, request)
+
+    return guarded
+
+
+def _staying(handler: Handler) -> Handler:
+    """Partitions stay where the start put them: a move between workers would only swap one process for another."""
+    answered_topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+    answered = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+    def guarded(ctx: RequestContext, request: AlterPartitionReassignmentsRequest) -> Any:
+        topics = ctx.broker.metadata.topics
+        error = InvalidReplicaAssignment("All workers share one data folder; a partition stays with the one it is on.")
+        refused = []
+        for topic in request.topics:
+            known = topics[topic.name].partitions if topic.name in topics else {}
+            moving = [
+                wanted
+                for wanted in topic.partitions
+                if wanted.replicas and wanted.partition_index in known
+                if wanted.replicas != known[wanted.partition_index].replicas
+            ]
+            if moving:
+                topic.partitions = [wanted for wanted in topic.partitions if wanted not in moving]
+                results = [
+                    answered(partition_index=m.partition_index, error_code=error.code, error_message=error.message)
+                    for m in moving
+                ]
+                refused.append(answered_topic(name=topic.name, partitions=results))
+        request.topics = [topic for topic in request.topics if topic.partitions or not refused]
+        response: Any = handler(ctx, request)
+        response.responses += refused
+        return response
+
+    return guarded

@@ -1,0 +1,221 @@
+"""The socket between two workers: messages in order, and calls that get an answer.
+
+Both ends are forks of one process, on a socket pair that nobody else can reach; so a message is a marshalled tuple,
+behind its length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import marshal
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import Any
+
+from ottla.errors import KafkaError, UnknownServerError, error_for
+
+_LENGTH = Struct(">I")
+_RECEIVE_BYTES = 256 * 1024
+
+# Kinds of messages that the link itself deals with; all others go to whoever listens.
+_CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
+
+Arguments = tuple[Any, ...]
+Service = Callable[["Link", str, Arguments], "Any | Awaitable[Any]"]
+Receiver = Callable[["Link", str, Arguments], None]
+
+
+class LinkLost(Exception):
+    """The worker at the other end is gone."""
+
+
+class Link:
+    """One end of the socket to another worker."""
+
+    def __init__(self, sock: socket.socket, peer_id: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.peer_id = peer_id
+        self.is_lost = False
+        self._sock = sock
+        self._loop = loop
+        self._out: deque[memoryview] = deque()
+        self._in = bytearray()
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._service: Service
+        self._receiver: Receiver
+        self._on_lost: Callable[[Link], None]
+        sock.setblocking(False)
+
+    def start(self, receiver: Receiver, service: Service, on_lost: Callable[[Link], None]) -> None:
+        """Begin to read. What was sent before this is waiting in the socket."""
+        self._receiver, self._service, self._on_lost = receiver, service, on_lost
+        self._loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
+    def send(self, kind: str, *arguments: Any) -> None:
+        """Send a message, in order and without waiting. To a worker that is gone nothing is sent."""
+        if self.is_lost:
+            return
+        body = marshal.dumps((kind, arguments))
+        idle = not self._out
+        self._out.append(memoryview(_LENGTH.pack(len(body)) + body))
+        if idle:
+            self._flush()
+            if self._out:
+                self._loop.add_writer(self._sock.fileno(), self._on_writable)
+
+    def send_handle(self, handle: int) -> None:
+        """Give the other worker a file handle; before any message."""
+        socket.send_fds(self._sock, [b"\0"], [handle])
+
+    def _flush(self) -> None:
+        out = self._out
+        try:
+            while out:
+                sent = self._sock.send(out[0])
+                if sent < len(out[0]):
+                    out[0] = out[0][sent:]
+                    return
+                out.popleft()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            out.clear()  # the reader finds the end of the stream, and says so
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if not self._out:
+            self._loop.remove_writer(self._sock.fileno())
+
+    def finish(self) -> None:
+        """Wait until everything is sent; for the last words of a process."""
+        if self._out:
+            self._loop.remove_writer(self._sock.fileno())
+            self._sock.setblocking(True)
+            self._flush()
+
+    async def call(self, name: str, *arguments: Any) -> Any:
+        """Have the other worker do something; raises its KafkaError, or LinkLost."""
+        if self.is_lost:
+            raise LinkLost
+        number = next(self._numbers)
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._calls[number] = answer
+        self.send(_CALL, number, name, arguments)
+        return await answer
+
+    # -- receiving ---------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            received = self._sock.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self._lost()
+            return
+        buffer = self._in
+        buffer += received
+        start = 0
+        while len(buffer) - start >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            stop = start + 4 + length
+            if stop > len(buffer):
+                break
+            kind, arguments = marshal.loads(buffer[start + 4 : stop])
+            start = stop
+            self._received(kind, arguments)
+            if self.is_lost:
+                return
+        del buffer[:start]
+
+    def _received(self, kind: str, arguments: Arguments) -> None:
+        if kind == _CALL:
+            self._serve(*arguments)
+        elif kind == _ANSWER:
+            number, result = arguments
+            answer = self._calls.pop(number)
+            if not answer.done():
+                answer.set_result(result)
+        elif kind == _FAILURE:
+            number, code, message = arguments
+            answer = self._calls.pop(number)
+            if not answer.done():
+                answer.set_exception(error_for(code, message))
+        else:
+            self._receiver(self, kind, arguments)
+
+    def _serve(self, number: int, name: str, arguments: Arguments) -> None:
+        try:
+            result = self._service(self, name, arguments)
+        except KafkaError as error:
+            self.send(_FAILURE, number, error.code, error.message)
+            return
+        if isinstance(result, Awaitable):
+            task = self._loop.create_task(self._serve_later(number, result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self.send(_ANSWER, number, result)
+
+    async def _serve_later(self, number: int, result: Awaitable[Any]) -> None:
+        try:
+            self.send(_ANSWER, number, await result)
+        except KafkaError as error:
+            self.send(_FAILURE, number, error.code, error.message)
+        except Exception:
+            self.send(_FAILURE, number, UnknownServerError.code, None)
+            raise
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _lost(self) -> None:
+        self.close()
+        self._on_lost(self)
+
+    def close(self) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        self._out.clear()
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(LinkLost())
+        self._calls.clear()
+        for task in self._tasks:
+            task.cancel()
+
+
+def receive_first(sock: socket.socket) -> tuple[int, str, Arguments]:
+    """The handle and the first message of a link that is not started yet; waits for them. Raises LinkLost."""
+    sock.setblocking(True)
+    _, handles, _, _ = socket.recv_fds(sock, 1, 1)
+    if not handles:
+        raise LinkLost
+    (length,) = _LENGTH.unpack(_receive(sock, 4))
+    kind, arguments = marshal.loads(_receive(sock, length))
+    return handles[0], kind, arguments
+
+
+def _receive(sock: socket.socket, count: int) -> bytes:
+    parts = []
+    while count:
+        try:
+            part = sock.recv(min(count, _RECEIVE_BYTES))
+        except OSError:
+            part = b""
+        if not part:
+            raise LinkLost
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,87 @@
+"""The metadata as a worker follows it, and what is different about it where brokers share a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ottla.cluster.controller import Controller
+from ottla.cluster.metadata import MetadataImage, TopicState
+from ottla.cluster.metadata_log import Subscriber
+from ottla.cluster.placement import place_replicas
+from ottla.errors import InvalidReplicaAssignment, NotController
+from ottla.records.batch import Batch, Buffer, batches
+from ottla.wire.schema import Message
+from ottla.wire.stored import UnknownRecordType, decode_metadata_record
+from ottla.wire.stored import metadata as stored
+
+
+class FollowedMetadata:
+    """The metadata log as a worker has it that does not write it: batches come in, the image follows."""
+
+    def __init__(self, image: MetadataImage, leader_epoch: int) -> None:
+        self._image = image
+        self._subscribers: list[Subscriber] = []
+        self.leader_epoch = leader_epoch
+        self.last_offset = -1
+        """Of the newest record that the image and all subscribers have seen."""
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def append(self, records: Sequence[Message]) -> None:
+        """Only the controller appends; what needs it is forwarded."""
+        raise NotController
+
+    def apply(self, chunk: Buffer) -> None:
+        """Replay what the controller appended, and tell the subscribers."""
+        for batch in batches(chunk):
+            if not batch.is_control:
+                records = list(self._replay(batch))
+                for subscriber in self._subscribers:
+                    subscriber(records)
+            self.last_offset = batch.last_offset
+
+    def _replay(self, batch: Batch) -> Iterator[Message]:
+        for record in batch.records():
+            assert record.value is not None, "a metadata record without a value"
+            try:
+                decoded, _ = decode_metadata_record(record.value)
+            except UnknownRecordType:
+                continue  # the controller reported it when it started
+            self._image.replay(decoded, record.offset)
+            yield decoded
+
+
+class SharedFolderController(Controller):
+    """A controller of brokers that keep their partitions in one folder: a second replica would be the same files."""
+
+    def _place(self, partitions: int, factor: int, first_partition: int = 0) -> list[list[int]]:
+        if factor > 1:
+            # As with a single broker, and in its words.
+            place_replicas([self.image.live_brokers()[0].broker_id], {}, partitions, factor, self._chance.randbelow)
+        return super()._place(partitions, factor, first_partition)
+
+    def _partition_record(self, topic: TopicState, index: int, replicas: list[int]) -> stored.PartitionRecord:
+        if len(replicas) > 1:
+            raise InvalidReplicaAssignment(
+                f"Partition {index} is to have {len(replicas)} replicas, but all workers share one data folder."
+            )
+        return super()._partition_record(topic, index, replicas)
+
+
+class ForeignCluster(Exception):
+    """The folder knows brokers that live elsewhere."""
+
+
+def check_own_folder(image: MetadataImage, first_id: int, directory_id: bytes) -> None:
+    """Refuse a folder whose cluster has brokers in other folders: their ids may be those of workers."""
+    others = sorted(
+        broker_id
+        for broker_id, broker in image.brokers.items()
+        if broker_id != first_id and directory_id not in broker.log_dirs
+    )
+    if others:
+        raise ForeignCluster(
+            f"the folder belongs to a cluster with other brokers ({', '.join(map(str, others))}); "
+            "several workers need a folder that holds all of its cluster"
+        )

@@ -1,0 +1,71 @@
+"""The life of one worker process, from its fork to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from ottla.config import ConfigError
+from ottla.errors import KafkaError
+from ottla.server.broker import StartError
+from ottla.server.listener import ListenError
+from ottla.workers.broker import STATE, ControllerWorker, FollowerWorker, Seat, WorkerBroker
+from ottla.workers.link import LinkLost, receive_first
+
+log = logging.getLogger("ottla.workers")
+
+FAILED, LOST_CONTROLLER = 1, 3
+"""Exit codes; the second one only follows from the end of another worker."""
+
+READY = b"ready"
+
+
+def run_worker(seat: Seat, lifeline: int, status: int) -> int:
+    """Serve until SIGTERM or until the supervisor is gone (then `lifeline` ends). Worker 1 says READY on `status`."""
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
+        import uvloop
+
+        new_loop = uvloop.new_event_loop
+    try:
+        is_controller = seat.node_id == seat.controller_id
+        worker = ControllerWorker(seat) if is_controller else _follower(seat)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_work(worker, lifeline, status if is_controller else -1))
+    except (ConfigError, ListenError, StartError, KafkaError) as error:
+        print(f"ottla: {error}", file=sys.stderr, flush=True)
+        return FAILED
+    except LinkLost:
+        return LOST_CONTROLLER
+
+
+def _follower(seat: Seat) -> FollowerWorker:
+    """Wait for what the controller has to say before anything is opened."""
+    # The handle is the folder's lock. It stays open: nobody else may have the folder while any worker lives.
+    _, kind, state = receive_first(seat.links[seat.controller_id])
+    assert kind == STATE, f"the controller began with {kind}"
+    worker = FollowerWorker(seat, state)
+    worker.on_orphaned = lambda: os._exit(LOST_CONTROLLER)
+    return worker
+
+
+async def _work(worker: WorkerBroker, lifeline: int, status: int) -> int:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    os.set_blocking(lifeline, False)
+    loop.add_reader(lifeline, stopped.set)
+    worker.open_links()
+    await worker.start()
+    if status >= 0:
+        os.write(status, READY)
+    await stopped.wait()
+    loop.remove_reader(lifeline)
+    await worker.stop()
+    return 0

@@ -1,0 +1,185 @@
+"""Starts the workers and watches over them; when one ends by itself, all end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Collection
+
+from ottla.config import Config, Listener
+from ottla.server.listener import ListenError, bind
+from ottla.workers.broker import Seat
+from ottla.workers.process import LOST_CONTROLLER, READY, run_worker
+
+log = logging.getLogger("ottla.workers")
+
+STOP_SECONDS = 60.0
+"""How long workers may take to stop before they are killed."""
+
+
+def serve_workers(config: Config, count: int, on_ready: Callable[[str], None]) -> int:
+    """Run `count` workers until SIGTERM, SIGINT or the end of one. `on_ready` gets the bootstrap addresses.
+
+    Returns the exit code: 0 after a stop that was asked for. Raises ListenError before anything is started.
+    """
+    seats, addresses = _seats(config, count)
+    lifeline, lifeline_end = os.pipe()
+    status, status_end = os.pipe()
+    gc.freeze()  # what is loaded by now stays shared between the workers
+    workers: dict[int, int] = {}
+    for seat in seats:
+        pid = os.fork()
+        if pid == 0:
+            os.close(lifeline_end)
+            os.close(status)
+            _become(seat, seats, lifeline, status_end)
+        workers[pid] = seat.node_id
+    for seat in seats:
+        _close_all(seat)
+    os.close(status_end)
+    os.close(lifeline)
+    try:
+        return asyncio.run(_Watch(workers, status, lambda: on_ready(addresses)).run())
+    finally:
+        os.close(lifeline_end)
+        os.close(status)
+
+
+def _become(seat: Seat, seats: list[Seat], lifeline: int, status: int) -> None:
+    """Never returns: the child of a fork must not go on with what its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the supervisor, too
+    code = 1
+    try:
+        for other in seats:
+            if other is not seat:
+                shared = {sock.fileno() for _, sock in seat.sockets}
+                _close_all(other, keep=shared)
+        code = run_worker(seat, lifeline, status)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        log.exception("worker %d failed", seat.node_id)
+    finally:
+        os._exit(code)
+
+
+def _close_all(seat: Seat, keep: Collection[int] = ()) -> None:
+    for sock in [*(sock for _, sock in seat.sockets), *seat.links.values()]:
+        if sock.fileno() not in keep:
+            sock.close()
+
+
+def _seats(config: Config, count: int) -> tuple[list[Seat], str]:
+    """Bind everything, so that a port in use is found before anything is touched."""
+    worker_ids = [config.node_id + number for number in range(count)]
+    seats = [Seat(worker_id, worker_ids, config, [], {}) for worker_id in worker_ids]
+    advertised: dict[int, list[tuple[str, str, int]]] = {worker_id: [] for worker_id in worker_ids}
+    shown = {listener.name: listener for listener in config.advertised_listeners}
+    addresses = []
+    opened: list[socket.socket] = []
+    try:
+        for listener in config.listeners:
+            shared = bind(listener)
+            opened.append(shared)
+            addresses.append(f"{listener.host or '0.0.0.0'}:{shared.getsockname()[1]}")
+            for number, seat in enumerate(seats, 1):
+                own = listener._replace(port=_own_port(listener, number))
+                sock = bind(own)
+                opened.append(sock)
+                port: int = sock.getsockname()[1]
+                seat.sockets += [(listener, shared), (own._replace(port=port), sock)]
+                advertised[seat.node_id].append(_shown(shown.get(listener.name, listener), listener, port, number))
+    except ListenError:
+        for sock in opened:
+            sock.close()
+        raise
+    for place, seat in enumerate(seats):
+        seat.advertised = advertised
+        for other in seats[place + 1 :]:
+            seat.links[other.node_id], other.links[seat.node_id] = socket.socketpair()
+    return seats, ", ".join(addresses)
+
+
+def _own_port(listener: Listener, number: int) -> int:
+    if listener.port == 0:
+        return 0
+    if listener.port + number > 65535:
+        raise ListenError(f"worker {number} has no port above {listener.port} for listener {listener.name}")
+    return listener.port + number
+
+
+def _shown(shown: Listener, listener: Listener, port: int, number: int) -> tuple[str, str, int]:
+    """Where clients reach a worker: on its own port, or as far above the advertised one as that is above the bound."""
+    host = "" if shown.host in ("", "0.0.0.0", "::") else shown.host
+    return listener.name, host, port if shown.port in (0, listener.port) else shown.port + number
+
+
+class _Watch:
+    """Waits for the end of the workers."""
+
+    def __init__(self, workers: dict[int, int], status: int, on_ready: Callable[[], None]) -> None:
+        self._workers = workers
+        self._status = status
+        self._on_ready = on_ready
+        self._stopping = False
+        self._is_ready = False
+        self._code = 0
+        self._all_gone = asyncio.Event()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        loop.add_reader(self._status, self._status_changed)
+        self._reap()  # who ended before there was a handler
+        await self._all_gone.wait()
+        return self._code
+
+    def _status_changed(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._status)
+        if os.read(self._status, 64) == READY:
+            self._is_ready = True
+            self._on_ready()
+
+    def _reap(self) -> None:
+        ended: list[tuple[int, int]] = []
+        while self._workers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid in self._workers:
+                ended.append((self._workers.pop(pid), os.waitstatus_to_exitcode(status)))
+        for worker_id, code in ended:
+            self._ended(worker_id, code)
+        if not self._workers:
+            self._all_gone.set()
+
+    def _ended(self, worker_id: int, code: int) -> None:
+        if code == 0 and self._stopping:
+            return
+        self._code = 1
+        if code != LOST_CONTROLLER and (code < 0 or self._is_ready):
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            print(f"ottla: worker {worker_id} {how}; the broker stops", file=sys.stderr, flush=True)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(STOP_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        print(f"ottla: killing {len(self._workers)} worker(s) that did not stop", file=sys.stderr, flush=True)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._workers:
+            os.kill(pid, number)
