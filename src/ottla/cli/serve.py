@@ -23,6 +23,8 @@ log = logging.getLogger("ottla.cli")
 
 DEFAULT_PORT = 9092
 DEFAULT_DATA = "./data"
+WORKERS_MAX = 32
+"""Every worker has a socket to every other one; and a process a core is what they are for."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -50,6 +52,13 @@ def add_parser(subparsers: Any) -> None:
         dest="settings",
         help="any broker setting; repeatable",
     )
+    parser.add_argument(
+        "--workers",
+        type=_workers,
+        default=1,
+        metavar="N",
+        help="broker processes that share the folder and its partitions, to use N cores (1)",
+    )
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
 
@@ -58,6 +67,13 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError(f"{port} is not a port (0 to 65535)")
     return port
+
+
+def _workers(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= WORKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{count} is not a number of workers (1 to {WORKERS_MAX})")
+    return count
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         config = load_config(arguments)
+        if arguments.workers > 1:
+            return _run_workers(config, arguments)
         disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
         return _run(config, disk, "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}")
     except (ConfigError, ListenError, StartError, KafkaError) as error:
@@ -103,6 +121,20 @@ def load_config(arguments: argparse.Namespace) -> Config:
     if arguments.data is not None or not {"log.dirs", "log.dir"} & config.static.keys():
         extra["log.dirs"] = arguments.data if arguments.data is not None else DEFAULT_DATA
     return config.with_static(extra) if extra else config
+
+
+def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
+    for option in ("ephemeral", "metrics"):
+        if getattr(arguments, option, None):
+            raise ConfigError(f"--{option} goes with one worker only, not with --workers {arguments.workers}")
+    from ottla.workers.supervisor import serve_workers
+
+    where = f"{arguments.workers} workers, data in {config.log_dirs[0]}"
+    return serve_workers(
+        config,
+        arguments.workers,
+        lambda addresses: print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True),
+    )
 
 
 def _run(config: Config, disk: Disk, where: str) -> int:
