@@ -17,6 +17,7 @@ from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
+from ottla.server.http import HttpEndpoint
 from ottla.server.listener import ListenError
 
 log = logging.getLogger("ottla.cli")
@@ -53,6 +54,12 @@ def add_parser(subparsers: Any) -> None:
         help="any broker setting; repeatable",
     )
     parser.add_argument(
+        "--metrics",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="serve Prometheus metrics, /health and /ready there (needs ottla[metrics])",
+    )
+    parser.add_argument(
         "--workers",
         type=_workers,
         default=1,
@@ -67,6 +74,11 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError(f"{port} is not a port (0 to 65535)")
     return port
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host or "127.0.0.1", _port(port)
 
 
 def _workers(text: str) -> int:
@@ -87,8 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
         config = load_config(arguments)
         if arguments.workers > 1:
             return _run_workers(config, arguments)
+        if len(config.log_dirs) > 1 and not arguments.ephemeral:
+            log.warning("log.dirs names several folders; only the first one, %s, is used", config.log_dirs[0])
         disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
-        return _run(config, disk, "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}")
+        where = "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}"
+        return _run(config, disk, where, arguments.metrics)
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1
@@ -137,25 +152,41 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     )
 
 
-def _run(config: Config, disk: Disk, where: str) -> int:
+def _run(config: Config, disk: Disk, where: str, metrics: tuple[str, int] | None) -> int:
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop
 
         new_loop = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_serve(config, disk, where))
+        return runner.run(_serve(config, disk, where, metrics))
 
 
-async def _serve(config: Config, disk: Disk, where: str) -> int:
+async def _serve(config: Config, disk: Disk, where: str, metrics: tuple[str, int] | None) -> int:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     broker = Broker(config, disk=disk)
+    endpoint = _metrics_endpoint(broker, metrics) if metrics is not None else None
+    if endpoint is not None:
+        await endpoint.start()
     await broker.start()
+    if endpoint is not None:
+        print(f"ottla {__version__}: metrics on {endpoint.url}/metrics", flush=True)
     addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
     print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
     await stopped.wait()
     await broker.stop()
+    if endpoint is not None:
+        await endpoint.stop()
     return 0
+
+
+def _metrics_endpoint(broker: Broker, address: tuple[str, int]) -> HttpEndpoint:
+    from ottla.server.metrics import metrics_endpoint
+
+    try:
+        return metrics_endpoint(broker, *address)
+    except RuntimeError as error:
+        raise StartError(str(error)) from error

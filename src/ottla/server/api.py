@@ -157,11 +157,17 @@ class Route:
 class Registry:
     """What one broker serves: all registered APIs, or the part that an older release had."""
 
-    __slots__ = ("_routes", "apis")
+    __slots__ = ("_instrument", "_routes", "apis")
 
     def __init__(self, apis: Iterable[Api]) -> None:
         self.apis: Mapping[int, Api] = {api.key: api for api in sorted(apis, key=lambda api: api.key)}
         self._routes: dict[int, Route] = {}
+        self._instrument: Callable[[Route, int], None] | None = None
+
+    def instrument(self, instrument: Callable[[Route, int], None]) -> None:
+        """Let `instrument` change every route before it is used, to count what goes through it."""
+        self._instrument = instrument
+        self._routes.clear()
 
     def route(self, api_key: int, version: int) -> Route | None:
         """The route of a served version; None for anything else."""
@@ -172,6 +178,8 @@ class Registry:
         if api is None or not api.min_version <= version <= api.max_version:
             return None
         route = self._routes[api_key << 16 | version] = Route(api, version)
+        if self._instrument is not None:
+            self._instrument(route, version)
         return route
 
 

@@ -364,6 +364,15 @@ class Broker:
     # -- connections -------------------------------------------------------------------------------------------
 
     @property
+    def is_running(self) -> bool:
+        """Clients are served."""
+        return self._running
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         """(host, port) of every listener."""
         return [(listener.config.host or "0.0.0.0", listener.port) for listener in self._listeners]

@@ -1,0 +1,149 @@
+"""Prometheus metrics: request rates and latencies by API and version, bytes, log sizes, group lag, connections.
+
+Requests are counted by wrapping a route's handler and encoder when metrics are switched on; without them the dispatch
+path is untouched. Everything that is state already (sizes, offsets, lag) is read when somebody scrapes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla import __version__
+from ottla.server.http import HttpEndpoint
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.server.api import RequestContext, Route
+    from ottla.server.broker import Broker
+
+_LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+MISSING = "metrics need the package prometheus_client: pip install 'ottla[metrics]'"
+
+
+class Metrics:
+    """The counters of one broker, and the page that shows them."""
+
+    def __init__(self, broker: Broker) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Histogram
+        except ImportError as missing:
+            raise RuntimeError(MISSING) from missing
+        self._broker = broker
+        self._registry = CollectorRegistry()
+        labels = ("api", "version")
+        self._requests = Counter("ottla_requests", "Requests served.", labels, registry=self._registry)
+        self._errors = Counter(
+            "ottla_request_errors", "Answers with a top-level error.", ("api", "code"), registry=self._registry
+        )
+        self._latency = Histogram(
+            "ottla_request_seconds",
+            "Time from the decoded request to its answer, waiting included.",
+            ("api",),
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._bytes_in = Counter("ottla_request_bytes", "Bytes of requests.", ("api",), registry=self._registry)
+        self._bytes_out = Counter("ottla_response_bytes", "Bytes of responses.", ("api",), registry=self._registry)
+        self._registry.register(_State(broker))
+
+    def instrument(self, route: Route, version: int) -> None:
+        """Count what goes through a route."""
+        name = route.api.name
+        handler, encode, response_type = route.handler, route.encode, route.response_type
+        requests = self._requests.labels(name, version)
+        latency = self._latency.labels(name)
+        bytes_in, bytes_out = self._bytes_in.labels(name), self._bytes_out.labels(name)
+        clock = time.perf_counter
+
+        def counted(ctx: RequestContext, request: Any) -> Any:
+            requests.inc()
+            bytes_in.inc(ctx.request_bytes)
+            started = clock()
+            result = handler(ctx, request)
+            if result is None or result.__class__ is response_type:
+                latency.observe(clock() - started)
+                return result
+            future = asyncio.ensure_future(result)  # type: ignore[arg-type]
+            future.add_done_callback(lambda _: latency.observe(clock() - started))
+            return future
+
+        def measured(response: Message, parts: list[Any]) -> None:
+            code = getattr(response, "error_code", 0)
+            if code:
+                self._errors.labels(name, code).inc()
+            encode(response, parts)
+            bytes_out.inc(sum(map(len, parts)))
+
+        route.handler, route.encode = counted, measured
+
+    def page(self) -> tuple[int, str, bytes]:
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+
+
+class _State:
+    """What can be read off the broker at any time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self) -> list[Any]:
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+        broker = self._broker
+        yield InfoMetricFamily("ottla_broker", "The broker.", {"version": __version__, "cluster_id": broker.cluster_id})
+        yield GaugeMetricFamily("ottla_connections", "Open connections.", broker.connection_count)
+        yield GaugeMetricFamily("ottla_topics", "Topics.", len(broker.metadata.topics))
+        labels = ("topic", "partition")
+        size = GaugeMetricFamily("ottla_log_bytes", "Bytes in a partition's log.", labels=labels)
+        start = GaugeMetricFamily("ottla_log_start_offset", "First offset of a partition.", labels=labels)
+        end = GaugeMetricFamily("ottla_log_end_offset", "Next offset of a partition.", labels=labels)
+        # Partitions that nobody used since the start are not opened for this.
+        for partition in broker.replicas:
+            key = (partition.topic, str(partition.index))
+            size.add_metric(key, partition.log.size_bytes)
+            start.add_metric(key, partition.log.log_start_offset)
+            end.add_metric(key, partition.log.log_end_offset)
+        yield from (size, start, end)
+        yield from self._groups()
+
+    def _groups(self) -> Iterator[Any]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        lag = GaugeMetricFamily("ottla_group_lag", "Records behind the end.", labels=("group", "topic", "partition"))
+        groups = 0
+        for shard in self._broker.groups.shards():
+            groups += len(shard.groups)
+            for group_id, topics in shard.offsets.groups.items():
+                for topic, committed in topics.items():
+                    for index, position in committed.items():
+                        partition = self._broker.replicas.get(topic, index)
+                        if partition is not None:
+                            behind = max(0, partition.high_watermark - position[1].offset)
+                            lag.add_metric((group_id, topic, str(index)), behind)
+        yield GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
+        yield lag
+
+
+def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
+    """`/metrics`, `/health` (the process answers) and `/ready` (clients are served)."""
+    metrics = Metrics(broker)
+    broker.registry.instrument(metrics.instrument)
+
+    def health() -> tuple[int, str, bytes]:
+        return 200, "text/plain; charset=utf-8", b"ok\n"
+
+    def ready() -> tuple[int, str, bytes]:
+        if broker.is_running:
+            return 200, "text/plain; charset=utf-8", b"ready\n"
+        return 503, "text/plain; charset=utf-8", b"not ready\n"
+
+    return HttpEndpoint(host, port, {"/metrics": metrics.page, "/health": health, "/ready": ready})

@@ -1,0 +1,67 @@
+"""The Prometheus page, health and readiness."""
+
+import asyncio
+from typing import Any
+
+from ottla.config import Config
+from ottla.server.broker import Broker
+from ottla.server.metrics import metrics_endpoint
+from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.offsets import OffsetCommitRequest
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split()[1]), body.decode()
+
+
+def sample(page: str, name: str) -> float:
+    (line,) = [line for line in page.splitlines() if line.startswith(name + " ")]
+    return float(line.rsplit(" ", 1)[1])
+
+
+def test_what_the_page_says(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker() as running:
+            endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
+            await endpoint.start()
+            client = await running.connect()
+            await client.create_topic("t")
+            for _ in range(3):
+                await client.produce("t", b"x" * 100)
+            await client.call(ApiVersionsRequest(), 0)
+            running.broker.controller.create_internal_topic("__consumer_offsets")
+            partition = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+            topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])
+            await client.call(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+            status, page = await get(endpoint.port, "/metrics")
+            assert status == 200
+            assert sample(page, 'ottla_requests_total{api="Produce",version="9"}') == 3
+            assert sample(page, 'ottla_request_seconds_count{api="ApiVersions"}') == 1
+            assert sample(page, 'ottla_request_bytes_total{api="Produce"}') > 300
+            assert sample(page, 'ottla_response_bytes_total{api="Produce"}') > 60
+            assert sample(page, 'ottla_log_end_offset{partition="0",topic="t"}') == 3
+            assert sample(page, 'ottla_group_lag{group="g",partition="0",topic="t"}') == 2
+            assert sample(page, "ottla_connections") == 1
+            assert await get(endpoint.port, "/ready") == (200, "ready\n")
+            assert await get(endpoint.port, "/health") == (200, "ok\n")
+            assert (await get(endpoint.port, "/nothing"))[0] == 404
+            assert (await get(endpoint.port, "/metrics", "POST"))[0] == 405
+            await endpoint.stop()
+
+    run(main())
+
+
+def test_not_ready_before_the_start(run: Any) -> None:
+    async def main() -> None:
+        broker = Broker(Config.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:0"}))
+        endpoint = metrics_endpoint(broker, "127.0.0.1", 0)
+        await endpoint.start()
+        assert await get(endpoint.port, "/ready") == (503, "not ready\n")
+        await endpoint.stop()
+
+    run(main())
