@@ -122,6 +122,29 @@ class Client:
 
         wait_until(ready, "leaders of new topics")
 
+    def leaders(self, topic: str) -> list[tuple[str, int]]:
+        """Where each partition of a topic is served. A broker that is alone is where it was found."""
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
+        answer = self.call(request, METADATA_VERSION)
+        nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
+        (found,) = answer.topics
+        raise_for(found.error_code)
+        partitions = sorted(found.partitions, key=lambda each: each.partition_index)
+        return [self.address if len(nodes) == 1 else nodes[each.leader_id] for each in partitions]
+
+    def coordinator(self, key: str, kind: Literal["group", "transaction"]) -> tuple[str, int]:
+        """Where a group or a transactional id is looked after."""
+        found: list[Any] = []
+
+        def find() -> None:
+            answer = self.call(FindCoordinatorRequest(key=key, key_type=0 if kind == "group" else 1), 2)
+            raise_for(answer.error_code)
+            found.append(answer)
+
+        retried(find)
+        answer = self.call(MetadataRequest(topics=[]), METADATA_VERSION)
+        return self.address if len(answer.brokers) == 1 else (found[0].host, found[0].port)
+
     def delete_topics(self, names: list[str]) -> None:
         for result in self.call(DeleteTopicsRequest(topic_names=names, timeout_ms=60_000), 4).responses:
             raise_for(result.error_code)
@@ -136,6 +159,18 @@ class Client:
         retried(find)
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        offsets: dict[int, int] = {}
+        leaders = self.leaders(topic)[:partitions]
+        for address in dict.fromkeys(leaders):
+            led = [index for index, leader in enumerate(leaders) if leader == address]
+            if address == self.address:
+                offsets |= self._end_offsets(topic, led)
+            else:
+                with Client(address) as client:
+                    offsets |= client._end_offsets(topic, led)
+        return [offsets[index] for index in range(partitions)]
+
+    def _end_offsets(self, topic: str, partitions: list[int]) -> dict[int, int]:
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=0,
@@ -144,7 +179,7 @@ class Client:
                     name=topic,
                     partitions=[
                         ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-                        for index in range(partitions)
+                        for index in partitions
                     ],
                 )
             ],
@@ -152,7 +187,7 @@ class Client:
         found = self.call(request, LIST_OFFSETS_VERSION).topics[0].partitions
         for partition in found:
             raise_for(partition.error_code)
-        return [partition.offset for partition in sorted(found, key=lambda each: each.partition_index)]
+        return {partition.partition_index: partition.offset for partition in found}
 
 
 def raise_for(error_code: int) -> None:

@@ -22,9 +22,10 @@ def latency(spec: Spec) -> Callable[[], Result]:
         client.require(ProduceRequest, PRODUCE_VERSION)
         client.require(FetchRequest, FETCH_VERSION)
         (start,) = client.end_offsets(spec["topic"], 1)
+        leader = client.leaders(spec["topic"])[0]
     request = payloads.produce_frame(spec["topic"], 0, payloads.batch(100, 1, "none").data)
     fetch, where = payloads.fetch_frame(spec["topic"], 0)
-    producer, consumer = connect(address), connect(address)
+    producer, consumer = connect(leader), connect(leader)
     count = int(spec["rate"] * spec["limit_seconds"])
     sent, arrived = [0.0] * count, [0.0] * count
     go = threading.Event()

@@ -133,8 +133,11 @@ def join(spec: Spec) -> Callable[[], Result]:
         client.require(JoinGroupRequest, JOIN_VERSION)
         client.require(SyncGroupRequest, SYNC_VERSION)
         client.require(HeartbeatRequest, HEARTBEAT_VERSION)
+        groups = [f"{spec['group']}-{index}" for index in range(spec["rounds"])]
+        coordinators = [client.coordinator(group, "group") for group in groups]
     rounds = [
-        [Member(address, f"{spec['group']}-{index}") for _ in range(spec["members"])] for index in range(spec["rounds"])
+        [Member(coordinator, group) for _ in range(spec["members"])]
+        for group, coordinator in zip(groups, coordinators, strict=True)
     ]
 
     def timed() -> Result:

@@ -51,9 +51,10 @@ def requests(spec: Spec) -> Callable[[], Result]:
     address = (spec["host"], spec["port"])
     with Client(address) as client:
         client.require(ProduceRequest, PRODUCE_VERSION)
+        leader = client.leaders(spec["topic"])[0]
     batch = payloads.batch(spec["record_bytes"], 1, "none")
     request = payloads.produce_frame(spec["topic"], 0, batch.data)
-    sock = connect(address, None)
+    sock = connect(leader, None)
     sock.sendall(request)
     response_bytes = 4 + len(receive_frame(sock))
 
@@ -87,8 +88,9 @@ def commits(spec: Spec) -> Callable[[], Result]:
     )
     with Client(address) as client:
         client.require(OffsetCommitRequest, OFFSET_COMMIT_VERSION)
+        coordinator = client.coordinator(spec["group"], "group")
     encoded = frame(request, OFFSET_COMMIT_VERSION)
-    sock = connect(address, None)
+    sock = connect(coordinator, None)
     sock.sendall(encoded)
     first = receive_frame(sock)
     _check_commit(first)

@@ -74,8 +74,8 @@ class FrameSender:
 class Producing:
     """One connection that keeps DEPTH produce requests under way to one partition."""
 
-    def __init__(self, spec: Spec, partition: int, batch: payloads.Batch) -> None:
-        self.sock = connect((spec["host"], spec["port"]), None)
+    def __init__(self, spec: Spec, partition: int, leader: tuple[str, int], batch: payloads.Batch) -> None:
+        self.sock = connect(leader, None)
         self.sender = FrameSender(self.sock, payloads.produce_frame(spec["topic"], partition, batch.data))
         self.sender.send()
         # The first answer shows how long every answer is, so that later ones are only counted.
@@ -109,9 +109,10 @@ def produce(spec: Spec) -> Callable[[], Result]:
     address = (spec["host"], spec["port"])
     with Client(address) as client:
         client.require(ProduceRequest, PRODUCE_VERSION)
+        leaders = client.leaders(spec["topic"])
     connections = spec["connections"]
     batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], spec["codec"])
-    producers = [Producing(spec, index, batch) for index in range(connections)]
+    producers = [Producing(spec, index, leaders[index], batch) for index in range(connections)]
     requests = max(1, spec["limit_bytes"] // batch.payload_bytes // connections)
 
     def timed() -> Result:
@@ -162,8 +163,10 @@ def fetched_record_bytes(head: bytes | bytearray) -> int:
 class Fetching:
     """One consumer that reads its partition from the start to the end, over and over."""
 
-    def __init__(self, spec: Spec, partition: int, batch: payloads.Batch, end_offset: int) -> None:
-        self.sock = connect((spec["host"], spec["port"]), None)
+    def __init__(
+        self, spec: Spec, partition: int, leader: tuple[str, int], batch: payloads.Batch, end_offset: int
+    ) -> None:
+        self.sock = connect(leader, None)
         self.frame, self.offset_position = payloads.fetch_frame(spec["topic"], partition)
         self.batch = batch
         self.end_offset = end_offset
@@ -210,8 +213,9 @@ def fetch(spec: Spec) -> Callable[[], Result]:
     with Client((spec["host"], spec["port"])) as client:
         client.require(FetchRequest, FETCH_VERSION)
         ends = client.end_offsets(spec["topic"], connections)
+        leaders = client.leaders(spec["topic"])
     batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], spec["codec"])
-    consumers = [Fetching(spec, index, batch, end) for index, end in enumerate(ends)]
+    consumers = [Fetching(spec, index, leaders[index], batch, end) for index, end in enumerate(ends)]
 
     def timed() -> Result:
         limit_bytes = spec["limit_bytes"] // connections
@@ -230,8 +234,9 @@ def walk(spec: Spec) -> Callable[[], Result]:
     with Client(address) as client:
         client.require(FetchRequest, FETCH_VERSION)
         (end,) = client.end_offsets(spec["topic"], 1)
+        leader = client.leaders(spec["topic"])[0]
     frame, where = payloads.fetch_frame(spec["topic"], 0, isolation_level=spec["isolation_level"])
-    sock = connect(address)
+    sock = connect(leader)
 
     def timed() -> Result:
         offset = size = aborted = 0
@@ -258,10 +263,11 @@ def lookup(spec: Spec) -> Callable[[], Result]:
     with Client(address) as client:
         client.require(FetchRequest, FETCH_VERSION)
         (end,) = client.end_offsets(spec["topic"], 1)
+        leader = client.leaders(spec["topic"])[0]
     frame, where = payloads.fetch_frame(spec["topic"], 0, partition_max_bytes=1)
     rng = random.Random(11)
     offsets = [rng.randrange(end) for _ in range(spec["requests"])]
-    sock = connect(address)
+    sock = connect(leader)
 
     def timed() -> Result:
         times = [time.perf_counter()]

@@ -20,13 +20,13 @@ PAUSE_SECONDS = 0.0005
 
 
 class Transactional:
-    def __init__(self, client: Client, transactional_id: str, topic: str, values: list[bytes]) -> None:
-        self.client = client
+    def __init__(self, found: Client, transactional_id: str, topic: str, values: list[bytes]) -> None:
+        self.leader = Client(found.leaders(topic)[0])
+        self.client = client = Client(found.coordinator(transactional_id, "transaction"))
         self.transactional_id = transactional_id
         self.topic = topic
         now_ms = int(time.time() * 1000)
         self.records = [Record(index, now_ms, None, value, ()) for index, value in enumerate(values)]
-        client.await_coordinator(transactional_id, "transaction")
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
 
         def initialise() -> None:
@@ -52,7 +52,7 @@ class Transactional:
             topic_data=[topic(name=self.topic, partition_data=[partition(index=0, records=batch)])],
         )
         while True:
-            error = self.client.call(request, PRODUCE_VERSION).responses[0].partition_responses[0].error_code
+            error = self.leader.call(request, PRODUCE_VERSION).responses[0].partition_responses[0].error_code
             if error != ConcurrentTransactions.code:
                 break
             time.sleep(PAUSE_SECONDS)  # the previous transaction's markers are still being written
