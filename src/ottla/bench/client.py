@@ -72,6 +72,7 @@ class Client:
     """One connection that asks for what the broker serves before it sends a thing."""
 
     def __init__(self, address: tuple[str, int], timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.address = address
         self.sock = connect(address, timeout_seconds)
         response = self._exchange(ApiVersionsRequest(), 0)
         self.served = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
