@@ -30,7 +30,18 @@ class PagedIndex:
 
     ENTRY: ClassVar[Struct]
 
-    __slots__ = ("_firsts", "_loaded", "_page", "_page_number", "_pending", "_written", "base_offset", "count", "file")
+    __slots__ = (
+        "_distrusted",
+        "_firsts",
+        "_loaded",
+        "_page",
+        "_page_number",
+        "_pending",
+        "_written",
+        "base_offset",
+        "count",
+        "file",
+    )
 
     def __init__(self, file: File, base_offset: int) -> None:
         self.file = file
@@ -42,11 +53,14 @@ class PagedIndex:
         self._page = b""
         self._page_number = -1
         self._loaded = file.size == 0
+        self._distrusted = False
 
     def load(self) -> None:
         """Read the file once, and cut the zeros that Kafka preallocates and leaves behind when it is killed."""
         if self._loaded:
             return
+        if self._distrusted:
+            raise CorruptIndex(f"{self.file.path}: entries that do not count any more could not be removed")
         size = self.ENTRY.size
         data = self.file.pread(self.file.size, 0)
         valid = -(-len(data.rstrip(b"\0")) // size) * size
@@ -134,11 +148,20 @@ class PagedIndex:
             self.load()
         if count >= self.count:
             return
-        self.write_pending()
-        self.file.truncate(count * self.ENTRY.size)
-        self.count = self._written = count
+        if count >= self._written:  # what was never written goes without a word to the disk
+            del self._pending[(count - self._written) * self.ENTRY.size :]
+        else:
+            self.file.truncate(count * self.ENTRY.size)
+            self._pending.clear()
+            self._written = count
+        self.count = count
         del self._firsts[-(-count // PAGE_ENTRIES) :]
         self._page, self._page_number = b"", -1
+
+    def distrust(self) -> None:
+        """Entries are wrong and the disk does not let us remove them: use none until `reset` succeeds."""
+        self._loaded = False
+        self._distrusted = True
 
     def reset(self) -> None:
         """Throw all entries away, also those of a file that cannot be understood."""
@@ -148,6 +171,7 @@ class PagedIndex:
         self._firsts = array("q")
         self._page, self._page_number = b"", -1
         self._loaded = True
+        self._distrusted = False
 
     def flush(self) -> None:
         self.write_pending()

@@ -84,6 +84,7 @@ class Log:
         "log_start_offset",
         "name",
         "on_config",
+        "on_flush",
         "on_roll",
         "partition",
         "producers",
@@ -135,6 +136,8 @@ class Log:
         self._last_flush_ms = clock.now_ms()
         self.on_roll: Callable[[Log], object] | None = None
         """Called after a roll: what lies below the new segment may be flushed in the background, and compacted."""
+        self.on_flush: Callable[[Log], object] | None = None
+        """Called in a flush: what the log's place in the cluster depends on has to be on the disk, too."""
         self.on_config: Callable[[Log], object] | None = None
         """Called after the settings changed."""
         self.truncations = 0
@@ -194,9 +197,9 @@ class Log:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        self.epochs.truncate_from_start(offset)
         self.producers.log_start_moved(offset)
         self._update_first_unstable()
+        self.epochs.truncate_from_start(offset)
         return True
 
     # --- append ------------------------------------------------------------------------------------------------------
@@ -311,6 +314,14 @@ class Log:
         if segment.should_roll(size, max_timestamp, next_offset - 1, self.clock, config):
             segment = self.roll(batches[0].base_offset)
         segment.append(_views(batches), batches)
+        if next_offset - self.recovery_point >= config.flush_messages:
+            # Before anything else knows of the records: what cannot be flushed must not be seen, nor be taken for
+            # the original of a duplicate. A retry writes the bytes again, as pages that failed to sync may be lost.
+            try:
+                self.flush(next_offset)
+            except KafkaStorageError:
+                segment.take_back(self.log_end_offset)
+                raise
         self.log_end_offset = next_offset
         producers = self.producers
         producers.map_end_offset = next_offset
@@ -320,25 +331,30 @@ class Log:
                     segment.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
             if prepared.started or prepared.completed:
                 self._update_first_unstable()
-        if next_offset - self.recovery_point >= config.flush_messages:
-            self.flush()
 
     def roll(self, expected_offset: int = 0) -> Segment:
         """Start a new active segment at the log's end."""
         base = max(expected_offset, self.log_end_offset)
         active = self._active
-        if active.base_offset == base:
-            if active.size:
-                raise KafkaStorageError(f"{self.name}: a segment with base offset {base} exists and is not empty")
-            # Its indexes are full of nothing, or its settings changed: the same offset starts anew.
-            self._segments.pop()
-            self._bases.pop()
-            active.delete()
-        else:
+        replaces = active.base_offset == base
+        if replaces and active.size:
+            raise KafkaStorageError(f"{self.name}: a segment with base offset {base} exists and is not empty")
+        if not replaces:
             active.become_inactive()
         self.producers.map_end_offset = base
         self.producers.take_snapshot()
-        self._add_segment(self._new_segment(base))
+        if replaces:
+            # Its indexes are full of nothing, or its settings changed: the same offset starts anew.
+            active.delete()
+        added = self._new_segment(base)
+        # The disk has done its part: a roll that fails before this leaves the log as it was.
+        if replaces:
+            self._segments.pop()
+            self._bases.pop()
+        elif active.txn_index.on_disk:
+            # Written after its marker was flushed; the background flush shall see to it.
+            self.recovery_point = min(self.recovery_point, active.base_offset)
+        self._add_segment(added)
         # A replica may skip offsets at a roll (compacted away at the leader).
         self.log_end_offset = base
         if self.on_roll is not None:
@@ -470,9 +486,10 @@ class Log:
         doomed = self._segments[:count]
         for segment in doomed:
             logger.info("%s: deleting segment %s", self.name, retention.explain(self, segment, reason))
-        del self._segments[:count], self._bases[:count]
+        # In this order a disk that fails half-way leaves segments below the start offset: the next sweep takes them.
+        self.advance_log_start_offset(self._bases[count])
         self._remove(doomed)
-        self.advance_log_start_offset(self._bases[0])
+        del self._segments[:count], self._bases[:count]
         return count
 
     def _remove(self, segments: Sequence[Segment], keep_snapshot_at: int = -1) -> None:
@@ -570,6 +587,8 @@ class Log:
                     break
                 segment.flush()
             self._disk.sync_folder(self.folder)
+            if self.on_flush is not None:
+                self.on_flush(self)
             self.recovery_point = end
         self._last_flush_ms = self.clock.now_ms()
 

@@ -89,6 +89,11 @@ class LogManager:
         self._locked = False
         self._cleaner: Cleaner | None = None
         self._retention_due_ms: dict[TopicPartition, int] = {}
+        self._unretired: set[TopicPartition] = set()
+        """Taken out of service, but the disk did not let us rename the folder."""
+        self._flushed_with: set[TopicPartition] = set()
+        self.metadata_log: Log | None = None
+        """Without its topic a flushed record is a stray: this log is flushed with any other."""
 
     def use_cleaner(self, cleaner: Cleaner) -> None:
         """Tell `cleaner` what happens to the logs."""
@@ -189,6 +194,8 @@ class LogManager:
         """The log of a partition, made if need be."""
         log = self.get(topic, partition)
         if log is None:
+            if (topic, partition) in self._unretired:
+                self._set_folder_aside(topic, partition, DELETE_SUFFIX, None)
             # What a crash left of an older topic of this name in the checkpoints does not concern a new log.
             for offsets in (self._recovery_points, self._start_offsets, self._high_watermarks):
                 offsets.pop((topic, partition), None)
@@ -221,6 +228,7 @@ class LogManager:
         )
         log.update_high_watermark(self._high_watermarks.get(key, 0))
         log.on_roll = self._rolled
+        log.on_flush = self._flushed
         self._logs[key] = log
         if self._cleaner is not None:
             self._cleaner.changed(log)
@@ -251,8 +259,21 @@ class LogManager:
             offsets.pop(key, None)
         if self._cleaner is not None:
             self._cleaner.removed(key)
+        self._flushed_with.discard(key)
+        try:
+            self._set_folder_aside(topic, partition, suffix, log)
+        except KafkaStorageError as error:
+            # The topic is gone all the same. Its folder is tried again before a new one of that name takes its place;
+            # until then the next start finds it and sets it aside.
+            logger.error("the folder of %s-%d stays for now: %s", topic, partition, error)
+            self._unretired.add(key)
+            if log is not None:
+                log.close_handles()
+
+    def _set_folder_aside(self, topic: str, partition: int, suffix: str, log: Log | None) -> None:
         folder = marked_folder(topic, partition, self._new_token(), suffix)
         self.disk.rename(f"{topic}-{partition}", folder)
+        self._unretired.discard((topic, partition))
         if log is not None:
             log.moved_to(folder)
             log.close_handles()
@@ -380,6 +401,16 @@ class LogManager:
         if self._cleaner is not None:
             self._cleaner.changed(log)
 
+    def _flushed(self, log: Log) -> None:
+        """The first flush of a log makes its folder durable, and that this start was not a clean stop's end."""
+        metadata_log = self.metadata_log
+        if metadata_log is not None and metadata_log is not log and metadata_log.unflushed:
+            metadata_log.flush()
+        key = (log.topic, log.partition)
+        if key not in self._flushed_with:
+            self.disk.sync_folder("")
+            self._flushed_with.add(key)
+
     def _rolled(self, log: Log) -> None:
         if self._cleaner is not None:
             self._cleaner.changed(log)
@@ -405,6 +436,8 @@ class LogManager:
             self.checkpoint_high_watermarks()
             if clean:
                 self._note_clean_stop(broker_epoch)
+        except KafkaStorageError as error:
+            logger.error("this is not a clean stop, the next start recovers the logs: %s", error)
         finally:
             self._logs.clear()
             self._unopened.clear()
@@ -424,10 +457,15 @@ class LogManager:
                 logger.error("closing %s failed: %s", log.name, error)
         unflushed = [log for log in closed if log.unflushed]
         at_once = len(unflushed) > FLUSH_ONE_BY_ONE and self.disk.sync_all()
+        failed = len(self._logs) - len(closed)
         for log in unflushed:
             if at_once:
                 log.mark_flushed()
-            else:
+                continue
+            try:
                 log.flush()
-                log.close_handles()
-        return len(closed) == len(self._logs)
+            except KafkaStorageError as error:
+                failed += 1
+                logger.error("closing %s failed: %s", log.name, error)
+            log.close_handles()
+        return not failed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from ottla.errors import KafkaStorageError
 from ottla.log.files import Chunk, Disk, File, FileRegion
 from ottla.log.index import (
     MAX_RELATIVE_OFFSET,
@@ -69,6 +71,7 @@ class Segment:
     """Appends go to the file and now and then to an index; a read is a position and a length."""
 
     __slots__ = (
+        "_before_append",
         "_bytes_since_index",
         "_disk",
         "_first_timestamp",
@@ -124,6 +127,7 @@ class Segment:
         if sizes is None and base_offset:
             disk.touch(self.log.path)
         self._bytes_since_index = 0
+        self._before_append: tuple[int, int | None, int, int] = (0, -1, base_offset, 0)
         self._hints: dict[int, tuple[int, int]] = {}
         empty = self.log.size == 0
         self._max_timestamp: int | None = -1 if empty else None
@@ -148,7 +152,9 @@ class Segment:
             for index in (self.offset_index, self.time_index):
                 self._disk.touch(index.file.path)
             self._first_timestamp = max([batch.max_timestamp for batch in batches])
+        before = self.log.size, self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index
         position = self.log.append(views)
+        self._before_append = before
         hints = self._hints
         if len(hints) > _HINTS:
             hints.clear()
@@ -163,11 +169,30 @@ class Segment:
             self._max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
         if self._bytes_since_index > self._interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            # The bytes are in the log by now. An index is sparse: one that cannot be read lacks an entry, no more.
+            with suppress(KafkaStorageError, CorruptIndex):
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
             self._bytes_since_index = size
         else:
             self._bytes_since_index += size
+
+    def take_back(self, next_offset: int) -> None:
+        """Undo the last append, whose first record had `next_offset`: it could not be kept after all.
+
+        Never fails: what the disk does not do now, it has to do before the next append.
+        """
+        size, self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index = self._before_append
+        self.log.take_back(size)
+        self._hints.clear()
+        if not size:
+            self._first_timestamp = None
+        try:
+            self.offset_index.truncate_to(next_offset)
+            self.time_index.truncate_to(next_offset)
+        except (KafkaStorageError, CorruptIndex):
+            self.offset_index.distrust()
+            self.time_index.distrust()
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, clock: Clock, config: LogConfig) -> bool:
         """Whether batches of `size` bytes have to go to a new segment."""
