@@ -148,7 +148,7 @@ def guarded(main: Callable[[], int]) -> int:
     except KafkaError as error:
         terminal.fail(f"{error.message} ({error.name})" if error.name not in error.message else error.message)
         return FAILED
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone, as in `ottla consume … | head`. Python must not try to flush at exit.

@@ -84,9 +84,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _migrate(arguments: argparse.Namespace) -> int:
+    """Whatever the moment of Ctrl-C or SIGTERM, the state is saved and the same command goes on later."""
     from ottla.cli.migration import State
 
     state = State(Path(arguments.state))
+    work = asyncio.create_task(_work(arguments, state))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, work.cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        terminal.warn(f"interrupted; the same command goes on from {state.path}")
+        return INTERRUPTED
+
+
+async def _work(arguments: argparse.Namespace, state: State) -> int:
     async with (
         connect(arguments) as source,
         connect(arguments, bootstrap=arguments.to, config=arguments.to_config) as target,
@@ -100,10 +113,7 @@ async def _migrate(arguments: argparse.Namespace) -> int:
             _print_plan(arguments, state, topics, configs, known)
             return OK
         await _create(arguments, target, topics, configs, known)
-        whole = await _copy(arguments, source, target, state, topics)
-        if not whole:
-            terminal.warn(f"interrupted; the same command goes on from {state.path}")
-            return INTERRUPTED
+        await _copy(arguments, source, target, state, topics)
         groups = {} if arguments.no_groups else await _copy_groups(arguments, source, target, state)
         await _finish_configs(target, topics, configs)
     _print_result(arguments, state, groups)
@@ -249,14 +259,12 @@ async def _create(
 
 async def _copy(
     arguments: argparse.Namespace, source: Client, target: Client, state: State, topics: Mapping[str, Topic]
-) -> bool:
-    """True when all was copied; False when a signal ended it early."""
+) -> None:
     from ottla.cli.migration import Copier
 
     copies = [copy for copy in state.copies.values() if copy.tp[0] in topics]
     total = sum(max(copy.end - copy.next_offset, 0) for copy in copies)
     state.save()
-    loop = asyncio.get_running_loop()
     with terminal.Progress("migrate", total, unit="records", quiet=arguments.json) as progress:
         copier = Copier(
             source,
@@ -267,17 +275,15 @@ async def _copy(
             on_gap=_warn_gap,
             follow=arguments.follow,
         )
-        work = asyncio.create_task(copier.run())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, work.cancel)
         try:
-            await work
+            await copier.run()
         except asyncio.CancelledError:
-            return bool(arguments.follow)  # Ctrl-C is how following ends
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-    return True
+            if not arguments.follow:
+                raise
+            # Ctrl-C is how following ends; groups and settings come after it.
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
 
 
 def _warn_gap(tp: TopicPartition, position: int, start: int) -> None:

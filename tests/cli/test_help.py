@@ -1,0 +1,101 @@
+"""Help, completion and versions: generated from the commands themselves."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli.completion import SHELLS, Level, walk
+from ottla.cli.main import full_parser
+
+LEVELS = list(walk(full_parser()))
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: " ".join(level.path) or "ottla")
+def test_every_command_has_help(level: Level, ottla: Any) -> None:
+    text = ottla(*level.path, "--help").out
+    assert text.startswith("usage: ottla")
+    for word, summary in level.words.items():
+        assert summary, f"{word} has no help"
+
+
+def test_commands_that_print_results_know_json() -> None:
+    silent = {("serve",), ("completion",), ()}
+    groups = {level.path for level in LEVELS if level.words}
+    without = [level.path for level in LEVELS if "--json" not in level.options and level.path not in silent | groups]
+    assert without == []
+
+
+def test_every_command_is_documented() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    missing = [" ".join(level.path) for level in LEVELS if level.path and f"ottla {' '.join(level.path)}" not in page]
+    assert missing == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_scripts_are_made_for_every_shell(shell: str, ottla: Any) -> None:
+    text = ottla("completion", shell).out
+    for word in ("topics", "reset-offsets", "--to-earliest", "read_committed"):
+        assert word.removeprefix("--") in text
+    if shutil.which(shell):
+        done = subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def complete(script: str, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    code = f"{script}\nCOMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; _ottla; "
+    code += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes(ottla: Any) -> None:
+    script = ottla("completion", "bash").out
+    assert complete(script, "ottla", "to") == ["topics"]
+    assert complete(script, "ottla", "topics", "de") == ["describe", "delete"]
+    assert complete(script, "ottla", "groups", "reset-offsets", "--to-e") == ["--to-earliest"]
+    assert complete(script, "ottla", "groups", "-b", "x", "reset-offsets", "g", "--sh") == ["--shift-by"]
+    assert complete(script, "ottla", "consume", "t", "--isolation", "read_c") == ["read_committed"]
+    assert complete(script, "ottla", "completion", "") == [*SHELLS, "-h", "--help"]
+
+
+def test_versions(cli: Any, broker: Any) -> None:
+    found = cli("versions", "--json").json
+    apis = {api["name"]: api for api in found["apis"]}
+    assert apis["Fetch"]["broker"][1] >= 12
+    assert found["broker"] == broker.bootstrap
+    assert any(feature["name"] == "metadata.version" for feature in found["features"])
+    if broker.is_ottla:
+        # Telemetry is served only where a receiver is configured.
+        different = {api["name"] for api in cli("versions", "--differences", "--json").json["apis"]}
+        assert different <= {"GetTelemetrySubscriptions", "PushTelemetry"}
+    assert "Produce" in cli("versions").out
+
+
+def test_versions_of_this_build_need_no_broker(ottla: Any) -> None:
+    text = ottla("versions", "--local").out
+    assert "ApiVersions" in text
+    assert "metadata.version" in text
+
+
+def test_wrong_words_are_usage_errors(ottla: Any) -> None:
+    assert ottla(code=2).err.startswith("usage: ottla")
+    assert "unrecognized arguments: --nope" in ottla("topics", "list", "--nope", code=2).err
+    assert "invalid choice" in ottla("nope", code=2).err
+    assert "unrecognized arguments: extra" in ottla("completion", "bash", "extra", code=2).err
+
+
+def test_other_commands_cost_the_server_no_time() -> None:
+    code = (
+        "import sys; sys.argv = ['ottla', 'serve', '--help']\nfrom ottla.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith(('ottla.client', 'ottla.cli.'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['ottla.cli.main', 'ottla.cli.serve']"
