@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock, SystemClock, Timer
 from ottla.cluster.controller import Chance, Controller
@@ -31,11 +31,16 @@ from ottla.server.connection import Connection
 from ottla.server.coordination import GroupsOfBroker
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
+from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
 from ottla.server.telemetry import ClientMetrics
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.server.security.authorizer import Authorizer
+    from ottla.server.security.quotas import Quotas
 
 log = logging.getLogger("ottla.server")
 
@@ -90,6 +95,9 @@ class Broker:
         self.groups: GroupCoordinator
         self.transactions: TransactionsOfBroker
         self.controller: Controller
+        self.security: Security
+        self.authorizer: Authorizer | None = None
+        self.quotas: Quotas | None = None
         self._metadata_log: MetadataLog
         self._listeners: list[BoundListener] = []
         self._connections: set[Connection] = set()
@@ -107,12 +115,15 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.timer = Timer(self.clock, self.loop)
         try:
+            self.security = Security(self)
             self._bind()
             self._open_storage()
         except BaseException:
             self._release()
             raise
         self._register()
+        self.security.open()
+        self._metadata_log.subscribe(self.security.metadata_changed)
         self._groups = GroupsOfBroker(self)
         self.groups = self._groups.coordinator
         self._groups.start()
@@ -122,6 +133,7 @@ class Broker:
         self._metadata_log.subscribe(self.transactions.metadata_changed)
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
+        await self.security.start()
         await self._before_serving()
         self._running = True
         for listener in self._listeners:
@@ -215,10 +227,6 @@ class Broker:
 
     def _bind(self) -> None:
         for listener, sock in self._sockets():
-            if listener.security_protocol != "PLAINTEXT":
-                raise StartError(
-                    f"listener {listener.name}: {listener.security_protocol} is not supported yet; use PLAINTEXT"
-                )
             self._listeners.append(
                 BoundListener(
                     listener,
@@ -243,6 +251,7 @@ class Broker:
             uuid_to_base64(self.chance.uuid()), self.node_id, uuid_to_base64(self.chance.uuid())
         )
         metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
+        self.logs.metadata_log = metadata_log
         self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
         self._directory_id = directory_id = uuid_from_base64(self.identity.directory_id or "")
         self.controller = self._new_controller(directory_id)
@@ -269,13 +278,19 @@ class Broker:
         self, broker_id: int, advertised: Sequence[tuple[str, str, int]], epoch: int
     ) -> stored.RegisterBrokerRecord:
         endpoint = stored.RegisterBrokerRecord.BrokerEndpoint
+        protocols = {bound.config.name: bound.config.security_protocol for bound in self._listeners}
         feature = stored.RegisterBrokerRecord.BrokerFeature
         return stored.RegisterBrokerRecord(
             broker_id=broker_id,
             incarnation_id=self.chance.uuid(),
             broker_epoch=epoch,
             end_points=[
-                endpoint(name=name, host=host or socket.gethostname(), port=port, security_protocol=0)
+                endpoint(
+                    name=name,
+                    host=host or socket.gethostname(),
+                    port=port,
+                    security_protocol=SECURITY_PROTOCOLS[protocols[name]],
+                )
                 for name, host, port in advertised
             ],
             features=[
@@ -293,6 +308,7 @@ class Broker:
             isinstance(record, stored.ConfigRecord) and record.resource_type == RESOURCE_BROKER for record in records
         ):
             self._apply_dynamic_config()
+            self.security.config_changed()
 
     def _apply_dynamic_config(self) -> None:
         cluster, own = self.metadata.broker_configs(self.node_id)
@@ -386,8 +402,9 @@ class Broker:
         return f"{'127.0.0.1' if host in _WILDCARDS else host}:{port}"
 
     def _connected(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> None:
-        host, port = address
-        connection = Connection(self, bound.config, sock, f"{host}:{port}", host)
+        connection = self.security.accept(bound, sock, address)
+        if connection is None:
+            return
         self._connections.add(connection)
         self._watch_idleness(connection)
 
@@ -410,6 +427,7 @@ class Broker:
         if connection.idle_timer is not None:
             connection.idle_timer.cancel()
         self._connections.discard(connection)
+        self.security.closed(connection)
         if not self._connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 
