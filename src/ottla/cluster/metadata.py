@@ -79,6 +79,18 @@ class ScramCredential(NamedTuple):
     iterations: int
 
 
+class DelegationToken(NamedTuple):
+    """A token that stands for its owner (KIP-48); its HMAC is made from the id and the broker's secret."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_ms: int
+    max_ms: int
+    expiry_ms: int
+
+
 class Acl(NamedTuple):
     """One access control entry, in the numbers of the wire."""
 
@@ -108,6 +120,7 @@ class MetadataImage:
         self.credentials: dict[tuple[str, int], ScramCredential] = {}
         """By user and mechanism (1 SCRAM-SHA-256, 2 SCRAM-SHA-512)."""
         self.acls: dict[bytes, Acl] = {}
+        self.delegation_tokens: dict[str, DelegationToken] = {}
         self.removed_topics: dict[bytes, TopicState] = {}
         """Topics just removed, for whoever has to clean up after them; they take them out."""
         self.next_producer_id = 0
@@ -133,6 +146,8 @@ class MetadataImage:
             stored.RemoveUserScramCredentialRecord: self._remove_credential,
             stored.AccessControlEntryRecord: self._acl,
             stored.RemoveAccessControlEntryRecord: self._remove_acl,
+            stored.DelegationTokenRecord: self._delegation_token,
+            stored.RemoveDelegationTokenRecord: self._remove_delegation_token,
         }
 
     def replay(self, record: Message, offset: int) -> None:
@@ -301,3 +316,17 @@ class MetadataImage:
 
     def _remove_acl(self, record: stored.RemoveAccessControlEntryRecord, offset: int) -> None:
         self.acls.pop(record.id, None)
+
+    def _delegation_token(self, record: stored.DelegationTokenRecord, offset: int) -> None:
+        self.delegation_tokens[record.token_id] = DelegationToken(
+            record.token_id,
+            record.owner,
+            record.requester,
+            tuple(record.renewers),
+            record.issue_timestamp,
+            record.max_timestamp,
+            record.expiration_timestamp,
+        )
+
+    def _remove_delegation_token(self, record: stored.RemoveDelegationTokenRecord, offset: int) -> None:
+        self.delegation_tokens.pop(record.token_id, None)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.cluster.acls import CLUSTER_NAME
 from ottla.errors import KafkaError
 from ottla.wire.frames import request_header_version, response_header_version
 from ottla.wire.messages import RESPONSES
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ottla.server.connection import Connection
 
 RequestT = TypeVar("RequestT", bound=Message)
+
+ALL_OPERATIONS = {2: 3576, 3: 3400, 4: 8096}
+"""By the number of a resource's kind (topic, group, cluster): the bits of all operations that it knows."""
 
 Handler = Callable[["RequestContext", Any], "Message | Awaitable[Message | None] | None"]
 ErrorResponder = Callable[["RequestContext", Any, KafkaError], Message]
@@ -62,6 +66,30 @@ class RequestContext:
     @property
     def principal(self) -> str:
         return self.connection.principal
+
+    def may(self, operation: int, kind: int, name: str = CLUSTER_NAME, *, audit: bool = True) -> bool:
+        """Whether who asks may do this with a resource; without an authorizer everybody may do everything."""
+        connection = self.connection
+        authorizer = connection.broker.authorizer
+        return authorizer is None or authorizer.allows(
+            connection.principal, connection.client_host[1:], operation, kind, name, audit=audit
+        )
+
+    def may_any(self, operation: int, kind: int) -> bool:
+        """Whether there is any resource of this kind that who asks may do this with."""
+        connection = self.connection
+        authorizer = connection.broker.authorizer
+        return authorizer is None or authorizer.allows_any(
+            connection.principal, connection.client_host[1:], operation, kind
+        )
+
+    def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
+        """What who asks may do with a resource, as the bit field of the answers."""
+        connection = self.connection
+        authorizer = connection.broker.authorizer
+        if authorizer is None:
+            return ALL_OPERATIONS[kind]
+        return authorizer.operations(connection.principal, connection.client_host[1:], kind, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from struct import Struct
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ottla.clock import TimerHandle
@@ -39,6 +40,7 @@ _HEADER = Struct(">hhih").unpack_from
 _RESPONSE_HEADER = Struct(">ii").pack
 _FLEXIBLE_RESPONSE_HEADER = Struct(">iib").pack
 _HEADER_BYTES = 10
+FRAME_BYTES_MIN = _HEADER_BYTES
 
 _SEND_BUFFERS_MAX = 512
 """Buffers handed to one sendmsg: well under IOV_MAX (1024) everywhere."""
@@ -70,8 +72,11 @@ class Connection:
         "_closed",
         "_closing",
         "_fd",
+        "_frame_max",
+        "_frame_min",
         "_have",
         "_loop",
+        "_muted",
         "_need",
         "_out",
         "_partial",
@@ -90,6 +95,8 @@ class Connection:
         "local_host",
         "peer",
         "principal",
+        "serving_since_ns",
+        "spent_ns",
         "state",
     )
 
@@ -118,6 +125,11 @@ class Connection:
         self._client_id: str | None = ""
         self._closed = False
         self._closing = False
+        self._muted = False
+        self._frame_min = _HEADER_BYTES
+        self._frame_max = broker.request_bytes_max
+        self.serving_since_ns = 0
+        self.spent_ns = 0
         self._writing = False
         self._reading = True
         self._loop.add_reader(self._fd, self._on_readable)
@@ -192,11 +204,11 @@ class Connection:
 
     def _consume(self, buffer: memoryview, start: int, end: int) -> None:
         """Serve the whole frames in buffer[start:end]; keep what is left of a partial one."""
-        limit = self.broker.request_bytes_max
+        least, limit = self._frame_min, self._frame_max
         while end - start >= 4:
             size: int = _SIZE(buffer, start)[0]
-            if size < _HEADER_BYTES or size > limit:
-                self.close(f"frame of {size} bytes, allowed are {_HEADER_BYTES} to {limit} (socket.request.max.bytes)")
+            if size < least or size > limit:
+                self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
                 return
             stop = start + 4 + size
             if stop > end:
@@ -231,9 +243,9 @@ class Connection:
         if self._need == 4:
             # Only the length was known to be missing; now the size of the frame is.
             size: int = _SIZE(partial, 0)[0]
-            limit = self.broker.request_bytes_max
-            if size < _HEADER_BYTES or size > limit:
-                self.close(f"frame of {size} bytes, allowed are {_HEADER_BYTES} to {limit} (socket.request.max.bytes)")
+            least, limit = self._frame_min, self._frame_max
+            if size < least or size > limit:
+                self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
                 return
             self._partial = None
             self._begin_partial(partial[:4])
@@ -277,13 +289,21 @@ class Connection:
             self.close(f"malformed request: {error}")
             return
         ctx = RequestContext(self, api_key, version, correlation_id, self._client_id, len(frame))
+        quotas = self.broker.quotas
+        if quotas is not None:
+            self.serving_since_ns = perf_counter_ns()
         try:
             result = route.handler(ctx, request)
         except Exception as error:
             result = self._error_answer(ctx, route, request, error)
         if result.__class__ is route.response_type:
+            if quotas is not None:
+                quotas.settle(ctx, result)
             self._answer(ctx, route, result)
-        elif result is not None:
+        elif result is None:
+            if quotas is not None:
+                quotas.settle(ctx, None)
+        else:
             assert not isinstance(result, Message), f"{route.api.name} answered with {type(result).__name__}"
             self._wait_for(ctx, route, request, result)
 
@@ -312,6 +332,9 @@ class Connection:
             assert isinstance(result, asyncio.Future), f"{route.api.name} answered with {result!r}"
             future = result
         self._pending = future
+        if self.serving_since_ns:
+            # Waiting is not working: only what the handler took itself counts against a quota.
+            self.spent_ns, self.serving_since_ns = perf_counter_ns() - self.serving_since_ns, 0
 
         def answer(done: asyncio.Future[Message | None]) -> None:
             if self._closed:
@@ -330,6 +353,8 @@ class Connection:
             else:
                 raise error
             if response is not None:
+                if self.broker.quotas is not None:
+                    self.broker.quotas.settle(ctx, response)
                 self._answer(ctx, route, response)
             self._go_on()
 
@@ -473,10 +498,37 @@ class Connection:
 
     # -- the end -----------------------------------------------------------------------------------------------
 
+    def mute(self, delay_ms: float, then: Callable[[], None] | None = None) -> None:
+        """Neither read nor serve for a while; answers still go out. Afterwards do `then`, and go on."""
+        if self._closed:
+            return
+        muted: asyncio.Future[Message | None] = self._loop.create_future()
+        self._pending, self._muted = muted, True
+
+        def unmute() -> None:
+            if self._pending is muted and not self._closed:
+                self._pending, self._muted = None, False
+                if then is not None:
+                    then()
+                if not self._closed:
+                    self._go_on()
+
+        timer = self.broker.timer.schedule(delay_ms, unmute)
+        muted.add_done_callback(lambda _: timer.cancel())
+
+    @property
+    def token_authenticated(self) -> bool:
+        """Whether a delegation token, and no password or key, was the proof of identity."""
+        return False
+
+    def log_refusal(self, message: str, *arguments: object) -> None:
+        """A line about something that this peer was refused; few of them for each address."""
+        self.broker.security.refusals.warning(self.client_host, message, *arguments)
+
     def finish(self) -> None:
         """Close as soon as the request in work, if any, has been answered and its answer taken."""
         self._closing = True
-        if self._pending is None and not self._out:
+        if (self._pending is None or self._muted) and not self._out:
             self.close()
 
     def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
@@ -485,7 +537,9 @@ class Connection:
             return
         self._closed = True
         if reason is not None:
-            log.log(level, "closing connection from %s: %s", self.peer, reason)
+            self.broker.security.refusals.log(
+                level, self.client_host, "closing connection from %s: %s", self.peer, reason
+            )
         self._pause_reading()
         if self._writing:
             self._loop.remove_writer(self._fd)

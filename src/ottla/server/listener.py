@@ -43,6 +43,7 @@ class BoundListener:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None] | None = None
         self._resume: asyncio.TimerHandle | None = None
+        self._held = False
 
     def start(
         self,
@@ -58,6 +59,8 @@ class BoundListener:
     def _accept(self) -> None:
         assert self._on_connect is not None
         for _ in range(_ACCEPTS_PER_WAKEUP):
+            if self._held:
+                return
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -84,12 +87,26 @@ class BoundListener:
         """Out of file handles: say so and try again a little later, the waiting connections stay queued."""
         assert self._loop is not None
         log.error("cannot accept on %s: %s; trying again", self.config, error.strerror)
-        self._loop.remove_reader(self._sock.fileno())
-        self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self._go_on)
+        self.hold(_ACCEPT_PAUSE_S)
 
-    def _go_on(self) -> None:
+    def hold(self, seconds: float | None = None) -> None:
+        """Leave new connections in the kernel's queue, for a while or until `release`."""
         assert self._loop is not None
+        if self._resume is not None:
+            self._resume.cancel()
+        if not self._held:
+            self._held = True
+            self._loop.remove_reader(self._sock.fileno())
+        self._resume = None if seconds is None else self._loop.call_later(seconds, self.release)
+
+    def release(self) -> None:
+        """Accept again."""
+        if not self._held or self._loop is None or self._sock.fileno() < 0:
+            return
+        if self._resume is not None:
+            self._resume.cancel()
         self._resume = None
+        self._held = False
         self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ _FAMILIES = (
     "quotas",
     "scram",
     "acls",
+    "security",
     "features",
     "quorum",
     "telemetry",

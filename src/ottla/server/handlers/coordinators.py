@@ -5,9 +5,12 @@ from __future__ import annotations
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.errors import (
     NONE,
+    ClusterAuthorizationFailed,
     CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
     InvalidRequest,
     KafkaError,
+    TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
 from ottla.server.api import RequestContext, handles
@@ -15,6 +18,10 @@ from ottla.wire.messages.metadata import FindCoordinatorRequest, FindCoordinator
 from ottla.wire.primitives import uuid_from_base64
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+# Of the authorizer: kinds of resources, and operations.
+GROUP_RESOURCE, CLUSTER, TRANSACTIONAL_ID = 3, 4, 5
+DESCRIBE, CLUSTER_ACTION = 8, 9
 
 _TOPIC_OF = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC, SHARE: SHARE_STATE_TOPIC}
 
@@ -58,6 +65,7 @@ def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Fi
 
 def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
     try:
+        _check_allowed(ctx, key_type, key)
         if key_type == SHARE:
             _check_share_key(key)
         leader = ctx.broker.coordinator_of(_TOPIC_OF[key_type], key)
@@ -69,6 +77,15 @@ def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
         raise
     except KafkaError as error:
         return Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+
+
+def _check_allowed(ctx: RequestContext, key_type: int, key: str) -> None:
+    if key_type == GROUP and not ctx.may(DESCRIBE, GROUP_RESOURCE, key):
+        raise GroupAuthorizationFailed()
+    if key_type == TRANSACTION and not ctx.may(DESCRIBE, TRANSACTIONAL_ID, key):
+        raise TransactionalIdAuthorizationFailed()
+    if key_type == SHARE and not ctx.may(CLUSTER_ACTION, CLUSTER):
+        raise ClusterAuthorizationFailed()
 
 
 def _check_share_key(key: str) -> None:

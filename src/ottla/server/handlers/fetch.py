@@ -10,6 +10,7 @@ from ottla.cluster.partition import Partition
 from ottla.errors import (
     NONE,
     KafkaError,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnsupportedCompressionType,
 )
@@ -23,6 +24,10 @@ from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED = 1
 CONSUMER = -1
+
+# Of the authorizer: kinds of resources, and operations.
+TOPIC, CLUSTER = 2, 4
+READ, CLUSTER_ACTION = 3, 9
 
 _HARD_LIMIT_UP_TO = 2
 """Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
@@ -80,6 +85,9 @@ class Reading:
         request = self.request
         version = self.ctx.version
         left = min(request.max_bytes, self.ctx.broker.fetch_bytes_max)
+        quotas = self.ctx.broker.quotas
+        if quotas is not None:
+            left = min(left, quotas.fetch_bytes_max(self.ctx))
         at_least_one = version > _HARD_LIMIT_UP_TO
         for key, wanted in self.plan.partitions.items():
             try:
@@ -99,13 +107,22 @@ class Reading:
     def partition(self, key: PartitionKey) -> Partition:
         """The partition that a fetch names, by topic id from v13 on."""
         name, index = key
-        replicas = self.ctx.broker.replicas
-        if isinstance(name, str):
-            return replicas.leader(name, index)
-        topic = self.ctx.broker.metadata.topics_by_id.get(name)
-        if topic is None:
-            raise UnknownTopicId()
-        return replicas.leader(topic.name, index)
+        broker = self.ctx.broker
+        if not isinstance(name, str):
+            topic = broker.metadata.topics_by_id.get(name)
+            if topic is None:
+                raise UnknownTopicId()
+            name = topic.name
+        if broker.authorizer is not None:
+            self._check_allowed(name)
+        return broker.replicas.leader(name, index)
+
+    def _check_allowed(self, topic: str) -> None:
+        """Consumers may read a topic; followers may act for the cluster."""
+        ctx, state = self.ctx, self.request.replica_state
+        is_consumer = self.request.replica_id < 0 and (state is None or state.replica_id < 0)
+        if not (ctx.may(READ, TOPIC, topic) if is_consumer else ctx.may(CLUSTER_ACTION, CLUSTER)):
+            raise TopicAuthorizationFailed()
 
     def _read_partition(
         self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
@@ -160,6 +177,11 @@ class Reading:
         """The answer; an incremental one names only the partitions that have something new."""
         session = self.plan.session
         response = FetchResponse(session_id=session.session_id if session is not None else 0)
+        quotas = self.ctx.broker.quotas
+        if quotas is not None:
+            response.throttle_time_ms = quotas.fetch_throttle_ms(self.ctx, self.bytes_read)
+            if response.throttle_time_ms > 0:
+                return response  # nothing is sent now, and the session goes on as if nothing had been read
         topic: TopicResponse | None = None
         last_name: bytes | str | None = None
         served = []

@@ -8,7 +8,7 @@ from ottla.coordinator import requests
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.replies import waitable
-from ottla.errors import KafkaError
+from ottla.errors import NONE, KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages import (
     ConsumerGroupDescribeRequest,
@@ -30,6 +30,9 @@ from ottla.wire.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+
+GROUP = 3
+"""A group as a kind of resource of the authorizer."""
 
 
 def client_of(ctx: RequestContext) -> Client:
@@ -84,11 +87,13 @@ def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error:
 
 @handles(DescribeGroupsRequest, on_error=_described_error)
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043).
-
-    Authorized operations are left at "unknown": that is what Kafka says unless asked, and no authorizer is involved.
-    """
-    return DescribeGroupsResponse(groups=requests.describe_groups(ctx.broker.groups, request.groups, ctx.version))
+    """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043)."""
+    response = DescribeGroupsResponse(groups=requests.describe_groups(ctx.broker.groups, request.groups, ctx.version))
+    if request.include_authorized_operations:
+        for group in response.groups:
+            if group.error_code == NONE:
+                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+    return response
 
 
 def _consumer_described_error(
@@ -109,7 +114,12 @@ def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """v0–v1 (KIP-848). v1 tells classic members from those of the new protocol."""
-    return ConsumerGroupDescribeResponse(groups=requests.describe_consumer_groups(ctx.broker.groups, request.group_ids))
+    groups = requests.describe_consumer_groups(ctx.broker.groups, request.group_ids)
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == NONE:
+                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 @handles(ListGroupsRequest)

@@ -27,10 +27,10 @@ from ottla.wire.messages.metadata import (
 )
 from ottla.wire.primitives import ZERO_UUID
 
-ALL_TOPIC_OPERATIONS = 3576
-"""The operations that a topic knows (read, write, create, describe, delete, alter, and the configs) as ACL bits."""
-ALL_CLUSTER_OPERATIONS = 8096
-_NOT_REQUESTED = -(1 << 31)
+# Of the authorizer: kinds of resources, and the operation that the cluster's operations are shown for.
+TOPIC, CLUSTER = 2, 4
+DESCRIBE = 8
+NOT_REQUESTED = -(1 << 31)
 
 _KEPT_ANSWERS = 8
 """Encoded answers kept for a topic: few versions are spoken at a time."""
@@ -75,7 +75,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.operations(CLUSTER) if ctx.may(DESCRIBE, CLUSTER) else 0
     return response
 
 
@@ -122,20 +122,19 @@ def _refused(name: str, code: int) -> tuple[str, MetadataResponse.MetadataRespon
 def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState) -> bytes:
     """A topic's part of the answer, kept encoded until the topic or the brokers change."""
     image = ctx.broker.metadata
-    key = (ctx.version, request.include_topic_authorized_operations, image.brokers_version)
+    operations = ctx.operations(TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_REQUESTED
+    key = (ctx.version, operations, image.brokers_version)
     encoded = topic.answers.get(key)
     if encoded is None:
         if len(topic.answers) >= _KEPT_ANSWERS:
             topic.answers.clear()
-        encoded = topic.answers[key] = _describe(image, request, topic).encode_item(ctx.version)
+        encoded = topic.answers[key] = _describe(image, topic, operations).encode_item(ctx.version)
     return encoded
 
 
-def _describe(
-    image: MetadataImage, request: MetadataRequest, topic: TopicState
-) -> MetadataResponse.MetadataResponseTopic:
+def _describe(image: MetadataImage, topic: TopicState, operations: int) -> MetadataResponse.MetadataResponseTopic:
     live = image.brokers
-    described = MetadataResponse.MetadataResponseTopic(
+    return MetadataResponse.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
@@ -151,10 +150,8 @@ def _describe(
             )
             for partition in topic.partitions.values()
         ],
+        topic_authorized_operations=operations,
     )
-    if request.include_topic_authorized_operations:
-        described.topic_authorized_operations = ALL_TOPIC_OPERATIONS
-    return described
 
 
 def _leader_error(partition: PartitionState) -> int:
@@ -186,7 +183,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.operations(CLUSTER) if ctx.may(DESCRIBE, CLUSTER) else 0
     return response
 
 
@@ -231,9 +228,9 @@ def describe_topic_partitions(
             break
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_undescribed(name))
+            response.topics.append(_undescribed(ctx, name))
             continue
-        described = _described_page(topic, first, left, image.brokers)
+        described = _described_page(ctx, topic, first, left)
         response.topics.append(described)
         left -= len(described.partitions)
         after = first + len(described.partitions)
@@ -243,19 +240,21 @@ def describe_topic_partitions(
     return response
 
 
-def _undescribed(name: str) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+def _undescribed(
+    ctx: RequestContext, name: str
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     try:
         check_topic_name(name)
         code = UnknownTopicOrPartition.code
     except InvalidTopicException as error:
         code = error.code
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-        name=name, error_code=code, topic_authorized_operations=ALL_TOPIC_OPERATIONS
+        name=name, error_code=code, topic_authorized_operations=ctx.operations(TOPIC, name)
     )
 
 
 def _described_page(
-    topic: TopicState, first: int, limit: int, brokers: dict[int, BrokerState]
+    ctx: RequestContext, topic: TopicState, first: int, limit: int
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     last = min(first + limit, len(topic.partitions))
     page = [topic.partitions[index] for index in range(first, last)]
@@ -263,7 +262,7 @@ def _described_page(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=ctx.operations(TOPIC, topic.name),
         partitions=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
                 error_code=_leader_error(partition),
@@ -274,7 +273,7 @@ def _described_page(
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=partition.eligible_leader_replicas,
                 last_known_elr=partition.last_known_elr,
-                offline_replicas=_offline(partition, brokers),
+                offline_replicas=_offline(partition, ctx.broker.metadata.brokers),
             )
             for partition in page
         ],

@@ -7,7 +7,7 @@ from asyncio import Future
 from ottla.coordinator import requests
 from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.coordinator.replies import waitable
-from ottla.errors import KafkaError
+from ottla.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.groups import client_of
 from ottla.wire.messages import (
@@ -21,6 +21,10 @@ from ottla.wire.messages import (
 
 FIRST_MULTI_GROUP_VERSION = 8
 FIRST_TOP_LEVEL_ERROR_VERSION = 2
+
+# Of the authorizer: kinds of resources, and the operation that offsets are told for.
+TOPIC, GROUP = 2, 3
+DESCRIBE = 8
 
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 
@@ -51,9 +55,55 @@ def _fetch(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
 ) -> _Group:
     try:
+        if ctx.broker.authorizer is not None:
+            return _fetch_allowed(ctx, group, by_id, require_stable)
         return requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable)
     except KafkaError as error:
         return _Group(group_id=group.group_id, topics=[], error_code=error.code)
+
+
+def _fetch_allowed(
+    ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
+) -> _Group:
+    """With an authorizer: of a group that may be described, the topics that may be; the others are refused if named."""
+    if not ctx.may(DESCRIBE, GROUP, group.group_id):
+        raise GroupAuthorizationFailed()
+    names = ctx.broker.metadata.topics_by_id
+
+    def allowed(
+        topic: OffsetFetchRequest.OffsetFetchRequestTopics | OffsetFetchResponse.OffsetFetchResponseTopics,
+    ) -> bool:
+        name = topic.name
+        if by_id:
+            known = names.get(topic.topic_id)
+            if known is None:
+                return True  # nobody's id: said by who looks for its offsets
+            name = known.name
+        return ctx.may(DESCRIBE, TOPIC, name, audit=group.topics is not None)
+
+    refused = []
+    if group.topics is not None:
+        refused = [topic for topic in group.topics if not allowed(topic)]
+        group.topics = [topic for topic in group.topics if allowed(topic)]
+    found = requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable)
+    found.topics = [topic for topic in found.topics if allowed(topic)]
+    found.topics += [
+        OffsetFetchResponse.OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetFetchResponse.OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=NO_OFFSET,
+                    metadata="",
+                    error_code=TopicAuthorizationFailed.code,
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in refused
+    ]
+    return found
 
 
 def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:

@@ -43,6 +43,9 @@ from ottla.wire.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
+# Of the authorizer: a kind of resource, and an operation.
+TOPIC, WRITE = 2, 4
+
 FIRST_FENCED_VERSION = 2
 """Of the requests of a running transaction; older clients know INVALID_PRODUCER_EPOCH only (KIP-588)."""
 FIRST_BATCHED_VERSION = 4
@@ -154,7 +157,7 @@ def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Co
     topics = ctx.broker.metadata.topics
     from_client = ctx.version < FIRST_BATCHED_VERSION
     for name, index in partitions:
-        if from_client and name in INTERNAL_TOPICS:
+        if from_client and (name in INTERNAL_TOPICS or not ctx.may(WRITE, TOPIC, name)):
             refused[name, index] = TopicAuthorizationFailed.code
         elif name not in topics or index not in topics[name].partitions:
             refused[name, index] = UnknownTopicOrPartition.code

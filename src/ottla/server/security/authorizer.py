@@ -1,0 +1,234 @@
+"""Who may do what: the rules of Kafka's StandardAuthorizer over the ACLs in the metadata.
+
+A super user may do everything. Otherwise a matching DENY beats any ALLOW; without either, the answer is "no" if the
+resource has any ACL at all, and `allow.everyone.if.no.acl.found` if it has none. Decisions are kept until an ACL
+changes, so that a check on the data path costs one look-up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import ALLOW, CLUSTER_NAME, DENY, LITERAL, PREFIXED, WILDCARD
+from ottla.cluster.metadata import Acl, MetadataImage
+from ottla.config import Config, ConfigError
+from ottla.server.security.loglimit import RateLimitedLog
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+
+# The numbers of the wire.
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = 2, 3, 4, 5, 6, 7
+ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 2, 3, 4, 5, 6, 7, 8, 9
+DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, CREATE_TOKENS, DESCRIBE_TOKENS = 10, 11, 12, 13, 14
+
+_RESOURCE_NAMES = {
+    TOPIC: "Topic",
+    GROUP: "Group",
+    CLUSTER: "Cluster",
+    TRANSACTIONAL_ID: "TransactionalId",
+    DELEGATION_TOKEN: "DelegationToken",
+    USER: "User",
+}
+_OPERATION_NAMES = {
+    READ: "READ",
+    WRITE: "WRITE",
+    CREATE: "CREATE",
+    DELETE: "DELETE",
+    ALTER: "ALTER",
+    DESCRIBE: "DESCRIBE",
+    CLUSTER_ACTION: "CLUSTER_ACTION",
+    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+    ALTER_CONFIGS: "ALTER_CONFIGS",
+    IDEMPOTENT_WRITE: "IDEMPOTENT_WRITE",
+    CREATE_TOKENS: "CREATE_TOKENS",
+    DESCRIBE_TOKENS: "DESCRIBE_TOKENS",
+}
+
+SUPPORTED_OPERATIONS = {
+    TOPIC: (READ, WRITE, CREATE, DESCRIBE, DELETE, ALTER, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    GROUP: (READ, DESCRIBE, DELETE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    CLUSTER: (
+        CREATE,
+        CLUSTER_ACTION,
+        DESCRIBE_CONFIGS,
+        ALTER_CONFIGS,
+        IDEMPOTENT_WRITE,
+        ALTER,
+        DESCRIBE,
+    ),
+}
+"""What the "authorized operations" of an answer can name, by kind of resource."""
+
+# An ALLOW for one of these allows the other as well; a DENY never does.
+_IMPLY_DESCRIBE = frozenset({DESCRIBE, READ, WRITE, DELETE, ALTER})
+_IMPLY_DESCRIBE_CONFIGS = frozenset({DESCRIBE_CONFIGS, ALTER_CONFIGS})
+
+_EVERYBODY = "User:*"
+
+_DECISIONS_MAX = 65_536
+"""Decisions kept; names come from clients, so that the memory for them must be bounded."""
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def authorizer_from(config: Config, image: MetadataImage, clock: Clock) -> Authorizer | None:
+    """The authorizer that the configuration asks for, if it does."""
+    name: str = config["authorizer.class.name"]
+    if not name:
+        return None
+    if name != STANDARD_AUTHORIZER:
+        raise ConfigError(f"authorizer.class.name: there is no '{name}' here; use {STANDARD_AUTHORIZER} or nothing")
+    everyone = str(config.get("allow.everyone.if.no.acl.found", "false")).strip().lower() == "true"
+    return Authorizer(image, super_users(str(config.get("super.users", "") or "")), everyone, clock)
+
+
+def super_users(text: str) -> frozenset[str]:
+    """`super.users`: principals with semicolons between them, as names of certificates have commas."""
+    users = set()
+    for user in filter(None, (part.strip() for part in text.split(";"))):
+        if ":" not in user:
+            raise ConfigError(f"super.users: '{user}' is not a principal (User:name; several with ';' between them)")
+        users.add(user)
+    return frozenset(users)
+
+
+class Authorizer:
+    """Decides; one for a broker."""
+
+    def __init__(
+        self, image: MetadataImage, superusers: Iterable[str], allow_if_no_acl: bool, clock: Clock | None = None
+    ) -> None:
+        self._image = image
+        self.super_users = frozenset(superusers)
+        self.allow_if_no_acl = allow_if_no_acl
+        self._audit = RateLimitedLog(logging.getLogger("ottla.authorizer"), clock)
+        self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
+        self._literal: dict[tuple[int, str], list[Acl]] = {}
+        self._prefixed: dict[tuple[int, str], list[Acl]] = {}
+        self._prefix_lengths: dict[int, list[int]] = {}
+        self.reload()
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        """Follow the metadata log: a changed ACL is in force when the answer that confirms it is sent."""
+        kinds = (stored.AccessControlEntryRecord, stored.RemoveAccessControlEntryRecord)
+        if any(isinstance(record, kinds) for record in records):
+            self.reload()
+
+    def reload(self) -> None:
+        self._decisions.clear()
+        self._literal, self._prefixed, self._prefix_lengths = {}, {}, {}
+        for acl in self._image.acls.values():
+            index = self._prefixed if acl.pattern_type == PREFIXED else self._literal
+            index.setdefault((acl.resource_type, acl.resource_name), []).append(acl)
+        for kind, prefix in self._prefixed:
+            lengths = self._prefix_lengths.setdefault(kind, [])
+            if len(prefix) not in lengths:
+                lengths.append(len(prefix))
+
+    def allows(
+        self, principal: str, host: str, operation: int, kind: int, name: str = CLUSTER_NAME, *, audit: bool = True
+    ) -> bool:
+        """Whether `principal`, coming from the address `host`, may do `operation` with a resource."""
+        key = (principal, host, operation, kind, name)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            if len(self._decisions) >= _DECISIONS_MAX:
+                self._decisions.clear()
+            allowed = self._decisions[key] = principal in self.super_users or self._decide(*key)
+        if not allowed and audit:
+            self._audit.info(
+                principal,
+                "%s is denied %s on %s:%s from %s",
+                principal,
+                _OPERATION_NAMES.get(operation, operation),
+                _RESOURCE_NAMES.get(kind, kind),
+                name,
+                host,
+            )
+        return allowed
+
+    def _decide(self, principal: str, host: str, operation: int, kind: int, name: str) -> bool:
+        found = allowed = False
+        for acl in self._applying(kind, name):
+            found = True
+            if acl.principal not in (principal, _EVERYBODY) or acl.host not in (host, WILDCARD):
+                continue
+            if acl.permission_type == DENY:
+                if acl.operation in (ALL, operation):
+                    return False
+            elif not allowed:
+                allowed = acl.operation == ALL or _implies(acl.operation, operation)
+        return allowed or (self.allow_if_no_acl and not found)
+
+    def _applying(self, kind: int, name: str) -> Iterable[Acl]:
+        """The ACLs whose pattern fits a resource."""
+        yield from self._literal.get((kind, name), ())
+        if name != WILDCARD:
+            yield from self._literal.get((kind, WILDCARD), ())
+        for length in self._prefix_lengths.get(kind, ()):
+            if length <= len(name):
+                yield from self._prefixed.get((kind, name[:length]), ())
+
+    def allows_any(self, principal: str, host: str, operation: int, kind: int) -> bool:
+        """Whether there is any resource of this kind, known or not, that `operation` is allowed on.
+
+        That is the case if an ALLOW pattern is not covered by a DENY: a DENY of everything, of the same literal, or
+        of a prefix of it.
+        """
+        if principal in self.super_users:
+            return True
+        allows: list[Acl] = []
+        deny_literals: set[str] = set()
+        deny_prefixes: set[str] = set()
+        for acl in self._image.acls.values():
+            if (
+                acl.resource_type != kind
+                or acl.principal not in (principal, _EVERYBODY)
+                or acl.host not in (host, WILDCARD)
+                or acl.operation not in (ALL, operation)
+            ):
+                continue
+            if acl.permission_type == ALLOW:
+                allows.append(acl)
+            elif acl.pattern_type == LITERAL:
+                deny_literals.add(acl.resource_name)
+            else:
+                deny_prefixes.add(acl.resource_name)
+        if WILDCARD in deny_literals:
+            return False
+        if self.allow_if_no_acl:
+            return True
+        return any(not _covered(acl, deny_literals, deny_prefixes) for acl in allows)
+
+    def operations(self, principal: str, host: str, kind: int, name: str) -> int:
+        """The allowed operations as a bit field."""
+        field = 0
+        for operation in SUPPORTED_OPERATIONS[kind]:
+            if self.allows(principal, host, operation, kind, name, audit=False):
+                field |= 1 << operation
+        return field
+
+
+def _implies(granted: int, wanted: int) -> bool:
+    if wanted == DESCRIBE:
+        return granted in _IMPLY_DESCRIBE
+    if wanted == DESCRIBE_CONFIGS:
+        return granted in _IMPLY_DESCRIBE_CONFIGS
+    return granted == wanted
+
+
+def _covered(acl: Acl, literals: set[str], prefixes: set[str]) -> bool:
+    if acl.pattern_type == LITERAL:
+        if acl.resource_name == WILDCARD:
+            return False
+        if acl.resource_name in literals:
+            return True
+    return any(acl.resource_name.startswith(prefix) for prefix in prefixes)
+
+
+Authorized = Callable[[int, int, str], bool]

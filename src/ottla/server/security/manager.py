@@ -1,0 +1,370 @@
+"""What a broker has of security, put together: listeners, tokens, ACLs, quotas and limits, and how they follow changes.
+
+Everything heavy (OpenSSL, hashes) is imported where a listener or a setting asks for it: a plain broker starts as fast
+as if there were no security at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.delegation_tokens import TokenRules, expired_tokens
+from ottla.cluster.metadata import ScramCredential
+from ottla.config import Config, ConfigError
+from ottla.server.connection import Connection
+from ottla.server.security.limits import ConnectionLimits
+from ottla.server.security.loglimit import RateLimitedLog
+from ottla.wire.primitives import uuid_to_base64
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.listener import BoundListener
+    from ottla.server.security.jaas import LoginModule
+    from ottla.server.security.jwt import SignedTokens
+    from ottla.server.security.mechanisms import BearerToken, TokenCredential
+    from ottla.server.security.sasl import SaslListener
+    from ottla.server.security.tls import TlsListener
+
+log = logging.getLogger("ottla.server")
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+_FILES_CHECK_MS = 5_000
+"""How soon a replaced certificate is noticed without anybody saying so."""
+
+_EXPEDITED_REFRESH_MS = 60_000
+"""A token with an unknown key makes the JWKS be read again, but not more often than this."""
+
+_TOKEN_ITERATIONS = 4096
+_TOKEN_CREDENTIALS_MAX = 1000
+
+
+class Security:
+    """One for a broker; made before it binds, so that a wrong setting is found before anything is touched."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.limits = ConnectionLimits(broker)
+        self.refusals = RateLimitedLog(log, broker.clock)
+        self._tls: dict[str, TlsListener] = {}
+        self._sasl: dict[str, SaslListener] = {}
+        self._signed: dict[str, tuple[str, SignedTokens]] = {}
+        self._refreshed_ms: dict[str, float] = {}
+        self._token_credentials: dict[tuple[str, str], tuple[int, ScramCredential]] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._cipher_buffer: memoryview | None = None
+        self._config = broker.config
+        for listener in broker.config.listeners:
+            self._configure(listener.name, listener.security_protocol, broker.config)
+
+    def _configure(self, name: str, protocol: str, config: Config) -> None:
+        if protocol in ("SSL", "SASL_SSL"):
+            from ottla.server.security.tls import TlsListener
+
+            self._tls[name] = TlsListener(config, name, sasl=protocol == "SASL_SSL")
+        if protocol.startswith("SASL_"):
+            from ottla.server.security.sasl import SaslListener
+
+            self._sasl[name] = SaslListener(config, name, self)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """The metadata is loaded: ACLs and quotas are in force from here on."""
+        broker = self._broker
+        if broker.config["authorizer.class.name"]:
+            from ottla.server.security.authorizer import authorizer_from
+            from ottla.server.security.guards import guarded
+
+            broker.authorizer = authorizer_from(broker.config, broker.metadata, broker.clock)
+            broker.registry = guarded(broker.registry)
+        self._follow_quotas()
+        self.config_changed()
+
+    async def start(self) -> None:
+        """Read what has to be there before the first client is, and keep looking at what may change."""
+        for url in {url for url, _ in self._signed.values()}:
+            await self._refresh(url)
+        broker = self._broker
+        if self._tls:
+            broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
+        for url, _ in self._signed.values():
+            self._schedule_refresh(url)
+        if broker.config["delegation.token.secret.key"]:
+            broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        broker = self._broker
+        if broker.authorizer is not None:
+            broker.authorizer.metadata_changed(records)
+        from ottla.wire.stored.metadata import ClientQuotaRecord
+
+        if any(isinstance(record, ClientQuotaRecord) for record in records):
+            self._follow_quotas()
+
+    def _follow_quotas(self) -> None:
+        broker = self._broker
+        if not broker.metadata.quotas:
+            broker.quotas = None
+            return
+        from ottla.server.security.quotas import Quotas
+
+        if not Quotas.wanted(broker.metadata):
+            broker.quotas = None
+        elif broker.quotas is None:
+            broker.quotas = Quotas(broker.metadata, broker.config, broker.clock)
+        else:
+            broker.quotas.reload()
+
+    def config_changed(self) -> None:
+        """Dynamic settings changed: certificates and mechanisms of new connections follow them."""
+        config = self._broker.config
+        if config is self._config:
+            return
+        self._config = config
+        for name, tls in self._tls.items():
+            try:
+                if tls.configure(config):
+                    log.info("listener %s: TLS settings reloaded", name)
+            except ConfigError as error:
+                log.error("listener %s keeps its TLS settings: %s", name, error)
+        if self._sasl:
+            from ottla.server.security.sasl import SaslListener
+
+            for name in self._sasl:
+                try:
+                    self._sasl[name] = SaslListener(config, name, self)
+                except ConfigError as error:
+                    log.error("listener %s keeps its SASL settings: %s", name, error)
+
+    def check(self, config: Config) -> None:
+        """Whether a configuration that somebody asks for would work; raises ConfigError if not."""
+        if self._tls:
+            from ottla.server.security.tls import TlsListener
+
+            for listener in config.listeners:
+                if listener.name in self._tls:
+                    TlsListener(config, listener.name, sasl=listener.security_protocol == "SASL_SSL")
+        if self._sasl:
+            from ottla.server.security.sasl import SaslListener
+
+            signed = dict(self._signed)
+            try:
+                for name in self._sasl:
+                    SaslListener(config, name, self)
+            finally:
+                self._signed = signed
+
+    def _check_files(self) -> None:
+        for name, tls in self._tls.items():
+            try:
+                if tls.reload_changed_files():
+                    log.info("listener %s: certificates reloaded, their files changed", name)
+            except ConfigError as error:
+                self.refusals.warning(name, "listener %s keeps its certificates: %s", name, error)
+        self._broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    @property
+    def cipher_buffer(self) -> memoryview:
+        """What TLS connections receive into; one is enough, as its content is handed on at once."""
+        if self._cipher_buffer is None:
+            from ottla.server.security.tls import CIPHER_BYTES
+
+            self._cipher_buffer = memoryview(bytearray(CIPHER_BYTES))
+        return self._cipher_buffer
+
+    def accept(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> Connection | None:
+        """A connection of the listener's kind, or None where there is one too many."""
+        host, port = address
+        if not self.limits.admit(bound, sock, host):
+            return None
+        listener = bound.config
+        peer = f"{host}:{port}"
+        tls, sasl = self._tls.get(listener.name), self._sasl.get(listener.name)
+        if tls is None and sasl is None:
+            return Connection(self._broker, listener, sock, peer, host)
+        return self._secured(listener, sock, peer, host, tls, sasl)
+
+    def _secured(
+        self,
+        listener: Any,
+        sock: socket.socket,
+        peer: str,
+        host: str,
+        tls: TlsListener | None,
+        sasl: SaslListener | None,
+    ) -> Connection:
+        from ottla.server.security.sasl import SaslConnection
+
+        if tls is None:
+            assert sasl is not None
+            plain = SaslConnection(self._broker, listener, sock, peer, host)
+            plain.begin_sasl(sasl)
+            return plain
+        from ottla.server.security.tls import SaslTlsConnection, TlsConnection
+
+        if sasl is None:
+            secured = TlsConnection(self._broker, listener, sock, peer, host)
+            secured.begin_tls(tls)
+            return secured
+        both = SaslTlsConnection(self._broker, listener, sock, peer, host)
+        both.begin_tls(tls)
+        both.begin_sasl(sasl)
+        return both
+
+    def closed(self, connection: Connection) -> None:
+        self.limits.closed(connection.listener.name, connection.client_host[1:])
+
+    # -- credentials -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def new_nonce() -> str:
+        import secrets
+
+        return secrets.token_urlsafe(24)
+
+    def scram(
+        self, mechanism: str
+    ) -> tuple[str, Callable[[str], ScramCredential | None], Callable[[str], TokenCredential | None]]:
+        """The hash of a SCRAM mechanism, and where its users and tokens are found."""
+        from ottla.cluster.scram import HASHES, MECHANISMS
+
+        number = next(number for number, name in MECHANISMS.items() if name == mechanism)
+        image, hash_name = self._broker.metadata, HASHES[number]
+        return (
+            hash_name,
+            lambda user: image.credentials.get((user, number)),
+            lambda token_id: self._token_credential(token_id, mechanism, number, hash_name),
+        )
+
+    @property
+    def token_rules(self) -> TokenRules:
+        config = self._broker.config
+        return TokenRules(
+            config["delegation.token.secret.key"],
+            config["delegation.token.max.lifetime.ms"],
+            config["delegation.token.expiry.time.ms"],
+        )
+
+    def _token_credential(self, token_id: str, mechanism: str, number: int, hash_name: str) -> TokenCredential | None:
+        """A token as a SCRAM user: its HMAC is the password. The salt is drawn once for each token and mechanism."""
+        token = self._broker.metadata.delegation_tokens.get(token_id)
+        config = self._broker.config
+        if token is None or not config["delegation.token.secret.key"]:
+            return None
+        if min(token.expiry_ms, token.max_ms) < self._broker.clock.now_ms():
+            return None
+        import base64
+        import hashlib
+        import secrets
+
+        from ottla.cluster.scram import credential
+        from ottla.server.security.mechanisms import TokenCredential
+
+        known = self._token_credentials.get((token_id, mechanism))
+        if known is None or known[0] != token.issue_ms:
+            if len(self._token_credentials) >= _TOKEN_CREDENTIALS_MAX:
+                self._token_credentials.clear()
+            salt = secrets.token_bytes(24)
+            password = base64.b64encode(self.token_rules.hmac(token_id))
+            salted = hashlib.pbkdf2_hmac(hash_name, password, salt, _TOKEN_ITERATIONS)
+            known = (token.issue_ms, credential(number, salt, salted, _TOKEN_ITERATIONS))
+            self._token_credentials[token_id, mechanism] = known
+        return TokenCredential(token.owner.partition(":")[2], token.expiry_ms, known[1])
+
+    def _sweep_tokens(self) -> None:
+        broker = self._broker
+        broker.controller.commit(expired_tokens(broker.metadata, broker.clock.now_ms()))
+        broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
+
+    @staticmethod
+    def new_token_id() -> str:
+        import secrets
+
+        return uuid_to_base64(secrets.token_bytes(16))
+
+    # -- bearer tokens -----------------------------------------------------------------------------------------------
+
+    def bearer_tokens(self, listener: str, module: LoginModule | None) -> Callable[[str], BearerToken]:
+        """What OAUTHBEARER accepts on a listener: signed tokens, or unsecured ones where that is said."""
+        from ottla.server.security.jwt import Expectations, SignedTokens, UnsecuredTokens, need_cryptography
+
+        config, clock = self._broker.config, self._broker.clock
+
+        def setting(key: str) -> Any:
+            return config.for_listener(listener, key, "oauthbearer")
+
+        url = setting("sasl.oauthbearer.jwks.endpoint.url")
+        handler = setting("sasl.server.callback.handler.class") or ""
+        options = module.options if module is not None else {}
+        if url:
+            need_cryptography("sasl.oauthbearer.jwks.endpoint.url")
+            expected = Expectations(
+                issuer=setting("sasl.oauthbearer.expected.issuer"),
+                audience=setting("sasl.oauthbearer.expected.audience") or (),
+                scope_claim=setting("sasl.oauthbearer.scope.claim.name"),
+                user_claim=setting("sasl.oauthbearer.sub.claim.name"),
+                clock_skew_ms=setting("sasl.oauthbearer.clock.skew.seconds") * 1000,
+            )
+            signed = SignedTokens(expected, clock.now_ms, lambda: self._expedite(url))
+            if listener in self._signed and self._signed[listener][0] == url:
+                signed.keys = self._signed[listener][1].keys
+            self._signed[listener] = (url, signed)
+            return signed.validate
+        if "Unsecured" not in handler and not any(name.startswith("unsecured") for name in options):
+            raise ConfigError(
+                f"OAUTHBEARER on listener {listener}: set sasl.oauthbearer.jwks.endpoint.url to the keys that sign "
+                "tokens; to accept unsigned ones, which is for tests only, give the JAAS line an option such as "
+                "unsecuredValidatorAllowableClockSkewMs"
+            )
+        log.warning("listener %s accepts unsigned OAUTHBEARER tokens: anybody can be anybody", listener)
+        skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0").strip() or "0"
+        if not skew.isdecimal():
+            raise ConfigError("unsecuredValidatorAllowableClockSkewMs is a number of milliseconds")
+        unsecured = Expectations(
+            scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
+            user_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+            clock_skew_ms=int(skew),
+            required_scope=options.get("unsecuredValidatorRequiredScope", "").split(),
+            needs_issue_time=False,
+        )
+        return UnsecuredTokens(unsecured, clock.now_ms).validate
+
+    async def _refresh(self, url: str) -> None:
+        """Read a JWKS; if that fails the keys that are known stay."""
+        from ottla.server.security.jwt import KeySet, read_document
+
+        try:
+            keys = KeySet(await self._broker.loop.run_in_executor(None, read_document, url))
+        except (OSError, ValueError) as error:
+            log.error("cannot read the JWKS at %s: %s", url, error)
+            return
+        for known, signed in self._signed.values():
+            if known == url:
+                signed.keys = keys
+
+    def _in_background(self, url: str) -> None:
+        task = self._broker.loop.create_task(self._refresh(url))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _expedite(self, url: str) -> None:
+        now_ms = self._broker.clock.monotonic_ms()
+        last_ms = self._refreshed_ms.get(url)
+        if last_ms is None or now_ms - last_ms >= _EXPEDITED_REFRESH_MS:
+            self._refreshed_ms[url] = now_ms
+            self._in_background(url)
+
+    def _schedule_refresh(self, url: str) -> None:
+        def refresh() -> None:
+            self._in_background(url)
+            self._schedule_refresh(url)
+
+        self._broker.timer.schedule(self._broker.config["sasl.oauthbearer.jwks.endpoint.refresh.ms"], refresh)

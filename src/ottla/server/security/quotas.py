@@ -1,0 +1,191 @@
+"""Client quotas: produced and fetched bytes, time on the broker, and changes to topics, by user and client id.
+
+The most specific quota counts: user and client id, user with the default of client ids, user, default user with the
+client id, default of both, default user, client id, default client id. A quota that names a user only is shared by
+the user's clients; one that names a client id only by all users of it. Who is above it gets its answer with
+`throttle_time_ms`, and is not read from for that long (KIP-219).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.metadata import MetadataImage
+from ottla.cluster.quotas import CLIENT_ID, USER
+from ottla.errors import ThrottlingQuotaExceeded
+from ottla.server.security.rates import TokenBucket, WindowedRate
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.config import Config
+    from ottla.server.api import RequestContext
+    from ottla.server.connection import Connection
+
+PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
+TIME, MUTATIONS = "request_percentage", "controller_mutation_rate"
+
+_PRODUCE, _FETCH = 0, 1
+_NS_TO_PERCENT = 100 / 1e9
+
+_METERS_MAX = 10_000
+_METER_IDLE_MS = 3_600_000
+"""Rates that nothing was recorded in for an hour are forgotten, as in Kafka; only looked for when there are many."""
+
+Meter = tuple[float | None, tuple[str, str, str]]
+
+
+class Quotas:
+    """The quotas of a broker. It only exists while there are any, so that without them no request pays."""
+
+    def __init__(self, image: MetadataImage, config: Config, clock: Clock) -> None:
+        self._image = image
+        self._clock = clock
+        self._window_ms = config["quota.window.size.seconds"] * 1000
+        self._windows = config["quota.window.num"]
+        self._burst_s = config["controller.quota.window.size.seconds"] * config["controller.quota.window.num"]
+        self._rates: dict[tuple[str, str, str], WindowedRate] = {}
+        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
+        self._found: dict[tuple[str, str, str], Meter] = {}
+
+    @staticmethod
+    def wanted(image: MetadataImage) -> bool:
+        """Whether there is any quota for users or client ids."""
+        return any(kind in (USER, CLIENT_ID) for entity in image.quotas for kind, _ in entity)
+
+    @staticmethod
+    def changed(records: Sequence[Message]) -> bool:
+        return any(isinstance(record, stored.ClientQuotaRecord) for record in records)
+
+    def reload(self) -> None:
+        """Quotas changed: look them up again; what was measured stays."""
+        self._found.clear()
+
+    # -- looking up ----------------------------------------------------------------------------------------------
+
+    def _meter(self, key: str, connection: Connection, client_id: str | None) -> Meter:
+        user = connection.principal.partition(":")[2]
+        asked = (key, user, client_id or "")
+        found = self._found.get(asked)
+        if found is None:
+            if len(self._found) >= _METERS_MAX:
+                self._found.clear()
+            found = self._found[asked] = self._look_up(*asked)
+        return found
+
+    def _look_up(self, key: str, user: str, client_id: str) -> Meter:
+        quotas = self._image.quotas
+        for entity, tags in (
+            (((CLIENT_ID, client_id), (USER, user)), (user, client_id)),
+            (((CLIENT_ID, None), (USER, user)), (user, client_id)),
+            (((USER, user),), (user, "")),
+            (((CLIENT_ID, client_id), (USER, None)), (user, client_id)),
+            (((CLIENT_ID, None), (USER, None)), (user, client_id)),
+            (((USER, None),), (user, "")),
+            (((CLIENT_ID, client_id),), ("", client_id)),
+            (((CLIENT_ID, None),), ("", client_id)),
+        ):
+            limit = quotas.get(entity, {}).get(key)
+            if limit is not None:
+                return limit, (key, *tags)
+        return None, (key, "", "")
+
+    def _rate(self, key: tuple[str, str, str]) -> WindowedRate:
+        rate = self._rates.get(key)
+        if rate is None:
+            if len(self._rates) >= _METERS_MAX:
+                oldest = self._clock.monotonic_ms() - _METER_IDLE_MS
+                self._rates = {known: kept for known, kept in self._rates.items() if kept.last_ms > oldest}
+            rate = self._rates[key] = WindowedRate(self._window_ms, self._windows)
+        return rate
+
+    def _record(self, key: str, ctx: RequestContext, value: float) -> int:
+        """Count it, and say how long to wait."""
+        limit, meter = self._meter(key, ctx.connection, ctx.client_id)
+        if limit is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        rate = self._rate(meter)
+        rate.record(value, now_ms)
+        return rate.excess_ms(limit, now_ms)
+
+    def _record_time(self, ctx: RequestContext) -> int:
+        connection = ctx.connection
+        since_ns = connection.serving_since_ns
+        spent_ns = perf_counter_ns() - since_ns if since_ns else connection.spent_ns
+        # A pause for time is never longer than a window: the rate is known no better than that.
+        return int(min(self._record(TIME, ctx, spent_ns * _NS_TO_PERCENT), self._window_ms))
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def settle(self, ctx: RequestContext, response: Any) -> None:
+        """Before an answer goes out (None stands for none): count the request, tell the client to wait, and make it."""
+        if ctx.api_key == _FETCH:
+            throttle_ms = response.throttle_time_ms  # counted where the answer was made
+        else:
+            throttle_ms = self._record_time(ctx)
+            if ctx.api_key == _PRODUCE:
+                throttle_ms = max(throttle_ms, self._record(PRODUCED, ctx, ctx.request_bytes))
+            if response is not None and hasattr(response, "throttle_time_ms"):
+                throttle_ms = response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
+        if throttle_ms > 0:
+            ctx.connection.mute(throttle_ms)
+
+    def fetch_throttle_ms(self, ctx: RequestContext, response_bytes: int) -> int:
+        """How long a fetch has to wait; an answer that is not sent is not counted."""
+        time_ms = self._record_time(ctx)
+        limit, meter = self._meter(FETCHED, ctx.connection, ctx.client_id)
+        if limit is None:
+            return time_ms
+        now_ms = self._clock.monotonic_ms()
+        rate = self._rate(meter)
+        rate.record(response_bytes, now_ms)
+        throttle_ms = max(time_ms, rate.excess_ms(limit, now_ms))
+        if throttle_ms > 0:
+            rate.record(-response_bytes, now_ms)
+        return throttle_ms
+
+    def fetch_bytes_max(self, ctx: RequestContext) -> int:
+        """The most that one fetch may read: no more than the quota allows in all windows but one."""
+        limit, _ = self._meter(FETCHED, ctx.connection, ctx.client_id)
+        return 1 << 31 if limit is None else int(limit * (self._windows - 1) * self._window_ms / 1000)
+
+    def mutations(self, ctx: RequestContext, *, strict: bool) -> Mutations | None:
+        """The quota for changes to topics; a strict one refuses what is too much, another only counts it."""
+        limit, meter = self._meter(MUTATIONS, ctx.connection, ctx.client_id)
+        if limit is None:
+            return None
+        bucket = self._buckets.get(meter)
+        if bucket is None:
+            if len(self._buckets) >= _METERS_MAX:
+                oldest = self._clock.monotonic_ms() - _METER_IDLE_MS
+                self._buckets = {known: kept for known, kept in self._buckets.items() if kept.last_ms > oldest}
+            bucket = self._buckets[meter] = TokenBucket()
+        return Mutations(bucket, limit, limit * self._burst_s, strict, self._clock)
+
+
+class Mutations:
+    """One request's view of its quota for changes: `admit` partitions one topic at a time."""
+
+    __slots__ = ("_bucket", "_burst", "_clock", "_rate", "_strict", "throttle_ms")
+
+    def __init__(self, bucket: TokenBucket, rate: float, burst: float, strict: bool, clock: Clock) -> None:
+        self._bucket = bucket
+        self._rate = rate
+        self._burst = burst
+        self._strict = strict
+        self._clock = clock
+        self.throttle_ms = 0
+
+    def admit(self, partitions: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        debt_ms = self._bucket.debt_ms(self._rate, self._burst, now_ms)
+        if self._strict and debt_ms > 0:
+            self.throttle_ms = debt_ms
+            raise ThrottlingQuotaExceeded()
+        self._bucket.take(partitions)
+        if not self._strict:
+            self.throttle_ms = max(self.throttle_ms, self._bucket.debt_ms(self._rate, self._burst, now_ms))

@@ -1,0 +1,342 @@
+"""SASL on a listener: which mechanisms it takes, and the conversation that each connection has to get through.
+
+    state        takes                        then
+    ----------   --------------------------   ----------------------------------------------------------
+    START        ApiVersions                  HANDSHAKE (a version that we do not know is answered, and START stays)
+                 SaslHandshake                TOKENS, or FAILED for a mechanism that is not enabled
+    HANDSHAKE    SaslHandshake                the same
+    TOKENS       SaslAuthenticate, or raw     TOKENS until the mechanism is through, then DONE; FAILED
+                 tokens after handshake v0
+    DONE         everything else              a handshake starts anew from HANDSHAKE if the session has an end
+                                              (KIP-368), and is answered with ILLEGAL_SASL_STATE if it has none
+    FAILED       nothing                      closed after `connection.failed.authentication.delay.ms`
+
+Whatever else comes closes the connection; where a token was due, the answer of that API says ILLEGAL_SASL_STATE first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.config import Config, ConfigError
+from ottla.errors import NONE, IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from ottla.server.api import RequestContext
+from ottla.server.connection import FRAME_BYTES_MIN, Connection
+from ottla.server.security import mechanisms
+from ottla.server.security.jaas import LoginModule, parse_jaas
+from ottla.server.security.mechanisms import Mechanism, Refused, RefusedOpenly
+from ottla.wire.frames import decode_request_header
+from ottla.wire.messages.security import SaslAuthenticateResponse, SaslHandshakeResponse
+from ottla.wire.primitives import MalformedMessage
+
+if TYPE_CHECKING:
+    from ottla.server.api import Route
+    from ottla.server.security.manager import Security
+
+SUPPORTED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
+_SIZE = Struct(">i").pack
+_REAUTHENTICATION_MIN_MS = 1000
+"""A client that re-authenticates more often than once a second is refused, as in Kafka."""
+
+log = logging.getLogger("ottla.server")
+
+
+class SaslListener:
+    """The SASL settings of one listener; made anew when they change."""
+
+    def __init__(self, config: Config, listener: str, security: Security) -> None:
+        self.name = listener
+        enabled = [m.strip().upper() for m in config.for_listener(listener, "sasl.enabled.mechanisms")]
+        self.mechanisms: dict[str, Callable[[], Mechanism]] = {}
+        self.lifetimes_ms: dict[str, int] = {}
+        for mechanism in dict.fromkeys(enabled):
+            if mechanism not in SUPPORTED:
+                raise ConfigError(
+                    f"sasl.enabled.mechanisms of listener {listener}: {mechanism} is not served here "
+                    f"(choose from {', '.join(SUPPORTED)})"
+                )
+            self.mechanisms[mechanism] = self._maker(config, mechanism, security)
+            self.lifetimes_ms[mechanism] = config.for_listener(listener, "connections.max.reauth.ms", mechanism)
+        if not self.mechanisms:
+            raise ConfigError(f"sasl.enabled.mechanisms: listener {listener} speaks SASL, but takes no mechanism")
+        self.frame_bytes_max: int = config.for_listener(listener, "sasl.server.max.receive.size")
+        self.failure_delay_ms: int = config.for_listener(listener, "connection.failed.authentication.delay.ms")
+
+    def _maker(self, config: Config, mechanism: str, security: Security) -> Callable[[], Mechanism]:
+        module = self._login_module(config, mechanism)
+        if mechanism == "OAUTHBEARER":
+            validate = security.bearer_tokens(self.name, module)
+            return lambda: mechanisms.OAuthBearer(validate)
+        handler = config.for_listener(self.name, "sasl.server.callback.handler.class", mechanism)
+        if handler:
+            raise ConfigError(
+                f"sasl.server.callback.handler.class of listener {self.name}: {handler} is a class of the JVM, which "
+                "cannot be run here"
+            )
+        if mechanism == "PLAIN":
+            if module is None or module.short_name != "PlainLoginModule":
+                raise ConfigError(
+                    f"{self._jaas_key(mechanism)} must hold the users: org.apache.kafka.common.security.plain."
+                    'PlainLoginModule required user_alice="…";'
+                )
+            users = {
+                name.removeprefix("user_"): password
+                for name, password in module.options.items()
+                if name.startswith("user_")
+            }
+            return lambda: mechanisms.Plain(users)
+        hash_name, find, find_token = security.scram(mechanism)
+        return lambda: mechanisms.Scram(hash_name, find, find_token, security.new_nonce)
+
+    def _jaas_key(self, mechanism: str) -> str:
+        return f"listener.name.{self.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+
+    def _login_module(self, config: Config, mechanism: str) -> LoginModule | None:
+        """Kafka too reads a broker's JAAS line only under the name of its listener and mechanism."""
+        key = self._jaas_key(mechanism)
+        text = config.get(key)
+        return parse_jaas(text, key) if text else None
+
+
+class State(Enum):
+    START = auto()
+    HANDSHAKE = auto()
+    TOKENS = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+class Conversation:
+    """How far a connection has come. See the table at the top."""
+
+    __slots__ = (
+        "_connection",
+        "_is_raw",
+        "_last_start_ms",
+        "_listener",
+        "_mechanism",
+        "_mechanism_name",
+        "_previous",
+        "by_token",
+        "expires_at_ms",
+        "state",
+    )
+
+    def __init__(self, connection: SaslMixin, listener: SaslListener) -> None:
+        self._connection = connection
+        self._listener = listener
+        self._mechanism: Mechanism | None = None
+        self._mechanism_name = ""
+        self._is_raw = False
+        self._previous: tuple[str, str] | None = None
+        self._last_start_ms: float | None = None
+        self.by_token = False
+        self.expires_at_ms: float | None = None
+        self.state = State.START
+
+    # -- after authentication ----------------------------------------------------------------------------------------
+
+    def admits(self, api_key: int) -> bool:
+        """Whether a request of an authenticated connection goes the usual way; a session may have an end."""
+        assert self.expires_at_ms is not None
+        now_ms = self._connection.broker.clock.monotonic_ms()
+        if api_key == _HANDSHAKE and (
+            self._last_start_ms is None or now_ms - self._last_start_ms >= _REAUTHENTICATION_MIN_MS
+        ):
+            self._last_start_ms = now_ms
+            self._previous = (self._mechanism_name, self._connection.principal)
+            self.state = State.HANDSHAKE
+            return False
+        if now_ms > self.expires_at_ms:
+            self._connection.close("the session has expired and was not renewed (connections.max.reauth.ms)")
+            return False
+        return True
+
+    # -- before it ---------------------------------------------------------------------------------------------------
+
+    def hear(self, frame: memoryview) -> None:
+        """One frame of a connection that is not authenticated."""
+        if self.state is State.FAILED:
+            return
+        if self.state is State.TOKENS and self._is_raw:
+            self._raw_token(bytes(frame))
+            return
+        try:
+            header, position = decode_request_header(frame)
+            route = self._connection.broker.registry.route(header.api_key, header.api_version)
+            ctx = RequestContext(
+                self._connection,
+                header.api_key,
+                header.api_version,
+                header.correlation_id,
+                header.client_id,
+                len(frame),
+            )
+            if self.state is State.TOKENS:
+                self._request_for_token(ctx, route, frame, position)
+            elif header.api_key == _API_VERSIONS and self.state is State.START:
+                if route is not None:
+                    self.state = State.HANDSHAKE
+                self._connection.serve_anyway(frame)
+            elif header.api_key == _HANDSHAKE and route is not None:
+                request, _ = route.decode(frame, position)
+                self._handshake(ctx, route, request.mechanism)
+            else:
+                self._connection.close(f"api key {header.api_key} before authentication")
+        except (MalformedMessage, UnicodeDecodeError, IndexError) as error:
+            self._connection.close(f"malformed request before authentication: {error}")
+
+    def _handshake(self, ctx: RequestContext, route: Route, mechanism: str) -> None:
+        enabled = list(self._listener.mechanisms)
+        make = self._listener.mechanisms.get(mechanism)
+        if make is None:
+            response = SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=enabled)
+            self._fail("asked for a SASL mechanism that is not enabled", ctx, route, response)
+            return
+        self._connection.answer_with(ctx, route, SaslHandshakeResponse(error_code=NONE, mechanisms=enabled))
+        self._mechanism, self._mechanism_name = make(), mechanism
+        self._is_raw = ctx.version == 0
+        self.state = State.TOKENS
+
+    def _request_for_token(self, ctx: RequestContext, route: Route | None, frame: memoryview, position: int) -> None:
+        if route is None:
+            self._connection.close(f"api key {ctx.api_key} v{ctx.version} during authentication")
+            return
+        request, _ = route.decode(frame, position)
+        if ctx.api_key != _AUTHENTICATE:
+            response = route.api.on_error(ctx, request, IllegalSaslState())
+            self._fail(f"sent {route.api.name} during authentication", ctx, route, response)
+            return
+        try:
+            token, lifetime_ms = self._evaluate(request.auth_bytes)
+        except Refused as refused:
+            response = SaslAuthenticateResponse(
+                error_code=SaslAuthenticationFailed.code, error_message=self._told(refused), auth_bytes=b""
+            )
+            self._fail(str(refused), ctx, route, response)
+            return
+        self._connection.answer_with(
+            ctx,
+            route,
+            SaslAuthenticateResponse(
+                error_code=NONE, error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms
+            ),
+        )
+
+    def _raw_token(self, token: bytes) -> None:
+        try:
+            answer, _ = self._evaluate(token)
+        except Refused as refused:
+            self._fail(str(refused))
+            return
+        # There is always an answer, if only an empty one, so that the client knows that it is through.
+        self._connection.send_raw(_SIZE(len(answer)) + answer)
+
+    def _told(self, refused: Refused) -> str:
+        if isinstance(refused, RefusedOpenly):
+            return str(refused)
+        kind = "re-authentication" if self._previous is not None else "authentication"
+        return (
+            f"Authentication failed during {kind} due to invalid credentials with SASL mechanism {self._mechanism_name}"
+        )
+
+    def _evaluate(self, token: bytes) -> tuple[bytes, int]:
+        """The answer to a token, and how long the session may last (0: as long as it likes)."""
+        assert self._mechanism is not None
+        if self._previous is not None and self._previous[0] != self._mechanism_name:
+            raise RefusedOpenly(
+                f"SASL mechanism '{self._mechanism_name}' requested by client is not supported for "
+                f"re-authentication of mechanism '{self._previous[0]}'"
+            )
+        answer = self._mechanism.evaluate(token)
+        if not self._mechanism.complete:
+            return answer, 0
+        principal = f"User:{self._mechanism.user}"
+        if self._previous is not None and self._previous[1] != principal:
+            before, now = self._previous[1].replace(":", ".", 1), principal.replace(":", ".", 1)
+            raise RefusedOpenly(f"Cannot change principals during re-authentication from {before}: {now}")
+        return answer, self._succeed(principal)
+
+    def _succeed(self, principal: str) -> int:
+        mechanism, broker = self._mechanism, self._connection.broker
+        assert mechanism is not None
+        lifetimes = [self._listener.lifetimes_ms[self._mechanism_name]]
+        limits = [limit for limit in lifetimes if limit > 0]
+        if mechanism.expires_ms is not None:
+            limits.append(mechanism.expires_ms - broker.clock.now_ms())
+        lifetime_ms = max(0, min(limits)) if limits else 0
+        self.expires_at_ms = broker.clock.monotonic_ms() + lifetime_ms if limits else None
+        self._connection.principal = principal
+        self.by_token = mechanism.by_token
+        self._mechanism = None
+        self.state = State.DONE
+        self._connection.authenticated()
+        return lifetime_ms
+
+    def _fail(
+        self, reason: str, ctx: RequestContext | None = None, route: Route | None = None, response: Any = None
+    ) -> None:
+        """Answer and close, after a while: guessing must take time."""
+        self.state = State.FAILED
+        self._mechanism = None
+        connection = self._connection
+        connection.log_refusal("failed authentication from %s: %s", connection.peer, reason)
+
+        def end() -> None:
+            if response is not None and ctx is not None and route is not None:
+                connection.answer_with(ctx, route, response)
+            connection.finish()
+
+        connection.mute(self._listener.failure_delay_ms, end)
+
+
+class SaslMixin(Connection):
+    """What SASL adds to a connection, be it plain or TLS."""
+
+    __slots__ = ()
+    _sasl: Conversation
+
+    def begin_sasl(self, listener: SaslListener) -> None:
+        self._sasl = Conversation(self, listener)  # type: ignore[misc]  # the slot is the subclasses'
+        self._frame_min = 0
+        self._frame_max = listener.frame_bytes_max
+
+    def _serve(self, frame: memoryview) -> None:
+        sasl = self._sasl
+        if sasl.state is State.DONE:
+            if sasl.expires_at_ms is None or sasl.admits(int.from_bytes(frame[:2], "big")):
+                super()._serve(frame)
+                return
+            if self._closed:
+                return
+        sasl.hear(frame)
+
+    def authenticated(self) -> None:
+        self._frame_min = FRAME_BYTES_MIN
+        self._frame_max = self.broker.request_bytes_max
+
+    def answer_with(self, ctx: RequestContext, route: Route, response: Any) -> None:
+        self._answer(ctx, route, response)
+
+    def send_raw(self, content: bytes) -> None:
+        self._out.append(content)
+
+    def serve_anyway(self, frame: memoryview) -> None:
+        """ApiVersions, the one request that everybody may send."""
+        super()._serve(frame)
+
+    @property
+    def token_authenticated(self) -> bool:
+        return self._sasl.by_token
+
+
+class SaslConnection(SaslMixin):
+    """SASL_PLAINTEXT."""
+
+    __slots__ = ("_sasl",)
