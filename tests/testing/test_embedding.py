@@ -1,0 +1,198 @@
+"""A broker on this loop, in a thread, in a child process: options, stops and starts, and nothing left behind."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla.testing import BrokerStopped
+
+
+def test_a_broker_on_the_running_loop(run: Any) -> None:
+    async def main() -> None:
+        async with ottla.Broker() as broker:
+            host, _, port = broker.bootstrap.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+            assert await reader.readexactly(4)
+            writer.close()
+            await writer.wait_closed()
+        assert not broker.is_running
+
+    run(main())
+
+
+def test_options(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = {"log.retention.ms": 1234}
+        async with ottla.Broker(data=tmp_path, partitions=3, settings=settings, preset="kafka") as broker:
+            assert broker.topic("t").create().partitions == 3
+            assert broker.server.config["log.retention.ms"] == 1234
+            assert broker.server.config["group.initial.rebalance.delay.ms"] == 3000
+        assert (tmp_path / "t-2").is_dir()
+
+    run(main())
+
+
+def test_the_test_preset() -> None:
+    config = ottla.Config.load(preset="test")
+    assert config["group.initial.rebalance.delay.ms"] == 0
+    assert config["transaction.state.log.replication.factor"] == 1
+    assert config["offsets.retention.check.interval.ms"] <= 1000
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_restart_keeps_data_and_port(run: Any, tmp_path: Path, on_disk: bool) -> None:
+    async def main() -> None:
+        async with ottla.Broker(data=tmp_path if on_disk else None) as broker:
+            broker.topic("t").append(["a"])
+            first = broker.bootstrap
+            await broker.restart()
+            assert broker.bootstrap == first
+            broker.topic("t").append(["b"])
+            await broker.kill()
+            with pytest.raises(BrokerStopped, match="start"):
+                _ = broker.bootstrap
+            await broker.up()
+            assert broker.bootstrap == first
+            assert broker.topic("t").texts() == ["a", "b"]
+
+    run(main())
+
+
+def test_the_port_is_kept_but_closed_while_down(run: Any) -> None:
+    async def main() -> None:
+        async with ottla.Broker() as broker:
+            address = broker.address
+            await broker.down()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*address)
+            with socket.socket() as other, pytest.raises(OSError):
+                other.bind(address)
+            await broker.up()
+            assert broker.address == address
+
+    run(main())
+
+
+def test_several_in_one_process(run: Any) -> None:
+    async def main() -> None:
+        async with ottla.Broker() as one, ottla.Broker() as other:
+            assert one.bootstrap != other.bootstrap
+            one.topic("t").append(["x"])
+            assert not other.topic("t").exists
+            with ottla.serve() as third:
+                assert third.topics() == []
+
+    run(main())
+
+
+def test_nothing_is_left_behind(run: Any, resources: Any, tmp_path: Path) -> None:
+    async def main(folder: Path) -> None:
+        async with ottla.Broker(data=folder, clock="virtual", control=0) as broker:
+            reader, writer = await asyncio.open_connection(*broker.address)
+            broker.topic("t").append(["x"])
+            broker.clock.advance(minutes=1)
+            await broker.kill()
+            await broker.up()
+            writer.close()
+
+    run(main(tmp_path / "warm"))  # what is imported and cached for good happens here
+    with ottla.serve():
+        pass
+    gc.collect()
+    threads, files = resources()
+    run(main(tmp_path / "data"))
+    with ottla.serve(data=tmp_path / "served") as served:
+        served.topic("t").append(["x"])
+        socket.create_connection(("127.0.0.1", int(served.bootstrap.rpartition(":")[2]))).close()
+    gc.collect()
+    assert resources() == (threads, files)
+
+
+def test_a_start_that_fails_leaves_nothing_behind(resources: Any) -> None:
+    with ottla.serve() as running:
+        port = int(running.bootstrap.rpartition(":")[2])
+        before = resources()
+        with pytest.raises(Exception, match="cannot listen"):
+            ottla.serve(port=port).start()
+        gc.collect()
+        assert resources() == before
+
+
+def test_stop_twice_and_start_again() -> None:
+    broker = ottla.serve()
+    broker.stop()
+    broker.start()
+    broker.topic("t").append(["x"])
+    broker.stop()
+    broker.stop()
+    with broker:
+        assert broker.topic("t").texts() == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 70000}, "not a port"),
+        ({"partitions": 0}, "at least one"),
+        ({"clock": "sundial"}, "'virtual'"),
+        ({"as_version": "1.7"}, "choose one of"),
+        ({"preset": "fast"}, "choose one of"),
+        ({"settings": {"log.retention.mss": 3}}, "did you mean"),
+    ],
+)
+def test_bad_options_say_what_to_do(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        ottla.Broker(**options)
+
+
+def test_bad_use_says_what_to_do(run: Any) -> None:
+    async def main() -> None:
+        broker = ottla.Broker()
+        with pytest.raises(BrokerStopped, match=r"start\(\) it first"):
+            _ = broker.bootstrap
+        with pytest.raises(BrokerStopped, match="start"):
+            broker.topic("t").records()
+        async with broker:
+            with pytest.raises(RuntimeError, match="restart"):
+                await broker.start()
+            with pytest.raises(RuntimeError, match='clock="virtual"'):
+                _ = broker.clock
+            with pytest.raises(RuntimeError, match="control=0"):
+                _ = broker.control_url
+
+    run(main())
+    served = ottla.serve()
+    with pytest.raises(BrokerStopped, match=r"start\(\)"):
+        served.restart()
+
+
+def test_a_child_process(tmp_path: Path) -> None:
+    with ottla.spawn(data=tmp_path, partitions=2) as broker:
+        first = broker.bootstrap
+        broker.topic("t").append([("k", "v"), {"n": 1}])
+        assert sorted(map(str, broker.topic("t").texts())) == ["v", '{"n": 1}']
+        broker.kill()
+        with pytest.raises(BrokerStopped, match="start"):
+            _ = broker.pid
+        broker.start()
+        assert broker.bootstrap == first
+        assert len(broker.topic("t").records()) == 2
+        assert broker.topics() == ["t"]
+        pid = broker.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_child_takes_plain_values_only() -> None:
+    with pytest.raises(ValueError, match="another process"):
+        ottla.spawn(disk=object())
+    with pytest.raises(ValueError, match="plain values"):
+        ottla.spawn(settings={"a": object()})

@@ -1,0 +1,209 @@
+"""Topics, groups and requests, looked at without a client."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+import ottla
+from ottla.testing import Record, ServedBroker
+
+
+def test_records_that_a_client_wrote(broker: ServedBroker, produce: Any) -> None:
+    assert produce(broker.bootstrap, "t", b'{"n": 1}', compression_type="lz4") is None
+    (record,) = broker.topic("t").wait_for(lambda record: record.json["n"] == 1)
+    assert (record.topic, record.partition, record.offset, record.text) == ("t", 0, 0, '{"n": 1}')
+    assert broker.topic("t").end_offsets() == {0: 1}
+
+
+def test_records_that_a_client_reads(broker: ServedBroker, consumer: Any) -> None:
+    topic = broker.topic("t").create(3)
+    done = topic.append(["a", ("key", b"\xff", {"h": "v"}), {"n": 1}, None], timestamp_ms=1_700_000_000_000)
+    assert [record.value for record in done if record.key is None] == [b"a", b'{"n": 1}', None]
+    reader = consumer(broker.bootstrap)
+    reader.subscribe(["t"])
+    found = {}
+    while len(found) < 4:
+        message = reader.poll(5)
+        assert message is not None and message.error() is None
+        found[message.partition(), message.offset()] = (message.key(), message.value(), message.headers())
+    assert found == {
+        (record.partition, record.offset): (record.key, record.value, list(record.headers) or None)
+        for record in topic.records()
+    }
+
+
+def test_keys_go_where_clients_put_them(broker: ServedBroker) -> None:
+    mine, theirs = broker.topic("mine").create(7), broker.topic("theirs").create(7)
+    keys = [f"key-{number}".encode() for number in range(20)]
+    mine.append([(key, "x") for key in keys])
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random", "log_level": 0})
+    for key in keys:
+        producer.produce("theirs", b"x", key)
+    assert producer.flush(5) == 0
+    assert [(r.partition, r.key) for r in mine.records()] == [(r.partition, r.key) for r in theirs.records()]
+
+
+def test_waiting_is_answered_by_the_append(run: Any) -> None:
+    async def main() -> None:
+        async with ottla.Broker() as broker:
+            waiting = asyncio.create_task(broker.topic("t").wait_for(lambda record: record.text == "b", timeout=10))
+            await asyncio.sleep(0)
+            broker.topic("t").append(["a"])
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            broker.topic("t").append(["b"])
+            assert [record.offset for record in await waiting] == [1]
+
+    run(main())
+
+
+def test_waiting_in_vain_shows_what_was_there(run: Any, broker: ServedBroker) -> None:
+    broker.topic("t").append(["apple"])
+    with pytest.raises(AssertionError, match='(?s)no record in topic t .* it holds:\n  t-0@0: "apple"'):
+        broker.topic("t").wait_for(lambda record: False, timeout=0.01)
+    with pytest.raises(AssertionError, match="1 of 2 records"):
+        broker.topic("t").wait_for(count=2, timeout=0.01)
+    with pytest.raises(AssertionError, match="does not exist"):
+        broker.topic("other").wait_for(timeout=0.01)
+
+    async def on_a_loop() -> None:
+        with pytest.raises(RuntimeError, match="wait_for_async"):
+            broker.topic("t").wait_for()
+        assert len(await broker.topic("t").wait_for_async()) == 1
+
+    run(on_a_loop())
+
+
+def test_expect_shows_a_diff(broker: ServedBroker) -> None:
+    topic = broker.topic("t")
+    topic.append(["a", ("k", "b"), "c"])
+    topic.expect(["a", ("k", "b"), "c"])
+    topic.expect(["a", "b", "c"])
+    with pytest.raises(AssertionError) as caught:
+        topic.expect(["a", ("k", "x"), "c"])
+    assert '- "k" → "x"' in str(caught.value) and '+ "k" → "b"' in str(caught.value)
+    with pytest.raises(AssertionError, match='(?m)^- "d"$'):
+        topic.expect(["a", "b", "c", "d"])
+    with pytest.raises(AssertionError, match=r'(?m)^\+ "c"$'):
+        topic.expect(["a", "b"])
+
+
+def test_transactions_hide_what_consumers_do_not_see(broker: ServedBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x", "log_level": 0})
+    producer.init_transactions(5)
+    producer.begin_transaction()
+    producer.produce("t", b"aborted")
+    producer.flush(5)
+    assert broker.topic("t").texts() == []
+    producer.abort_transaction(5)
+    producer.begin_transaction()
+    producer.produce("t", b"committed")
+    producer.commit_transaction(5)
+    assert broker.topic("t").texts() == ["committed"]
+    everything = broker.topic("t").records(committed_only=False)
+    assert [record.text for record in everything] == ["aborted", "committed"]
+
+
+def test_json_lines(broker: ServedBroker, tmp_path: Path) -> None:
+    topic = broker.topic("t").create(2)
+    topic.append([("k", "v", {"h": b"\xfe"}), {"n": 1}, None, b"\xff"], partition=1, timestamp_ms=1_700_000_000_000)
+    path = tmp_path / "t.jsonl"
+    assert topic.save(path) == 4
+    first = json.loads(path.read_text().splitlines()[0])
+    assert first["key"] == "k" and first["headers"] == [["h", {"base64": "/g=="}]]
+    copy = broker.topic("copy")
+    copy.load(path)
+    assert [(r.partition, r.timestamp_ms, r.key, r.value, r.headers) for r in copy.records()] == [
+        (r.partition, r.timestamp_ms, r.key, r.value, r.headers) for r in topic.records()
+    ]
+    path.write_text("{}\nnonsense\n")
+    with pytest.raises(ValueError, match="line 2"):
+        copy.load(path)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group(broker: ServedBroker, consumer: Any, protocol: str) -> None:
+    broker.topic("t").create(2).append(["a", "b"], partition=1)
+    group = broker.group("g")
+    assert (group.state, group.members(), group.committed(), group.lag()) == ("Dead", [], {}, 0)
+    settings = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 50} if protocol == "classic" else {}
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "g",
+            "client.id": "reader",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **settings,
+        }
+    )
+    try:
+        reader.subscribe(["t"])
+        message = reader.poll(10)
+        assert message is not None and message.value() == b"a"
+        reader.commit(message, asynchronous=False)
+        assert group.state == "Stable"
+        (member,) = group.members()
+        assert member.client_id == "reader" and member.assignment == (("t", 0), ("t", 1))
+        assert group.committed() == {("t", 1): 1}
+        assert group.lag() == group.lag("t") == 1
+        assert broker.groups() == ["g"]
+    finally:
+        reader.close()
+    group.delete()
+    assert broker.groups() == []
+
+
+def test_requests(broker: ServedBroker, produce: Any) -> None:
+    assert produce(broker.bootstrap, "t", client_id="writer") is None
+    (seen,) = broker.requests(api="Produce", client_id="writer")
+    assert seen.topics == ["t"] and seen.answered and seen.errors == []
+    assert broker.requests(topic="t")[-1] is seen
+    assert broker.requests(client_id="nobody") == []
+    with pytest.raises(ValueError, match="serves no API"):
+        broker.requests(api="Teleport")
+
+
+def test_reset(broker: ServedBroker, produce: Any, consumer: Any) -> None:
+    assert produce(broker.bootstrap, "t") is None
+    reader = consumer(broker.bootstrap)
+    reader.subscribe(["t"])
+    assert reader.poll(10) is not None
+    reader.commit(asynchronous=False)
+    fault = broker.faults.error("Produce", "INVALID_RECORD")
+    broker.reset()
+    assert (broker.topics(), broker.groups(), broker.requests(api="Produce"), len(broker.faults)) == ([], [], [], 0)
+    assert not fault.active
+    assert produce(broker.bootstrap, "t", b"again") is None
+    assert [record.offset for record in broker.topic("t").records()] == [0]
+
+
+def test_bad_use_says_what_to_do(broker: ServedBroker) -> None:
+    topic = broker.topic("t").create()
+    with pytest.raises(ValueError, match="exists already"):
+        topic.create()
+    with pytest.raises(ValueError, match="cannot be made"):
+        broker.topic("a/b").create()
+    with pytest.raises(TypeError, match=r"put the value into \[ \]"):
+        topic.append("text")
+    with pytest.raises(TypeError, match="neither bytes, text nor JSON"):
+        topic.append([object()])
+    with pytest.raises(ValueError, match="tuple of 4"):
+        topic.append([(1, 2, 3, 4)])
+    with pytest.raises(ValueError, match="partitions 0 to 0"):
+        topic.append(["x"], partition=5)
+    with pytest.raises(ValueError, match="partitions 0 to 0"):
+        topic.records(5)
+
+
+def test_a_record() -> None:
+    record = Record("t", 0, 3, 5, b"k", b"\xff\xfe", (("a", b"1"), ("a", None)))
+    assert str(record) == 't-0@3: "k" → ff fe a="1" a=null'
+    assert record.header("a") is None and record.header("b") is None
+    assert Record.from_dict("t", json.loads(json.dumps(record.to_dict()))) == record
