@@ -77,6 +77,10 @@ type Args struct {
 	TopicID         string            `json:"topic_id"`
 	Offsets         []CommitOffset    `json:"offsets"`
 	Assign          [][]any           `json:"assign"`
+	TransactionalID string            `json:"transactional_id"`
+	Values          []string          `json:"values"`
+	Source          string            `json:"source"`
+	Target          string            `json:"target"`
 }
 
 func (a *Args) partitionList() []int32 {
@@ -172,6 +176,10 @@ func main() {
 		client = newSarama(os.Args[2])
 	case "franz":
 		client = newFranz(os.Args[2])
+	case "sarama-transactions":
+		client = newSaramaTransactions(os.Args[2])
+	case "franz-transactions":
+		client = newFranzTransactions(os.Args[2])
 	default:
 		panic("unknown client " + os.Args[1])
 	}

@@ -1,0 +1,93 @@
+"""Transactions of confluent-kafka behind the driver protocol; the operations are in test_transactions_clients."""
+
+import sys
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from driver_loop import Refused, serve
+
+WAIT_S = 30
+
+
+class Transactions:
+    def __init__(self, bootstrap: str) -> None:
+        self.base = {"bootstrap.servers": bootstrap, "log_level": 3}
+        self.producers: dict[str, Producer] = {}
+
+    @staticmethod
+    def code_of(error: BaseException) -> int | None:
+        if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
+            return int(error.args[0].code())
+        return None
+
+    def open(self, id: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
+        producer = Producer(
+            {**self.base, "transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "linger.ms": 0}
+        )
+        producer.init_transactions(WAIT_S)
+        self.producers[id] = producer
+
+    def begin(self, id: str) -> None:
+        self.producers[id].begin_transaction()
+
+    def send(self, id: str, topic: str, values: list[str], partition: int = 0) -> None:
+        producer = self.producers[id]
+        failures: list[KafkaError] = []
+        for value in values:
+            producer.produce(
+                topic,
+                value.encode(),
+                partition=partition,
+                on_delivery=lambda error, _: error and failures.append(error),
+            )
+        producer.flush(WAIT_S)
+        if failures:
+            raise Refused(failures[0].code(), failures[0].name(), failures[0].str())
+
+    def commit(self, id: str) -> None:
+        self.producers[id].commit_transaction(WAIT_S)
+
+    def abort(self, id: str) -> None:
+        self.producers[id].abort_transaction(WAIT_S)
+
+    def _consumer(self, group: str) -> Consumer:
+        return Consumer(
+            {
+                **self.base,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+
+    def transform(self, id: str, source: str, target: str, group: str, count: int) -> None:
+        producer, consumer = self.producers[id], self._consumer(group)
+        consumer.subscribe([source])
+        done, deadline = 0, time.monotonic() + WAIT_S
+        while done < count and time.monotonic() < deadline:
+            messages = [message for message in consumer.consume(4, 1.0) if not message.error()]
+            if not messages:
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(target, message.value().upper(), partition=0)
+            places = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), WAIT_S)
+            producer.commit_transaction(WAIT_S)
+            done += len(messages)
+        consumer.close()
+
+    def read(self, topic: str, count: int) -> list[str]:
+        consumer = self._consumer("unused")
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        values: list[str] = []
+        deadline = time.monotonic() + WAIT_S
+        while len(values) < count and time.monotonic() < deadline:
+            values += [message.value().decode() for message in consumer.consume(100, 0.5) if not message.error()]
+        consumer.close()
+        return values
+
+
+serve(Transactions(sys.argv[1]))
