@@ -79,6 +79,42 @@ class Transactions:
             done += len(messages)
         consumer.close()
 
+    def transform_all(self, transactional_id: str, source: str, target: str, group: str, wait_s: float) -> int:
+        """Copy the whole of a partition, whatever happens to the broker on the way; returns how often it began anew."""
+        lives, deadline = 0, time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            lives += 1
+            consumer = self._consumer(group)
+            producer = Producer({**self.base, "transactional.id": transactional_id, "linger.ms": 0})
+            try:
+                producer.init_transactions(WAIT_S)
+                if self._copy(producer, consumer, TopicPartition(source, 0), target, deadline):
+                    return lives
+            except KafkaException as error:
+                print("a new life after", error, file=sys.stderr)
+            finally:
+                consumer.close()
+        raise Refused(None, "Timeout", "the copy was not done in time")
+
+    @staticmethod
+    def _copy(producer: Producer, consumer: Consumer, place: TopicPartition, target: str, deadline: float) -> bool:
+        start = consumer.committed([place], WAIT_S)[0].offset
+        consumer.assign([TopicPartition(place.topic, place.partition, max(start, 0))])
+        while time.monotonic() < deadline:
+            messages = [message for message in consumer.consume(5, 0.2) if not message.error()]
+            if not messages:
+                _, end = consumer.get_watermark_offsets(place, WAIT_S)
+                if consumer.committed([place], WAIT_S)[0].offset >= end:
+                    return True
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(target, message.value(), partition=0)
+            after = TopicPartition(place.topic, place.partition, messages[-1].offset() + 1)
+            producer.send_offsets_to_transaction([after], consumer.consumer_group_metadata(), WAIT_S)
+            producer.commit_transaction(WAIT_S)
+        return False
+
     def read(self, topic: str, count: int) -> list[str]:
         consumer = self._consumer("unused")
         consumer.assign([TopicPartition(topic, 0, 0)])
