@@ -303,7 +303,9 @@ class LogCleaner:
                 cleaning.end_offset, cleaning.stats = group.end_offset, group.stats
                 return True
             self._done(cleaning)
-        elif isinstance(error, CleaningAborted):
+            return False
+        self.discard(cleaning)
+        if isinstance(error, CleaningAborted):
             self._finish(cleaning)
         elif isinstance(error, (KafkaStorageError, OSError)):
             logger.warning("compacting %s failed and is tried again later: %s", cleaning.target.log.name, error)
@@ -311,6 +313,12 @@ class LogCleaner:
         else:
             self._give_up(cleaning, error)
         return False
+
+    def discard(self, cleaning: Cleaning) -> None:
+        """End a cleaning whose work is over or aborted, and take away what it left half-made."""
+        cleaning.close()
+        self.in_progress.pop(cleaning.target.key, None)
+        remove_cleaned(self._logs.disk, cleaning.target.log.folder)
 
     def _swap(self, cleaning: Cleaning, group: CleanedGroup) -> None:
         log = cleaning.target.log
@@ -321,7 +329,6 @@ class LogCleaner:
             or log.truncations != cleaning.truncations
             or len(replaced) != len(wanted)
         ):
-            remove_cleaned(self._logs.disk, log.folder, group.base_offset)
             raise CleaningAborted
         now_ms = self._clock.now_ms()
         cleaned = Segment(

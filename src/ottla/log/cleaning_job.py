@@ -11,6 +11,7 @@ process; `cleaner` makes jobs and puts the results in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
@@ -248,7 +249,7 @@ class Compaction:
             cleaned.close()
             disk.set_modified_ms(cleaned.log.path, modified_ms)
         except BaseException:
-            remove_cleaned(disk, job.folder, group[0].base_offset)
+            remove_cleaned(disk, job.folder)
             raise
         names = disk.scan(job.folder)
         return {name: names[name] for name in (path.rpartition("/")[2] for path in paths)}
@@ -374,8 +375,9 @@ def grouped(sources: Sequence[Source], config: LogConfig, first_uncleanable_offs
     return groups
 
 
-def remove_cleaned(disk: Disk, folder: str, base_offset: int) -> None:
-    """Take away what an interrupted cleaning wrote."""
-    stem = f"{folder}/{base_offset:020d}"
-    for kind in (LOG_SUFFIX, ".index", ".timeindex", ".txnindex"):
-        disk.remove(stem + kind + CLEANED_SUFFIX)
+def remove_cleaned(disk: Disk, folder: str) -> None:
+    """Take away what an interrupted cleaning wrote; a folder that is gone has nothing."""
+    with suppress(FileNotFoundError):
+        for name in disk.scan(folder):
+            if name.endswith(CLEANED_SUFFIX):
+                disk.remove(f"{folder}/{name}")

@@ -103,7 +103,7 @@ class Housekeeper:
         def stepped(done: asyncio.Future[None]) -> None:
             self._running.discard(done)
             if self._stopped:
-                cleaning.close()
+                self.cleaner.discard(cleaning)
             elif self.cleaner.apply(cleaning):
                 self._step(cleaning)
             else:
@@ -114,13 +114,13 @@ class Housekeeper:
 
     def _start_work(self, job: CleaningJob) -> Work:
         # Most brokers never compact anything large: what that needs is imported when it is.
-        from ottla.server.cleaning_work import ProcessWork, ThreadWork, Throttle
+        from ottla.server.cleaning_work import ProcessWork, ThreadWork
 
         disk = self._logs.disk
         rate = self._settings().bytes_per_second
         if isinstance(disk, PosixDisk) and sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES:
             return ProcessWork(job, disk.root, rate)
-        return ThreadWork(job, disk, Throttle(rate))
+        return ThreadWork(job, disk, rate)
 
     def compact_now(self, topic: str, partition: int) -> Iterator[Cleaning]:
         """See `LogCleaner.compact_now`."""

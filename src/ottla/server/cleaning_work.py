@@ -32,7 +32,10 @@ class Throttle:
         bytes_per_second: float | None,
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
+        """`check` is called between naps, and may raise."""
+        self._check = check
         self._rate = bytes_per_second
         self._now_s = now_s
         self._sleep = sleep
@@ -43,25 +46,28 @@ class Throttle:
         if self._rate is None:
             return
         self._bytes += size
-        ahead_s = self._bytes / self._rate - (self._now_s() - self._start_s)
-        if ahead_s > 0:
+        while (ahead_s := self._bytes / self._rate - (self._now_s() - self._start_s)) > 0:
+            self._check()
             self._sleep(min(ahead_s, _NAP_S))
 
 
 class ThreadWork:
     """A job done by the thread that asks for its next piece."""
 
-    def __init__(self, job: CleaningJob, disk: Disk, throttle: Throttle) -> None:
+    def __init__(self, job: CleaningJob, disk: Disk, bytes_per_second: float | None) -> None:
         job.buffer_bytes = min(job.buffer_bytes, THREAD_BUFFER_BYTES)
         self._disk = disk.for_thread()
         self._shares_disk = self._disk is disk
-        self._throttle = throttle
+        self._throttle = Throttle(bytes_per_second, check=self._check)
         self._aborted = False
         self._groups = Compaction(job, self._disk, self._pace).groups()
 
-    def _pace(self, size: int) -> None:
+    def _check(self) -> None:
         if self._aborted:
             raise CleaningAborted
+
+    def _pace(self, size: int) -> None:
+        self._check()
         if size:
             self._throttle.pace(size)
             time.sleep(0)
@@ -82,23 +88,15 @@ class ProcessWork:
     """A job done by a child process, which ends when this one does."""
 
     def __init__(self, job: CleaningJob, root: str, bytes_per_second: float | None) -> None:
-        self._order = pickle.dumps((root, job, bytes_per_second))
+        self._job = job
+        self._order = (root, job, bytes_per_second)
         self._process: subprocess.Popen[bytes] | None = None
         self._aborted = False
 
     def __next__(self) -> CleanedGroup:
-        process = self._process
         if self._aborted:
             raise CleaningAborted
-        if process is None:
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-m", WORKER_MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            assert process.stdin is not None
-            with suppress(OSError):  # reading the answer says what happened
-                process.stdin.write(len(self._order).to_bytes(4, "big") + self._order)
-                process.stdin.flush()
-        message = self._receive(process)
+        message = self._receive(self._process or self._start())
         if self._aborted:
             raise CleaningAborted
         if isinstance(message, Exception):
@@ -107,6 +105,18 @@ class ProcessWork:
             raise StopIteration
         assert isinstance(message, CleanedGroup)
         return message
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-m", WORKER_MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = process
+        if self._aborted:  # meanwhile, on the event loop
+            process.kill()
+        order = pickle.dumps(self._order)
+        assert process.stdin is not None
+        with suppress(OSError):  # reading the answer says what happened
+            process.stdin.write(len(order).to_bytes(4, "big") + order)
+            process.stdin.flush()
+        return process
 
     def _receive(self, process: subprocess.Popen[bytes]) -> Any:
         assert process.stdout is not None
