@@ -96,7 +96,7 @@ def test_several_in_one_process(run: Any) -> None:
 def test_nothing_is_left_behind(run: Any, resources: Any, tmp_path: Path) -> None:
     async def main(folder: Path) -> None:
         async with ottla.Broker(data=folder, clock="virtual", control=0) as broker:
-            reader, writer = await asyncio.open_connection(*broker.address)
+            _, writer = await asyncio.open_connection(*broker.address)
             broker.topic("t").append(["x"])
             broker.clock.advance(minutes=1)
             await broker.kill()

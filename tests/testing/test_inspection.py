@@ -63,7 +63,7 @@ def test_waiting_is_answered_by_the_append(run: Any) -> None:
 
 def test_waiting_in_vain_shows_what_was_there(run: Any, broker: ServedBroker) -> None:
     broker.topic("t").append(["apple"])
-    with pytest.raises(AssertionError, match='(?s)no record in topic t .* it holds:\n  t-0@0: "apple"'):
+    with pytest.raises(AssertionError, match=r'(?s)no record in topic t .* it holds:\n  t-0@0: "apple"'):
         broker.topic("t").wait_for(lambda record: False, timeout=0.01)
     with pytest.raises(AssertionError, match="1 of 2 records"):
         broker.topic("t").wait_for(count=2, timeout=0.01)
@@ -86,7 +86,7 @@ def test_expect_shows_a_diff(broker: ServedBroker) -> None:
     with pytest.raises(AssertionError) as caught:
         topic.expect(["a", ("k", "x"), "c"])
     assert '- "k" → "x"' in str(caught.value) and '+ "k" → "b"' in str(caught.value)
-    with pytest.raises(AssertionError, match='(?m)^- "d"$'):
+    with pytest.raises(AssertionError, match=r'(?m)^- "d"$'):
         topic.expect(["a", "b", "c", "d"])
     with pytest.raises(AssertionError, match=r'(?m)^\+ "c"$'):
         topic.expect(["a", "b"])

@@ -20,6 +20,7 @@ _COMMANDS = {
     "dump-log": ("ottla.cli.dump_log", "print what is inside the files of a data folder"),
     "verify": ("ottla.cli.verify", "check a data folder, with a picture of its segments"),
     "versions": ("ottla.cli.versions", "what a broker supports beside what this build serves"),
+    "faults": ("ottla.cli.faults", "make a broker misbehave, for tests"),
     "bench": ("ottla.cli.bench", "measure brokers side by side"),
     "completion": ("ottla.cli.completion", "print a completion script for bash, zsh or fish"),
 }

@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--port", type=_port, help=f"port to listen on, 0 for a free one ({DEFAULT_PORT})")
     parser.add_argument("--data", metavar="FOLDER", help=f"the data folder, a Kafka log dir ({DEFAULT_DATA})")
     parser.add_argument("--ephemeral", action="store_true", help="keep everything in memory, nothing on disk")
-    parser.add_argument("--preset", choices=("dev", "kafka"), help="defaults for tests, or Kafka's own (dev)")
+    parser.add_argument("--preset", choices=("dev", "kafka", "test"), help="defaults for tests, or Kafka's own (dev)")
     parser.add_argument(
         "--set",
         action="append",
@@ -65,6 +65,12 @@ def add_parser(subparsers: Any) -> None:
         default=1,
         metavar="N",
         help="broker processes that share the folder and its partitions, to use N cores (1)",
+    )
+    parser.add_argument(
+        "--control",
+        type=_port,
+        metavar="PORT",
+        help="for tests: the port through which `ottla faults` and programs on this machine inject faults",
     )
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
@@ -101,6 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
             return _run_workers(config, arguments)
         if len(config.log_dirs) > 1 and not arguments.ephemeral:
             log.warning("log.dirs names several folders; only the first one, %s, is used", config.log_dirs[0])
+        if arguments.control is not None:
+            return _run_with_control(config, arguments)
         disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
         where = "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}"
         return _run(config, disk, where, arguments.metrics)
@@ -136,6 +144,16 @@ def load_config(arguments: argparse.Namespace) -> Config:
     if arguments.data is not None or not {"log.dirs", "log.dir"} & config.static.keys():
         extra["log.dirs"] = arguments.data if arguments.data is not None else DEFAULT_DATA
     return config.with_static(extra) if extra else config
+
+
+def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
+    if arguments.workers > 1 or arguments.metrics is not None:
+        raise ConfigError("--control is for tests with one plain broker: leave out --workers and --metrics")
+    from ottla.testing.serving import serve_with_control
+
+    return asyncio.run(
+        serve_with_control(config, None if arguments.ephemeral else config.log_dirs[0], arguments.control)
+    )
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
