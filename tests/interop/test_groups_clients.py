@@ -154,8 +154,9 @@ def test_describe_list_delete(driver: Driver, topic: str, wire: Wire, unique) ->
     assert caught.value.code == 69
 
 
-# franz-go waits for somebody to commit.
-@pytest.mark.parametrize("driver", clients("assign", but=("franz-go",)), indirect=True)
+# franz-go waits for somebody to commit; kafka-python 3 sometimes loses the error in its own thread and then polls on
+# for ever without an assignment, on Apache Kafka just as here.
+@pytest.mark.parametrize("driver", clients("assign", but=("franz-go", "kafka-python")), indirect=True)
 def test_no_committed_offset_and_no_reset_policy(driver: Driver, topic: str, wire: Wire, unique) -> None:
     wire.produce(topic, batch(b"x"))
     group = Group(unique("g"), [topic], 1, offset_reset="none")
