@@ -33,7 +33,7 @@ log = logging.getLogger("ottla.workers")
 
 # Messages of the controller to a follower, and back.
 STATE, METADATA, SERVE = "state", "metadata", "serve"
-READY, APPLIED, CHECKPOINT, CLOSED = "ready", "applied", "checkpoint", "closed"
+READY, SERVING, APPLIED, CHECKPOINT, CLOSED = "ready", "serving", "applied", "checkpoint", "closed"
 PRODUCER_IDS = "producer ids"
 
 RECORDS_PER_BATCH = 1000
@@ -131,6 +131,7 @@ class ControllerWorker(WorkerBroker):
         self.changing = asyncio.Lock()
         self._applied: dict[int, int] = {}
         self._unready: set[int] = set()
+        self._unserving: set[int] = set()
         self._unclosed: set[int] = set()
         self._lost: set[int] = set()
         self._something_happened = asyncio.Event()
@@ -168,6 +169,7 @@ class ControllerWorker(WorkerBroker):
 
     async def _before_serving(self) -> None:
         self._unready = set(self.links)
+        self._unserving = set(self.links)
         self._unclosed = set(self.links)
         chunks = list(self._metadata_chunks())
         for peer_id, link in self.links.items():
@@ -187,10 +189,11 @@ class ControllerWorker(WorkerBroker):
         self._start_links()
         self.logs.load_all()  # while the others recover theirs
         await self._wait_for(self._unready)
-        if self._lost:
-            raise StartError(f"worker {min(self._lost)} ended while it started")
         for link in self.links.values():
             link.send(SERVE)
+        await self._wait_for(self._unserving)
+        if self._lost:
+            raise StartError(f"worker {min(self._lost)} ended while it started")
 
     def _metadata_chunks(self) -> Iterator[bytes]:
         """All of the metadata, as a follower replays it."""
@@ -239,6 +242,8 @@ class ControllerWorker(WorkerBroker):
             self.logs.hand_in(link.peer_id, *arguments)
         elif kind == READY:
             self._unready.discard(link.peer_id)
+        elif kind == SERVING:
+            self._unserving.discard(link.peer_id)
         elif kind == CLOSED:
             if arguments[0]:
                 self._unclosed.discard(link.peer_id)
@@ -322,6 +327,10 @@ class FollowerWorker(WorkerBroker):
         self._start_links()
         self.controller_link.send(READY)
         await self._may_serve
+
+    async def start(self) -> None:
+        await super().start()
+        self.controller_link.send(SERVING)
 
     async def stop(self) -> None:
         await super().stop()

@@ -1,0 +1,171 @@
+"""Brokers of several worker processes, started as users start them."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.wire.frames import decode_response_header, encode_request, response_header_version
+from ottla.wire.messages import RESPONSES, MetadataRequest
+from ottla.wire.schema import Message
+
+DEADLINE_SECONDS = 60.0
+
+
+class Wire:
+    """One raw connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.sock = socket.create_connection((host, port), timeout=DEADLINE_SECONDS)
+
+    def ask(self, request: Message, version: int) -> Any:
+        self.sock.sendall(encode_request(request, version, 7, "test"))
+        size = int.from_bytes(self._receive(4), "big")
+        frame = self._receive(size)
+        correlation_id, position = decode_response_header(frame, response_header_version(request.API_KEY, version))
+        assert correlation_id == 7
+        return RESPONSES[request.API_KEY].decode(memoryview(frame)[position:], version)
+
+    def _receive(self, count: int) -> bytes:
+        parts = b""
+        while len(parts) < count:
+            part = self.sock.recv(count - len(parts))
+            assert part, "the broker closed the connection"
+            parts += part
+        return parts
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+class Serving:
+    """`ottla serve --workers N` on a folder."""
+
+    def __init__(self, data: Path, workers: int, *arguments: str) -> None:
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--data", str(data), "--workers", str(workers)]
+        if "--port" not in arguments:
+            command += ["--port", "0"]
+        self.workers = workers
+        self.child = subprocess.Popen(
+            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.output = ""
+        self.host, self.port = "127.0.0.1", 0
+        self._wires: list[Wire] = []
+
+    def await_ready(self) -> Serving:
+        assert self.child.stdout is not None
+        ready, _, _ = select.select([self.child.stdout], [], [], DEADLINE_SECONDS)
+        line = self.child.stdout.readline() if ready else ""
+        match = re.search(r"listening on 127\.0\.0\.1:(\d+) ", line)
+        assert match, f"{line!r} {self.finish()}"
+        self.port = int(match[1])
+        return self
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def pids(self) -> list[int]:
+        """Of the workers, in the order of their ids."""
+        return sorted(map(int, Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children").read_text().split()))
+
+    def wire(self, port: int | None = None) -> Wire:
+        wire = Wire(self.host, port if port is not None else self.port)
+        self._wires.append(wire)
+        return wire
+
+    def metadata(self, *topics: str, wire: Wire | None = None) -> Any:
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics] if topics else None
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return (wire or self.wire()).ask(request, 12)
+
+    def ports(self) -> dict[int, int]:
+        return {node.node_id: node.port for node in self.metadata().brokers}
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        (found,) = self.metadata(topic).topics
+        return {partition.partition_index: partition.leader_id for partition in found.partitions}
+
+    def finish(self) -> tuple[int, str]:
+        """Wait for the end; the exit code and what was said on stderr."""
+        for wire in self._wires:
+            wire.close()
+        self._wires.clear()
+        _, errors = self.child.communicate(timeout=DEADLINE_SECONDS)
+        return self.child.returncode, errors
+
+    def stop(self) -> tuple[int, str]:
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+        return self.finish()
+
+    def kill_all(self) -> None:
+        if self.child.poll() is None:
+            for pid in [*self.pids(), self.child.pid]:
+                with_pid(pid, signal.SIGKILL)
+        self.finish()
+
+
+def with_pid(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    try:
+        return "State:\tZ" not in status.read_text()
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def gone() -> Callable[[list[int]], bool]:
+    """Whether processes end soon."""
+
+    def wait(pids: list[int]) -> bool:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while any(map(is_alive, pids)) and time.monotonic() < deadline:
+            select.select([], [], [], 0.01)
+        return not any(map(is_alive, pids))
+
+    return wait
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
+    """Start brokers on one folder; whatever is still running is killed at the end."""
+    started: list[Serving] = []
+
+    def start(workers: int, *arguments: str, ready: bool = True) -> Serving:
+        serving = Serving(tmp_path / "data", workers, *arguments)
+        started.append(serving)
+        return serving.await_ready() if ready else serving
+
+    yield start
+    for serving in started:
+        serving.kill_all()
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One broker of three workers for the tests of a file."""
+    started = Serving(tmp_path_factory.mktemp("workers") / "data", 3)
+    try:
+        yield started.await_ready()
+    finally:
+        code, errors = started.stop()
+        assert (code, errors) == (0, ""), "a stop that was not clean"

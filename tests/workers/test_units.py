@@ -1,0 +1,259 @@
+"""The parts of the workers that need no processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ottla.clock import ManualClock
+from ottla.cluster.elections import sharing_a_folder
+from ottla.cluster.metadata import BrokerState, MetadataImage
+from ottla.errors import InvalidReplicaAssignment, InvalidReplicationFactor, NotController, UnknownTopicOrPartition
+from ottla.log.checkpoints import RECOVERY_POINTS_FILE, read_offsets, write_offsets
+from ottla.log.files import MemoryDisk
+from ottla.log.options import LogConfig
+from ottla.wire.stored import metadata as stored
+from ottla.workers.link import Link, LinkLost, receive_first
+from ottla.workers.logs import ControllerLogs, FollowerLogs
+from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
+
+FOLDER = b"f" * 16
+ELSEWHERE = b"e" * 16
+
+
+def image_of(brokers: dict[int, bytes], replicas: dict[str, list[list[int]]]) -> MetadataImage:
+    image = MetadataImage()
+    for broker_id, directory in brokers.items():
+        image.brokers[broker_id] = BrokerState(
+            broker_id, 10 + broker_id, bytes(16), [], None, False, False, [directory]
+        )
+    for number, (name, partitions) in enumerate(replicas.items()):
+        topic_id = bytes(15) + bytes([number + 1])
+        image.replay(stored.TopicRecord(name=name, topic_id=topic_id), 0)
+        for index, chosen in enumerate(partitions):
+            record = stored.PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=chosen,
+                isr=chosen,
+                leader=chosen[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[FOLDER] * len(chosen),
+            )
+            image.replay(record, 0)
+    return image
+
+
+def leaders(image: MetadataImage, topic: str) -> list[int]:
+    return [partition.leader for partition in image.topics[topic].partitions.values()]
+
+
+# -- who leads what
+
+
+def test_the_workers_of_the_last_start_keep_their_partitions() -> None:
+    image = image_of({1: FOLDER, 2: FOLDER}, {"t": [[2], [2], [1]]})
+    assert list(sharing_a_folder(image, [1, 2], FOLDER)) == []
+
+
+@pytest.mark.parametrize("workers", [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]])
+def test_other_workers_share_each_topic_evenly(workers: list[int]) -> None:
+    image = image_of({1: FOLDER, 5: FOLDER}, {"t": [[5]] * 12, "u": [[1]] * 12})
+    for record in sharing_a_folder(image, workers, FOLDER):
+        image.replay(record, 0)
+    assert set(image.brokers) == {1}
+    for topic in "tu":
+        assert {worker: leaders(image, topic).count(worker) for worker in workers} == dict.fromkeys(
+            workers, 12 // len(workers)
+        )
+        for partition in image.topics[topic].partitions.values():
+            assert partition.replicas == partition.isr == [partition.leader]
+
+
+def test_partitions_with_replicas_elsewhere_are_left_alone() -> None:
+    image = image_of({1: FOLDER, 2: FOLDER, 7: ELSEWHERE}, {"t": [[7, 2]], "u": [[2]]})
+    changes = list(sharing_a_folder(image, [1], FOLDER))
+    for record in changes:
+        image.replay(record, 0)
+    assert leaders(image, "t") == [7] and leaders(image, "u") == [1]
+    assert set(image.brokers) == {1, 7}
+
+
+def test_a_folder_of_a_larger_cluster_is_refused() -> None:
+    check_own_folder(image_of({1: ELSEWHERE, 2: FOLDER}, {}), 1, FOLDER)
+    with pytest.raises(ForeignCluster, match="7"):
+        check_own_folder(image_of({1: FOLDER, 7: ELSEWHERE}, {}), 1, FOLDER)
+
+
+# -- the metadata of a follower
+
+
+def test_a_follower_writes_no_metadata() -> None:
+    with pytest.raises(NotController):
+        FollowedMetadata(MetadataImage(), 1).append([])
+
+
+def test_one_folder_holds_one_replica() -> None:
+    from ottla.config import Config
+    from ottla.server.chance import SeededChance
+
+    image = image_of({1: FOLDER, 2: FOLDER}, {})
+    controller = SharedFolderController(
+        image, FollowedMetadata(image, 1), lambda: Config.load(preset="dev"), SeededChance(1), lambda _: FOLDER
+    )
+    from ottla.cluster.controller import NewTopic
+
+    with pytest.raises(InvalidReplicationFactor, match="only 1 broker"):
+        controller.plan_topic(NewTopic("t", 1, 2))
+    with pytest.raises(InvalidReplicaAssignment, match="2 replicas"):
+        controller.plan_topic(NewTopic("t", assignments=[(0, [1, 2])]))
+    _, topic = controller.plan_topic(NewTopic("t", 4, 1))
+    assert sorted(partition.leader for partition in topic.partitions.values()) == [1, 1, 2, 2]
+
+
+# -- checkpoints
+
+
+def logs_of(kind: Callable[..., Any], disk: MemoryDisk) -> Any:
+    return kind(disk, lambda topic: LogConfig(), ManualClock(), new_token=lambda: "0" * 32)
+
+
+def test_the_controller_writes_what_the_others_hand_in() -> None:
+    disk = MemoryDisk()
+    logs = logs_of(ControllerLogs, disk)
+    logs.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
+    owners = {("t", 0): 1, ("t", 1): 2, ("t", 2): 3, ("u", 0): 2}
+    write_offsets(disk, RECOVERY_POINTS_FILE, {("t", 1): 11, ("t", 2): 12, ("u", 0): 20, ("gone", 0): 5})
+    logs.get_or_create("t", 0)
+    logs.share_out(1, owners.get)
+    logs.checkpoint_recovery_points()
+    assert read_offsets(disk, RECOVERY_POINTS_FILE) == {("t", 0): 0, ("t", 1): 11, ("t", 2): 12, ("u", 0): 20}
+    logs.hand_in(2, RECOVERY_POINTS_FILE, {("t", 1): 30})
+    assert read_offsets(disk, RECOVERY_POINTS_FILE) == {("t", 0): 0, ("t", 1): 30, ("t", 2): 12}
+
+
+@pytest.mark.parametrize("all_closed", [True, False])
+def test_a_stop_is_clean_when_every_worker_closed_its_logs(all_closed: bool) -> None:
+    disk = MemoryDisk()
+    logs = logs_of(ControllerLogs, disk)
+    logs.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
+    logs.share_out(1, lambda key: 1)
+    logs.all_closed = all_closed
+    logs.close()
+    assert disk.exists(".kafka_cleanshutdown") is all_closed
+
+
+def test_a_follower_opens_its_own_and_leaves_the_marker_to_the_controller() -> None:
+    disk = MemoryDisk()
+    whole = logs_of(ControllerLogs, disk)
+    identity = whole.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
+    for index in range(3):
+        whole.get_or_create("t", index, bytes(16))
+    logs = logs_of(FollowerLogs, disk)
+    handed: dict[str, dict[tuple[str, int], int]] = {}
+    logs.hand_in = handed.__setitem__
+    logs.open_shared(identity, False, [("t", 1), ("not made yet", 0)])
+    assert logs.partitions() == [("t", 1)]
+    logs.close()
+    assert handed[RECOVERY_POINTS_FILE] == {("t", 1): 0}
+    assert logs.closed_cleanly and not disk.exists(".kafka_cleanshutdown")
+
+
+# -- links
+
+
+async def linked(service: Callable[[Link, str, tuple[Any, ...]], Any | Awaitable[Any]]) -> tuple[Link, Link, list[Any]]:
+    left, right = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    received: list[Any] = []
+    first, second = Link(left, 2, loop), Link(right, 1, loop)
+    first.start(lambda *_: None, service, lambda _: None)
+    second.start(lambda link, kind, arguments: received.append((kind, arguments)), service, received.append)
+    return first, second, received
+
+
+def test_messages_keep_their_order_however_large_they_are() -> None:
+    async def run() -> None:
+        first, second, received = await linked(lambda *_: None)
+        sizes = [0, 1, 3_000_000, 5, 500_000]
+        for size in sizes:
+            first.send("bytes", bytes(size), {("t", 1): size})
+        await second.call("that is all")  # answered behind what was sent
+        await first.call("that is all")
+        assert [(kind, len(body), offsets["t", 1]) for kind, (body, offsets) in received] == [
+            ("bytes", size, size) for size in sizes
+        ]
+        first.close()
+        second.close()
+
+    asyncio.run(run())
+
+
+def test_calls_are_answered_at_once_later_or_with_an_error() -> None:
+    async def double_later(value: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * value
+
+    def service(link: Link, name: str, arguments: tuple[Any, ...]) -> Any:
+        if name == "later":
+            return double_later(*arguments)
+        if name == "fail":
+            raise UnknownTopicOrPartition("no such thing")
+        return arguments
+
+    async def run() -> None:
+        first, second, _ = await linked(service)
+        assert await first.call("now", 1, b"2") == (1, b"2")
+        assert await asyncio.gather(*(second.call("later", number) for number in range(50))) == [*range(0, 100, 2)]
+        with pytest.raises(UnknownTopicOrPartition, match="no such thing"):
+            await first.call("fail")
+        first.close()
+        second.close()
+
+    asyncio.run(run())
+
+
+def test_the_end_of_a_worker_ends_what_waits_for_it() -> None:
+    async def run() -> None:
+        never = asyncio.get_running_loop().create_future()
+        first, second, received = await linked(lambda *_: never)
+        call = asyncio.ensure_future(second.call("wait"))
+        await asyncio.sleep(0)
+        first.close()
+        with pytest.raises(LinkLost):
+            await call
+        assert received == [second]
+        second.send("nobody listens")
+        with pytest.raises(LinkLost):
+            await second.call("wait")
+
+    asyncio.run(run())
+
+
+def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:
+    left, right = socket.socketpair()
+    reading, writing = os.pipe()
+
+    async def send() -> None:
+        link = Link(left, 2, asyncio.get_running_loop())
+        link.send_handle(writing)
+        link.send("state", 5)
+        link.finish()
+
+    asyncio.run(send())
+    handle, kind, arguments = receive_first(right)
+    assert (kind, arguments) == ("state", (5,))
+    os.write(handle, b"x")
+    assert os.read(reading, 1) == b"x"
+    left.close()
+    with pytest.raises(LinkLost):
+        receive_first(right)
+    right.close()
+    for each in (reading, writing, handle):
+        os.close(each)
