@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from ottla.cluster.features import FORMATTED_FEATURES
 from ottla.cluster.metadata import RESOURCE_BROKER, MetadataImage
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
+from ottla.errors import KafkaStorageError
 from ottla.log.producers import Origin
 from ottla.records.batch import Batch, Record, batches, build_batch, control_batch
+from ottla.wire.primitives import MalformedMessage
 from ottla.wire.schema import Message
 from ottla.wire.stored import UnknownRecordType, control, decode_metadata_record, encode_metadata_record
 from ottla.wire.stored import metadata as stored
@@ -107,24 +109,34 @@ class MetadataLog:
 
     def _replay_snapshot(self, path: str) -> None:
         for batch in batches(self._disk.read_bytes(path)):
-            self._replay_batch(batch)
+            self._replay_batch(batch, path)
 
     def _replay_log(self, from_offset: int) -> None:
-        for batch in self._log.batches(max(from_offset, self._log.log_start_offset)):
+        expected = max(from_offset, self._log.log_start_offset)
+        for batch in self._log.batches(expected):
             if batch.next_offset > from_offset:
-                self._replay_batch(batch)
+                self._replay_batch(batch, FOLDER)
+                expected = batch.next_offset
+        if expected < self._log.log_end_offset:
+            raise _damaged(FOLDER, expected, "the log has a hole there")
 
-    def _replay_batch(self, batch: Batch) -> None:
+    def _replay_batch(self, batch: Batch, where: str) -> None:
+        # Topics and their records hang on this: a wrong bit must not be taken for a deletion, say.
+        if not batch.crc_ok():
+            raise _damaged(where, batch.base_offset, "the checksum is wrong")
         if batch.is_control:
             return
         for record in batch.records():
-            assert record.value is not None, "a metadata record without a value"
+            if record.value is None:
+                raise _damaged(where, record.offset, "a record without a value")
             try:
                 decoded, _ = decode_metadata_record(record.value)
             except UnknownRecordType as unknown:
                 # A newer Kafka may have written it; refusing to start would help nobody.
                 log.warning("%s: passing over offset %d: %s", FOLDER, record.offset, unknown)
                 continue
+            except MalformedMessage as error:
+                raise _damaged(where, record.offset, str(error)) from error
             self._image.replay(decoded, record.offset)
 
     def _become_leader(self) -> None:
@@ -166,7 +178,11 @@ class MetadataLog:
         )
 
     def _write(self, batch: bytearray) -> None:
-        self._log.append([Batch(batch)], leader_epoch=self._epoch, origin=Origin.REPLICATION)
+        try:
+            self._log.append([Batch(batch)], leader_epoch=self._epoch, origin=Origin.REPLICATION)
+        except KafkaStorageError as error:
+            self._log.failed(error)
+            raise
         self._log.update_high_watermark(self._log.log_end_offset)
         if self.on_written is not None:
             self.on_written(batch)
@@ -198,6 +214,13 @@ class MetadataLog:
             leader_epoch=0,
         )
         return bytes(header + features + footer)
+
+
+def _damaged(where: str, offset: int, what: str) -> KafkaStorageError:
+    return KafkaStorageError(
+        f"the cluster's metadata in {where} is damaged at offset {offset}: {what}. `ottla verify` says what else is; "
+        f"restore {where} from a backup, or move the data folder away and start with an empty one"
+    )
 
 
 def _framed(record: Message) -> bytes:

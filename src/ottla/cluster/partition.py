@@ -9,6 +9,7 @@ from ottla.clock import Clock
 from ottla.cluster.metadata import NO_LEADER, PartitionState
 from ottla.errors import (
     FencedLeaderEpoch,
+    KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     PolicyViolation,
@@ -92,7 +93,11 @@ class Partition:
         if validated is None:
             return AppendInfo(-1, -1, -1, self.log.log_start_offset)
         batch = validated.batch
-        info = self.log.append((batch,), self.state.leader_epoch, origin, validated.append_time_ms)
+        try:
+            info = self.log.append((batch,), self.state.leader_epoch, origin, validated.append_time_ms)
+        except KafkaStorageError as error:
+            self.log.failed(error)
+            raise
         if not info.duplicate:
             self._grown(batch.size)
         return info
@@ -104,7 +109,11 @@ class Partition:
 
         `transaction_version` is the one under which the coordinator ended the transaction of a marker.
         """
-        info = self.log.append(batches, self.state.leader_epoch, origin, transaction_version=transaction_version)
+        try:
+            info = self.log.append(batches, self.state.leader_epoch, origin, transaction_version=transaction_version)
+        except KafkaStorageError as error:
+            self.log.failed(error)
+            raise
         self._grown(sum(batch.size for batch in batches))
         return info
 
@@ -157,10 +166,14 @@ class Partition:
             raise OffsetOutOfRange()
         if offset >= limit:
             return Readable(EMPTY, ())
-        result = log.read(offset, max_bytes, limit, at_least_one)
-        if not committed_only or not len(result.records):
-            return Readable(result.records, ())
-        return Readable(result.records, log.aborted_transactions(offset, log.upper_bound_offset(result)))
+        try:
+            result = log.read(offset, max_bytes, limit, at_least_one)
+            if not committed_only or not len(result.records):
+                return Readable(result.records, ())
+            return Readable(result.records, log.aborted_transactions(offset, log.upper_bound_offset(result)))
+        except KafkaStorageError as error:
+            log.failed(error)
+            raise
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after a time."""

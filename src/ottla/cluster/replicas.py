@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from ottla.cluster.metadata import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImag
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.config import Config, TopicConfig
-from ottla.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.log.options import LogConfig
 from ottla.records.validation import ValidationOptions
 from ottla.wire.schema import Message
@@ -18,6 +19,8 @@ from ottla.wire.stored import metadata as stored
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.log.manager import LogManager
+
+logger = logging.getLogger(__name__)
 
 METADATA_LOG_CONFIG = LogConfig(delete=False, retention_ms=-1)
 
@@ -91,7 +94,11 @@ class Replicas:
                     config = configs.get(topic.name)
                     if config is None:
                         config = configs[topic.name] = self._topic_config(topic.name)
-                    self._add(topic, topic.partitions[record.partition_id], config)
+                    try:
+                        self._add(topic, topic.partitions[record.partition_id], config)
+                    except KafkaStorageError as error:
+                        # The topic exists by now: its partition is tried again when somebody asks for it.
+                        logger.error("%s-%d has no folder yet: %s", topic.name, record.partition_id, error)
             elif isinstance(record, stored.RemoveTopicRecord):
                 self._remove(self._image.removed_topics.pop(record.topic_id))
             elif isinstance(record, stored.PartitionChangeRecord):

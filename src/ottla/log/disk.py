@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from ottla.errors import KafkaStorageError
+
 Chunk: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -28,8 +30,16 @@ class FileRegion:
         return self._length
 
     def fileno(self) -> int | None:
-        """The handle to send from, or None where there is none (memory)."""
-        return self._pinned if self._pinned >= 0 else self._file.fileno()
+        """The handle to send from, or None where there is none (memory).
+
+        A file that cannot be opened is an OSError here: the answer is under way, nothing but the socket can tell.
+        """
+        if self._pinned >= 0:
+            return self._pinned
+        try:
+            return self._file.fileno()
+        except KafkaStorageError as error:
+            raise OSError(str(error)) from error
 
     def skip(self, count: int) -> None:
         """The first `count` bytes are sent."""
@@ -39,7 +49,7 @@ class FileRegion:
     def pin(self) -> None:
         """Keep a handle of our own until `release`."""
         if self._pinned < 0:
-            fd = self._file.fileno()
+            fd = self.fileno()
             if fd is not None:
                 self._pinned = os.dup(fd)
 

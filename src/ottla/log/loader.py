@@ -219,7 +219,19 @@ class _Loader:
         """The log's end; a log that ends before its start offset is thrown away."""
         if not self.segments:
             return 0
-        end = self.segments[-1].next_offset()
+        end, excess = self.segments[-1].find_end()
+        if excess:
+            # Only after a stop that was said to be clean: appends would go behind bytes that no reader gets past.
+            logger.warning(
+                "%s: %d bytes behind the last batch of segment %d are no batch; reading the segment again",
+                self.name,
+                excess,
+                self.segments[-1].base_offset,
+            )
+            self.clean = False
+            self.recovery_point = min(self.recovery_point, self.segments[-1].base_offset)
+            self._recover()
+            end = self.segments[-1].next_offset()
         if end >= self.log_start_offset:
             return end
         logger.warning(

@@ -84,6 +84,7 @@ class Log:
         "log_start_offset",
         "name",
         "on_config",
+        "on_failure",
         "on_flush",
         "on_roll",
         "partition",
@@ -138,6 +139,8 @@ class Log:
         """Called after a roll: what lies below the new segment may be flushed in the background, and compacted."""
         self.on_flush: Callable[[Log], object] | None = None
         """Called in a flush: what the log's place in the cluster depends on has to be on the disk, too."""
+        self.on_failure: Callable[[Log, KafkaStorageError], object] | None = None
+        """Called when the disk failed a request."""
         self.on_config: Callable[[Log], object] | None = None
         """Called after the settings changed."""
         self.truncations = 0
@@ -591,6 +594,11 @@ class Log:
                 self.on_flush(self)
             self.recovery_point = end
         self._last_flush_ms = self.clock.now_ms()
+
+    def failed(self, error: KafkaStorageError) -> None:
+        """A request got this error: whoever runs the broker should know."""
+        if self.on_failure is not None:
+            self.on_failure(self, error)
 
     def mark_flushed(self) -> None:
         """The disk as a whole was flushed."""

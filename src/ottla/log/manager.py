@@ -29,6 +29,7 @@ FUTURE_SUFFIX: Final = "-future"
 MAX_FOLDER_NAME: Final = 255
 FLUSH_ONE_BY_ONE: Final = 16
 """With more logs than this to flush at a stop, one flush of the whole file system is faster."""
+COMPLAINT_INTERVAL_MS: Final = 60_000
 _PARTITION: Final = re.compile(r"(.+)-(\d+)")
 _MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
 
@@ -94,6 +95,8 @@ class LogManager:
         self._flushed_with: set[TopicPartition] = set()
         self.metadata_log: Log | None = None
         """Without its topic a flushed record is a stray: this log is flushed with any other."""
+        self._complained_ms: float | None = None
+        self._failures = 0
 
     def use_cleaner(self, cleaner: Cleaner) -> None:
         """Tell `cleaner` what happens to the logs."""
@@ -229,6 +232,7 @@ class LogManager:
         log.update_high_watermark(self._high_watermarks.get(key, 0))
         log.on_roll = self._rolled
         log.on_flush = self._flushed
+        log.on_failure = self._failed
         self._logs[key] = log
         if self._cleaner is not None:
             self._cleaner.changed(log)
@@ -400,6 +404,19 @@ class LogManager:
     def _reconfigured(self, log: Log) -> None:
         if self._cleaner is not None:
             self._cleaner.changed(log)
+
+    def _failed(self, log: Log, error: KafkaStorageError) -> None:
+        """A full disk fails every request: it is said once a minute, not once a request."""
+        now_ms = self.clock.monotonic_ms()
+        self._failures += 1
+        if self._complained_ms is None or now_ms - self._complained_ms >= COMPLAINT_INTERVAL_MS:
+            self._complained_ms = now_ms
+            logger.error(
+                "%s: %s; such requests get KAFKA_STORAGE_ERROR until the disk works again%s",
+                log.name,
+                error,
+                f" ({self._failures} so far)" if self._failures > 1 else "",
+            )
 
     def _flushed(self, log: Log) -> None:
         """The first flush of a log makes its folder durable, and that this start was not a clean stop's end."""

@@ -354,11 +354,16 @@ class Segment:
 
     def next_offset(self) -> int:
         """One past the last record, found from the last index entry on."""
+        return self.find_end()[0]
+
+    def find_end(self) -> tuple[int, int]:
+        """One past the last record, and how many bytes lie behind it that are no whole batch."""
         position = self.start_before(_FAR)
         last = self.base_offset - 1
         for batch in self.locate_from(position):
             last = batch.last_offset
-        return last + 1
+            position = batch.position + batch.size
+        return last + 1, self.log.size - position
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
         """Whole v2 batches with their bytes, read in large pieces."""

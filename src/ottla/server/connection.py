@@ -427,15 +427,23 @@ class Connection:
             self.close(str(error), logging.DEBUG)
             return
         if out:
-            if not self._writing:
-                for item in out:
-                    if item.__class__ is FileRegion:
-                        item.pin()
+            if not self._writing and self._pin_regions():
                 self._writing = True
                 self._loop.add_writer(self._fd, self._on_writable)
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+
+    def _pin_regions(self) -> bool:
+        """Keep the files of answers that have to wait; without a handle left, the slow reader is given up."""
+        try:
+            for item in self._out:
+                if item.__class__ is FileRegion:
+                    item.pin()
+        except OSError as error:
+            self.close(f"the answer cannot be kept for a slow reader: {error}")
+            return False
+        return True
 
     def _send_bytes(self) -> bool:
         """Send the byte strings at the head of the queue; False when the peer took less than all of them."""
@@ -513,6 +521,9 @@ class Connection:
                 if not self._closed:
                     self._go_on()
 
+        if delay_ms <= 0:
+            self._loop.call_soon(unmute)
+            return
         timer = self.broker.timer.schedule(delay_ms, unmute)
         muted.add_done_callback(lambda _: timer.cancel())
 
