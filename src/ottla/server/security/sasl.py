@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SUPPORTED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 _HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
+_API_VERSIONS_BYTES = _API_VERSIONS.to_bytes(2, "big")
 _SIZE = Struct(">i").pack
 _REAUTHENTICATION_MIN_MS = 1000
 """A client that re-authenticates more often than once a second is refused, as in Kafka."""
@@ -167,6 +168,12 @@ class Conversation:
         if self.state is State.TOKENS and self._is_raw:
             self._raw_token(bytes(frame))
             return
+        if self.state is State.START and frame[:2] == _API_VERSIONS_BYTES:
+            # Also in a version that nobody knows, whose header cannot be read: that is answered too.
+            if self._connection.broker.registry.route(_API_VERSIONS, int.from_bytes(frame[2:4], "big")) is not None:
+                self.state = State.HANDSHAKE
+            self._connection.serve_anyway(frame)
+            return
         try:
             header, position = decode_request_header(frame)
             route = self._connection.broker.registry.route(header.api_key, header.api_version)
@@ -180,10 +187,6 @@ class Conversation:
             )
             if self.state is State.TOKENS:
                 self._request_for_token(ctx, route, frame, position)
-            elif header.api_key == _API_VERSIONS and self.state is State.START:
-                if route is not None:
-                    self.state = State.HANDSHAKE
-                self._connection.serve_anyway(frame)
             elif header.api_key == _HANDSHAKE and route is not None:
                 request, _ = route.decode(frame, position)
                 self._handshake(ctx, route, request.mechanism)

@@ -243,16 +243,25 @@ class TlsConnection(Connection):
             while filled < size:
                 count: Any = self._tls.read(size - filled, target[filled:])  # a count, as it was given a buffer
                 if not count:
+                    if filled == 0:
+                        self._say_goodbye()
                     break
                 filled += count
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             if filled == 0:
-                # The peer said goodbye, or something that is not TLS.
-                self.close(None if isinstance(error, ssl.SSLZeroReturnError) else f"TLS: {error.reason}")
+                self.close(f"TLS: {error.reason}")
                 return 0
         return filled
+
+    def _say_goodbye(self) -> None:
+        """The peer ended the session: so do we."""
+        with suppress(OSError):
+            self._tls.unwrap()
+        with suppress(OSError):
+            self._push()
+        self.close()
 
     def _shake_hands(self) -> bool:
         try:
@@ -300,10 +309,7 @@ class TlsConnection(Connection):
         if self._cipher is not None and not out:
             out.append(b"")  # keeps the connection busy until the handshake's bytes are taken
         if out:
-            if not self._writing:
-                for item in out:
-                    if item.__class__ is FileRegion:
-                        item.pin()
+            if not self._writing and self._pin_regions():
                 self._writing = True
                 self._loop.add_writer(self._fd, self._on_writable)
         elif self._writing:

@@ -1,0 +1,270 @@
+"""TLS listeners: records through them, client certificates, principals, reloading, and settings that cannot work."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificate
+
+from ottla.config import ConfigError
+from ottla.log.files import PosixDisk
+from ottla.server.security.principals import PrincipalMapping, distinguished_name
+from ottla.server.security.stores import trust_store
+from ottla.server.security.tls import openssl_name
+from ottla.wire.messages.metadata import ApiVersionsRequest
+
+
+def test_records_of_every_size_go_through(run: Any, run_broker: Any, certificates: Any, tmp_path: Any) -> None:
+    async def main() -> None:
+        disk = PosixDisk(str(tmp_path / "data"))
+        async with run_broker(disk=disk, settings=certificates.settings()) as running:
+            client = await running.connect(context=certificates.context())
+            assert (await client.create_topic("t")).error_code == 0
+            values = [bytes([n]) * size for n, size in enumerate((1, 100, 16_384, 70_000, 900_000))]
+            for value in values:
+                assert (await client.produce("t", value)).error_code == 0
+            for offset, value in enumerate(values):
+                response = await client.fetch("t", offset)
+                records = bytes(response.responses[0].partitions[0].records)
+                assert value in records
+
+    run(main())
+
+
+def test_many_requests_at_once_are_answered_in_order(run: Any, run_broker: Any, certificates: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=certificates.settings()) as running:
+            client = await running.connect(context=certificates.context())
+            for _ in range(500):
+                client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+            for _ in range(500):
+                assert (await client.answer()).error_code == 0
+
+    run(main())
+
+
+def test_a_slow_reader_gets_everything(run: Any, run_broker: Any, certificates: Any, tmp_path: Any) -> None:
+    """The answer is larger than what the sockets hold, and the peer takes it in small bites."""
+
+    async def main() -> None:
+        disk = PosixDisk(str(tmp_path / "data"))
+        async with run_broker(disk=disk, settings=certificates.settings()) as running:
+            client = await running.connect(context=certificates.context())
+            await client.create_topic("t")
+            for n in range(12):
+                assert (await client.produce("t", bytes([n]) * 900_000)).error_code == 0
+            client.reader._limit = 4096  # type: ignore[attr-defined]
+            for _ in range(3):
+                response = await client.fetch("t", 0, 50 << 20)
+                assert len(response.responses[0].partitions[0].records) > 12 * 900_000
+
+    run(main())
+
+
+def test_plain_text_is_refused_on_a_tls_listener(run: Any, run_broker: Any, certificates: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=certificates.settings()) as running:
+            client = await running.connect()
+            client.send(ApiVersionsRequest(), 0)
+            assert b"\x00\x00\x00" not in await client.reader.read(100)  # an alert at most
+            assert await client.closed()
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["none", "requested", "required"])
+def test_client_certificates(run: Any, run_broker: Any, certificates: Any, how: str) -> None:
+    async def main() -> None:
+        settings = certificates.settings(ssl__client__auth=how)
+        async with run_broker(settings=settings) as running:
+            known = await running.connect(context=certificates.context(certificates.client("alice")))
+            assert (await known.call(ApiVersionsRequest(), 0)).error_code == 0
+            (connection,) = running.broker._connections
+            expected = "User:ANONYMOUS" if how == "none" else "User:CN=alice,OU=test,O=Ottla"
+            assert connection.principal == expected
+            nameless = await running.connect(context=certificates.context())
+            if how == "required":
+                assert await nameless.closed()
+            else:
+                assert (await nameless.call(ApiVersionsRequest(), 0)).error_code == 0
+            if how != "none":
+                stranger = certificates.client("alice", trustme.CA())
+                with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                    client = await running.connect(context=certificates.context(stranger))
+                    await client.call(ApiVersionsRequest(), 0)
+
+    run(main())
+
+
+def test_a_rule_makes_the_principal(run: Any, run_broker: Any, certificates: Any) -> None:
+    async def main() -> None:
+        settings = certificates.settings(
+            ssl__client__auth="required", ssl__principal__mapping__rules="RULE:^CN=([a-z]+),OU=test.*$/$1/U,DEFAULT"
+        )
+        async with run_broker(settings=settings) as running:
+            client = await running.connect(context=certificates.context(certificates.client("alice")))
+            await client.call(ApiVersionsRequest(), 0)
+            (connection,) = running.broker._connections
+            assert connection.principal == "User:ALICE"
+
+    run(main())
+
+
+def test_a_new_certificate_counts_for_new_connections(run: Any, run_broker: Any, certificates: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=certificates.settings()) as running:
+            old = await running.connect(context=certificates.context())
+            certificates.issue_server("another name")
+            tls = running.broker.security._tls["SSL"]
+            assert tls.reload_changed_files()
+            assert not tls.reload_changed_files()
+            new = await running.connect(context=certificates.context())
+            subject = new.writer.get_extra_info("peercert")["subject"]
+            assert (("commonName", "another name"),) in subject
+            assert (await old.call(ApiVersionsRequest(), 0)).error_code == 0
+            certificates.server.write_text("garbage")
+            with pytest.raises(ConfigError):
+                tls.reload_changed_files()
+            again = await running.connect(context=certificates.context())
+            assert (await again.call(ApiVersionsRequest(), 0)).error_code == 0
+
+    run(main())
+
+
+def _pkcs12(pem: bytes, password: bytes) -> bytes:
+    key = load_pem_private_key(pem, None)
+    certificate = load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERT") :])
+    made: bytes = pkcs12.serialize_key_and_certificates(b"s", key, certificate, None, BestAvailableEncryption(password))  # type: ignore[arg-type]
+    return made
+
+
+def test_pkcs12_and_inline_pem(run: Any, run_broker: Any, certificates: Any) -> None:
+    pem = certificates.server.read_bytes()
+    store = certificates.folder / "server.p12"
+    store.write_bytes(_pkcs12(pem, b"store-secret"))
+    key, _, chain = pem.decode().partition("-----BEGIN CERTIFICATE")
+    encrypted = load_pem_private_key(key.encode(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"key-secret")
+    )
+    locked = certificates.folder / "locked.pem"
+    locked.write_bytes(encrypted + b"-----BEGIN CERTIFICATE" + chain.encode())
+    inline = {
+        "ssl.keystore.location": "",
+        "ssl.keystore.key": " ".join(key.split("\n")),
+        "ssl.keystore.certificate.chain": " ".join(("-----BEGIN CERTIFICATE" + chain).split("\n")),
+    }
+    from_store = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": "store-secret",
+    }
+
+    async def main(more: dict[str, object]) -> None:
+        async with run_broker(settings={**certificates.settings(), **more}) as running:
+            client = await running.connect(context=certificates.context())
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+
+    run(main(from_store))
+    run(main({**from_store, "ssl.keystore.type": "JKS"}))  # Java reads PKCS12 under this name too
+    run(main(inline))
+    run(main({"ssl.keystore.location": str(locked), "ssl.key.password": "key-secret"}))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"ssl.keystore.location": "/nowhere/at/all.pem"}, "ssl.keystore.location: cannot read"),
+        ({"ssl.keystore.location": ""}, "ssl.keystore.location is missing"),
+        ({"ssl.keystore.type": "BKS"}, "BKS is not known"),
+        ({"ssl.keystore.key": "x"}, "ssl.keystore.key"),
+        ({"ssl.enabled.protocols": "SSLv3"}, "ssl.enabled.protocols: SSLv3"),
+        ({"ssl.cipher.suites": "TLS_NULL_WITH_NOTHING"}, "ssl.cipher.suites"),
+        ({"ssl.principal.mapping.rules": "NONSENSE"}, "ssl.principal.mapping.rules"),
+    ],
+)
+def test_settings_that_cannot_work_stop_the_start(
+    run: Any, run_broker: Any, certificates: Any, more: dict[str, object], words: str
+) -> None:
+    async def main() -> None:
+        async with run_broker(settings={**certificates.settings(), **more}):
+            pytest.fail("it started")
+
+    with pytest.raises(ConfigError, match=words):
+        run(main())
+
+
+def test_a_jks_store_is_named_with_its_conversion(run: Any, run_broker: Any, certificates: Any) -> None:
+    store = certificates.folder / "server.jks"
+    store.write_bytes(bytes.fromhex("feedfeed00000002"))
+
+    async def main() -> None:
+        async with run_broker(
+            settings={**certificates.settings(), "ssl.keystore.type": "JKS", "ssl.keystore.location": str(store)}
+        ):
+            pytest.fail("it started")
+
+    with pytest.raises(ConfigError, match="keytool -importkeystore"):
+        run(main())
+
+
+def test_protocol_versions_and_suites(run: Any, run_broker: Any, certificates: Any) -> None:
+    async def version(**more: object) -> tuple[str, str]:
+        async with run_broker(settings=certificates.settings(**more)) as running:
+            client = await running.connect(context=certificates.context())
+            tls = client.writer.get_extra_info("ssl_object")
+            return tls.version(), tls.cipher()[0]
+
+    assert run(version())[0] == "TLSv1.3"
+    assert run(version(ssl__enabled__protocols="TLSv1.2"))[0] == "TLSv1.2"
+    suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+    name, cipher = run(version(ssl__cipher__suites=suite))
+    assert name == "TLSv1.2"
+    assert cipher.endswith("AES128-GCM-SHA256")
+
+
+def test_names_of_suites() -> None:
+    assert openssl_name("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384") == "ECDHE-RSA-AES256-GCM-SHA384"
+    assert openssl_name("TLS_RSA_WITH_AES_128_CBC_SHA") == "AES128-SHA"
+    assert openssl_name("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256") == "ECDHE-ECDSA-CHACHA20-POLY1305"
+    assert openssl_name("ECDHE-RSA-AES256-SHA") == "ECDHE-RSA-AES256-SHA"
+
+
+def test_distinguished_names_are_written_as_java_does() -> None:
+    subject = (
+        (("countryName", "DE"),),
+        (("organizationName", "Acme, Inc."),),
+        (("commonName", "a+b"), ("userId", "u1")),
+        (("emailAddress", "a@b.c"),),
+    )
+    assert distinguished_name({"subject": subject}) == (
+        "1.2.840.113549.1.9.1=#16056140622e63,CN=a\\+b+UID=u1,O=Acme\\, Inc.,C=DE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "subject", "name"),
+    [
+        ("DEFAULT", "CN=a,O=b", "CN=a,O=b"),
+        ("RULE:^CN=(.*?),OU=(.*?),O=(.*?)$/$1@$2/L,DEFAULT", "CN=Duke,OU=Tech,O=X", "duke@tech"),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L", "O=x,CN=Admin.1", "admin.1"),
+        ("RULE:^CN=(.*)$/$1$2/", "CN=a", "a$2"),
+        ("RULE:^CN=(.*)$/\\$1/", "CN=a", "$1"),
+        ("RULE:^CN=(.*)$/$12/", "CN=a", "a2"),
+        ("RULE:^O=(.*)$/$1/", "CN=a", None),
+    ],
+)
+def test_mapping_rules(rules: str, subject: str, name: str | None) -> None:
+    assert PrincipalMapping(rules).name(subject) == name
+
+
+def test_a_trust_store_may_be_missing() -> None:
+    assert trust_store(lambda key: None) is None
