@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
-import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -20,7 +19,8 @@ def create(serving: Any, request: pytest.FixtureRequest) -> Callable[[int], str]
     def make(partitions: int) -> str:
         name = f"{request.node.name}-{time.monotonic_ns()}".replace("[", "-").replace("]", "")
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=1)
-        AdminClient({"bootstrap.servers": serving.bootstrap}).create_topics([wanted])[name].result(SECONDS)
+        admin = AdminClient({"bootstrap.servers": serving.bootstrap})
+        admin.create_topics([wanted])[name].result(SECONDS)
         return name
 
     return make
@@ -70,7 +70,10 @@ def test_librdkafka_reaches_all_partitions(serving: Any, create: Callable[[int],
     reader.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python reads its schemas in an old way
 def test_kafka_python_reaches_all_partitions(serving: Any, create: Callable[[int], str]) -> None:
+    import kafka
+
     topic = create(6)
     producer = kafka.KafkaProducer(bootstrap_servers=serving.bootstrap)
     sent = [producer.send(topic, b"%d" % number, partition=number % 6) for number in range(120)]
