@@ -37,6 +37,10 @@ RECORDS_PER_REQUEST_MAX = 10_000
 """Kafka's bound on what one request may do to the metadata; a larger one is refused as a whole."""
 
 
+Admit = Callable[[int], None]
+"""Counts partitions that are about to be made, and raises where they are too many."""
+
+
 class Chance(Protocol):
     """The source of randomness, passed in so that a run can be repeated."""
 
@@ -87,8 +91,12 @@ class Controller:
 
     # -- topics ------------------------------------------------------------------------------------------------
 
-    def create_topics(self, wanted: Sequence[NewTopic], validate_only: bool = False) -> list[TopicState | KafkaError]:
+    def create_topics(
+        self, wanted: Sequence[NewTopic], validate_only: bool = False, admit: Admit | None = None
+    ) -> list[TopicState | KafkaError]:
         """Create each topic or say why not, in the order asked; one refused topic does not refuse its siblings.
+
+        `admit` may refuse a topic for its count of partitions, which a quota does.
 
         As in Kafka, names are only held against topics that are there: one request may create both `a.b` and `a_b`.
         """
@@ -98,6 +106,8 @@ class Controller:
         for topic in wanted:
             try:
                 made, outcome = self.plan_topic(topic)
+                if admit is not None:
+                    admit(len(outcome.partitions))
             except KafkaError as error:
                 outcomes.append(error)
                 continue
@@ -249,14 +259,20 @@ class Controller:
     # -- partitions --------------------------------------------------------------------------------------------
 
     def create_partitions(
-        self, wanted: Iterable[tuple[str, int, list[list[int]] | None]], validate_only: bool = False
+        self,
+        wanted: Iterable[tuple[str, int, list[list[int]] | None]],
+        validate_only: bool = False,
+        admit: Admit | None = None,
     ) -> list[KafkaError | None]:
         """Raise the count of partitions of each topic to the given one, or say why not."""
         outcomes: list[KafkaError | None] = []
         records: list[Message] = []
         for name, count, assignments in wanted:
             try:
-                records += self._more_partitions(name, count, assignments, RECORDS_PER_REQUEST_MAX - len(records))
+                more = self._more_partitions(name, count, assignments, RECORDS_PER_REQUEST_MAX - len(records))
+                if admit is not None:
+                    admit(len(more))
+                records += more
                 outcomes.append(None)
             except KafkaError as error:
                 outcomes.append(error)

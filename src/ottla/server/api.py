@@ -19,6 +19,7 @@ from ottla.wire.schema import Message
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.connection import Connection
+    from ottla.server.security.quotas import Mutations
 
 RequestT = TypeVar("RequestT", bound=Message)
 
@@ -82,6 +83,11 @@ class RequestContext:
         return authorizer is None or authorizer.allows_any(
             connection.principal, connection.client_host[1:], operation, kind
         )
+
+    def mutations(self, *, strict: bool) -> Mutations | None:
+        """The asker's quota for changes to topics, if there is one."""
+        quotas = self.connection.broker.quotas
+        return None if quotas is None else quotas.mutations(self, strict=strict)
 
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
         """What who asks may do with a resource, as the bit field of the answers."""

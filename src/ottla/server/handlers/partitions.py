@@ -27,6 +27,9 @@ Elected = ElectLeadersResponse.PartitionResult
 Reassigned = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 Ongoing = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 
+FIRST_STRICT_VERSION = 3
+"""Of CreatePartitions: since then a quota refuses; clients of older versions are made to wait only (KIP-599)."""
+
 
 def _grown(name: str, error: KafkaError | None) -> Grown:
     if error is None:
@@ -49,6 +52,7 @@ def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> 
     counts = Counter(topic.name for topic in request.topics)
     results = [_grown(name, InvalidRequest("Duplicate topic name.")) for name, count in counts.items() if count > 1]
     wanted = [topic for topic in request.topics if counts[topic.name] == 1]
+    quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_VERSION)
     outcomes = ctx.broker.controller.create_partitions(
         [
             (
@@ -59,9 +63,10 @@ def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> 
             for topic in wanted
         ],
         request.validate_only,
+        None if quota is None else quota.admit,
     )
     results += [_grown(topic.name, outcome) for topic, outcome in zip(wanted, outcomes, strict=True)]
-    return CreatePartitionsResponse(results=results)
+    return CreatePartitionsResponse(results=results, throttle_time_ms=0 if quota is None else quota.throttle_ms)
 
 
 def _elect_error(ctx: RequestContext, request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:

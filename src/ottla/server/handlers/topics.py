@@ -30,6 +30,9 @@ from ottla.wire.primitives import ZERO_UUID
 Result = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
+FIRST_STRICT_CREATION, FIRST_STRICT_DELETION = 6, 5
+"""Versions since which a quota refuses; clients of older ones are made to wait only (KIP-599)."""
+
 
 def _create_error(ctx: RequestContext, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=[_refused(topic.name, error) for topic in request.topics])
@@ -50,8 +53,11 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
         for topic in request.topics
         if counts[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC
     ]
-    outcomes = ctx.broker.controller.create_topics(wanted, validate_only=request.validate_only)
-    response = CreateTopicsResponse()
+    quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_CREATION)
+    outcomes = ctx.broker.controller.create_topics(
+        wanted, validate_only=request.validate_only, admit=None if quota is None else quota.admit
+    )
+    response = CreateTopicsResponse(throttle_time_ms=0 if quota is None else quota.throttle_ms)
     for new, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
             response.topics.append(_refused(new.name, outcome))
@@ -180,6 +186,15 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
             )
         else:
             doomed[topic.topic_id] = topic
+    quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_DELETION)
+    if quota is not None:
+        for topic_id, topic in list(doomed.items()):
+            try:
+                quota.admit(len(topic.partitions))
+            except KafkaError as error:
+                del doomed[topic_id]
+                refuse(topic.name, topic_id, error)
+        response.throttle_time_ms = quota.throttle_ms
     ctx.broker.controller.delete_topics(doomed.values())
     response.responses += [Deleted(name=topic.name, topic_id=topic.topic_id, error_code=0) for topic in doomed.values()]
     return response
