@@ -49,3 +49,36 @@ def test_each_input_comes_out_once(seed: int, start_broker, tmp_path) -> None:
             worker.kill()
     with Wire(broker.address) as wire:
         assert read_committed(wire, "target") == [b"%d" % number for number in range(COUNT)]
+
+
+@pytest.mark.go
+def test_a_group_of_two_workers_of_which_one_is_killed(broker, wire: Wire, make_topic, unique) -> None:
+    """franz-go's group transact session: what the dead worker had begun is aborted, the other one takes over."""
+    partitions, each = 4, 30
+    source, target, group = make_topic(partitions), make_topic(), unique("g")
+    expected = {b"%d-%d" % (partition, number) for partition in range(partitions) for number in range(each)}
+    for partition in range(partitions):
+        for number in range(each):
+            wire.produce(source, batch(b"%d-%d" % (partition, number)), partition)
+    client = Client("franz-go", lambda: ([str(toolchains.go_binary()), "franz-transactions"], {}))
+    workers = [Driver(client, broker.bootstrap) for _ in range(2)]
+    try:
+        for number, worker in enumerate(workers):
+            name = unique(f"tx{number}")
+            worker.call("open", id=name, transactional_id=name)
+            worker.start(
+                "transform", id=name, source=source, target=target, group=group, count=len(expected) + 1, linger_ms=50
+            )
+        deadline = time.monotonic() + WAIT_S
+        killed = False
+        while len(done := read_committed(wire, target)) < len(expected):
+            assert time.monotonic() < deadline, f"{len(done)} of {len(expected)}"
+            if not killed and len(done) >= len(expected) // 4:
+                workers[0].kill()
+                killed = True
+            time.sleep(0.05)
+        assert killed
+        assert sorted(done) == sorted(expected)
+    finally:
+        for worker in workers:
+            worker.kill()

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const transactionWait = 30 * time.Second
+const transactionWait = 80 * time.Second
 
 type franzTransactions struct {
 	bootstrap string
@@ -79,6 +79,8 @@ func (d *franzTransactions) transform(ctx context.Context, a *Args) error {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(50*time.Millisecond),
 		kgo.RequireStableFetchOffsets(),
+		kgo.SessionTimeout(6*time.Second), // the shortest that brokers allow: another worker takes over after it
+		kgo.HeartbeatInterval(500*time.Millisecond),
 	)
 	if err != nil {
 		return err
@@ -105,6 +107,9 @@ func (d *franzTransactions) transform(ctx context.Context, a *Args) error {
 		}
 		if committed {
 			left -= fetches.NumRecords()
+		}
+		if a.LingerMs != nil { // slow work, so that a test can stop it in the middle
+			time.Sleep(time.Duration(*a.LingerMs) * time.Millisecond)
 		}
 	}
 	return nil
