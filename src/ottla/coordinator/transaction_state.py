@@ -71,8 +71,8 @@ _NUMBERS: Final = {state: number for number, state in enumerate(State)}
 BY_NUMBER: Final = {number: state for state, number in _NUMBERS.items()}
 BY_NAME: Final = {state.value: state for state in State}
 
-PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-IDLE: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+IDLE: Final = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 class Transaction(NamedTuple):
