@@ -128,6 +128,10 @@ class Kafka:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def data(self) -> Path:
+        return self.folder / "logs"
+
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
@@ -139,7 +143,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         port, controller_port = one.getsockname()[1], other.getsockname()[1]
     started = subprocess.run(
-        [ROOT / "scripts" / "kafka-start", str(port), folder],
+        [ROOT / "scripts" / "kafka-start", str(port), folder, "log.cleaner.backoff.ms=200"],
         capture_output=True,
         text=True,
         env={**os.environ, "KAFKA_CONTROLLER_PORT": str(controller_port)},

@@ -101,7 +101,7 @@ def test_a_progress_bar(in_terminal: Any, cli: Any, topic: str, tmp_path: Path) 
 
 def test_it_asks_before_a_pattern_deletes(in_terminal: Any, cli: Any, topic: str) -> None:
     terminal = in_terminal("topics", "delete", f"{topic[:-2]}*")
-    assert "delete 1 topics" in terminal.read(lambda text: "[y/N]" in text)
+    assert "delete 1 topic with" in terminal.read(lambda text: "[y/N]" in text)
     terminal.answer("n\n")
     assert terminal.end()[0] == 1
     assert topic in cli("topics", "list", "--names").out

@@ -245,6 +245,12 @@ def test_leader_epochs(ottla: Any, partition: Path) -> None:
         assert any(expected in problem for _, _, problem in found), (text, found)
 
 
+def test_a_log_start_that_moved_is_fine(ottla: Any, partition: Path) -> None:
+    """DeleteRecords cuts the checkpoint at an offset in the middle of a segment."""
+    (partition / "leader-epoch-checkpoint").write_text("0\n2\n1 250\n2 406\n")
+    assert findings(ottla, partition) == []
+
+
 @pytest.mark.parametrize(
     ("suffix", "expected"),
     [(".deleted", "deletion was not finished"), (".cleaned", "compaction was interrupted"), (".swap", "puts it in")],

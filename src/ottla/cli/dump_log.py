@@ -66,6 +66,8 @@ def _dump(arguments: argparse.Namespace) -> int:
                     sys.stdout.write(_line(entry, arguments.max_bytes) + "\n")
         except BrokenPipeError:
             raise
+        except FileNotFoundError:
+            continue  # a running broker removed it meanwhile
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from None
     sys.stdout.flush()

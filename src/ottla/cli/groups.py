@@ -203,14 +203,10 @@ async def _describe(arguments: argparse.Namespace) -> int:
     for group, rows in found:
         title = f"{terminal.paint(group.group, 'bold')}  {group.kind}, {_state(group.state)}"
         title += f", assignor {group.assignor}" if group.assignor else ""
-        title += f", coordinator {group.coordinator}, {_members(len(group.members))}"
+        title += f", coordinator {group.coordinator}, {terminal.counted(len(group.members), 'member')}"
         blocks.append(f"{title}\n{_member_table(group) if arguments.members else _offset_table(rows)}".rstrip())
     print("\n\n".join(blocks))
     return OK
-
-
-def _members(count: int) -> str:
-    return f"{count} member" if count == 1 else f"{count} members"
 
 
 def _state(state: str) -> str:
@@ -285,7 +281,7 @@ async def _reset(arguments: argparse.Namespace) -> int:
         if group.kind not in ("classic", "consumer"):
             raise CommandError(f"'{arguments.group}' is a {group.kind} group; only offsets of consumers can be reset")
         if arguments.execute and group.state not in _QUIET_STATES:
-            members = _members(len(group.members))
+            members = terminal.counted(len(group.members), "member")
             raise CommandError(f"group '{arguments.group}' is {group.state} with {members}; stop its consumers first")
         before = await committed(client, arguments.group)
         if arguments.from_file is not None:

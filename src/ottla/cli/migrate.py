@@ -42,6 +42,8 @@ WHILE_COPYING: Final = {
     "message.timestamp.after.max.ms": _NEVER,
     "max.message.bytes": str(64 << 20),
 }
+_CONFIG_POLL_S: Final = 0.1
+_CONFIG_POLLS: Final = 100
 # They name brokers of the source.
 _NOT_COPIED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -113,6 +115,7 @@ async def _work(arguments: argparse.Namespace, state: State) -> int:
             _print_plan(arguments, state, topics, configs, known)
             return OK
         await _create(arguments, target, topics, configs, known)
+        await _reopen(arguments, target, state, [name for name in topics if name in known])
         await _copy(arguments, source, target, state, topics)
         groups = {} if arguments.no_groups else await _copy_groups(arguments, source, target, state)
         await _finish_configs(target, topics, configs)
@@ -257,6 +260,32 @@ async def _create(
             raise CommandError(f"topic '{name}' cannot be created on the target: {result.message} ({result.name})")
 
 
+async def _reopen(arguments: argparse.Namespace, target: Client, state: State, names: list[str]) -> None:
+    """Topics of an earlier run have their own settings already: they get those for copying again."""
+    from ottla.client.admin import SET, TOPIC, alter_configs, describe_configs
+
+    pending = {copy.tp[0] for copy in state.copies.values() if arguments.follow or copy.next_offset < copy.end}
+    waiting = [name for name in names if name in pending]
+    asked: set[str] = set()
+    for _ in range(_CONFIG_POLLS):
+        if not waiting:
+            return
+        found = await describe_configs(target, TOPIC, waiting)
+        for name in list(waiting):
+            entries = found[name]
+            # Only what the target knows: an older one lacks some of them.
+            now = {e.name: e.value for e in entries} if isinstance(entries, list) else {}
+            wrong = [(key, SET, value) for key, value in WHILE_COPYING.items() if now.get(key, value) != value]
+            if not wrong:
+                waiting.remove(name)
+            elif name not in asked:
+                asked.add(name)
+                await alter_configs(target, TOPIC, name, wrong)
+        # Apache Kafka acknowledges a change a moment before it applies it.
+        await asyncio.sleep(_CONFIG_POLL_S)
+    raise CommandError(f"the settings of topic '{waiting[0]}' on the target do not change; try again")
+
+
 async def _copy(
     arguments: argparse.Namespace, source: Client, target: Client, state: State, topics: Mapping[str, Topic]
 ) -> None:
@@ -362,4 +391,4 @@ def _print_result(
     rows = [(name, len(copies), sum(copy.target_next for copy in copies)) for name, copies in by_topic.items()]
     print(terminal.table(("TOPIC", "PARTITIONS", "RECORDS"), rows, right=("PARTITIONS", "RECORDS")))
     if groups:
-        print(f"offsets of {len(groups)} group{'' if len(groups) == 1 else 's'}: {', '.join(groups)}")
+        print(f"offsets of {terminal.counted(len(groups), 'group')}: {', '.join(groups)}")

@@ -124,7 +124,7 @@ def _report(arguments: argparse.Namespace, counts: dict[tuple[str, int], tuple[i
     elif sys.stderr.isatty():
         total = sum(count for count, _ in counts.values())
         topics = ", ".join(sorted({topic for topic, _ in counts})) or "nothing"
-        terminal.note(f"wrote {terminal.human_count(total)} {'record' if total == 1 else 'records'} to {topics}")
+        terminal.note(f"wrote {terminal.counted(total, 'record')} to {topics}")
 
 
 class _Writer:

@@ -67,6 +67,12 @@ def human_count(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
+def counted(count: int, what: str) -> str:
+    """`1 record`, `2 records`, `3 batches`."""
+    ending = "" if count == 1 else "es" if what.endswith(("s", "ch")) else "s"
+    return f"{human_count(count)} {what}{ending}"
+
+
 def human_time(timestamp_ms: int) -> str:
     """A record's time in UTC; `-` where there is none."""
     if timestamp_ms < 0:

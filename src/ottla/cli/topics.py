@@ -179,13 +179,10 @@ async def _create(arguments: argparse.Namespace) -> int:
     def done(name: str, made: Any) -> str:
         if made is None:
             return f"{name} exists"
-        return f"{word} {name}: {_count(made.partitions, 'partition')}, {_count(made.replication_factor, 'replica')}"
+        partitions = terminal.counted(made.partitions, "partition")
+        return f"{word} {name}: {partitions}, {terminal.counted(made.replication_factor, 'replica')}"
 
     return report_results(results, done, arguments.json, dry_run=arguments.dry_run)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 async def _list(arguments: argparse.Namespace) -> int:
@@ -364,7 +361,7 @@ async def _delete(arguments: argparse.Namespace) -> int:
         names = list(dict.fromkeys([*plain, *(matching(known, patterns) if patterns else [])]))
         if patterns and not arguments.yes:
             terminal.note(f"this deletes {', '.join(names)}")
-            if not terminal.confirm(f"delete {len(names)} topics with all their records?"):
+            if not terminal.confirm(f"delete {terminal.counted(len(names), 'topic')} with all records?"):
                 raise CommandError("nothing was deleted; say --yes to delete what a pattern matches")
         results = await delete_topics(client, names)
     if arguments.if_exists:

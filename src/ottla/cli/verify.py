@@ -23,6 +23,7 @@ _MARKS: Final = {
     "future": "a move between folders is not finished; the next start goes on with it",
 }
 _PICTURE_CELLS: Final = 40
+_EMPTY_SHOWN: Final = 10
 _CHECKPOINTS: Final = (
     "recovery-point-offset-checkpoint",
     "log-start-offset-checkpoint",
@@ -70,14 +71,19 @@ def _verify(arguments: argparse.Namespace) -> int:
             f"a broker uses {folder}; stop it first, or say --live and expect findings at the logs' ends"
         )
     partitions = [folder] if alone else _partition_folders(folder)
-    total = sum(path.stat().st_size for one in partitions for path in one.glob("*.log"))
+    total = sum(size for one in partitions for path in one.glob("*.log") if (size := _size(path)))
     reports: list[PartitionReport] = []
     findings: list[Finding] = []
     with terminal.Progress("verify", total, unit="bytes", quiet=arguments.json) as progress:
         for one in partitions:
             marked = _MARKED.match(one.name)
-            check = PartitionCheck(one, deep=arguments.deep, advance=progress.advance)
-            report = check.run()
+            try:
+                report = PartitionCheck(one, deep=arguments.deep, advance=progress.advance).run()
+            except FileNotFoundError:
+                if not arguments.live:
+                    raise
+                terminal.warn(f"{one.name} is left out: a broker changes it while it is read")
+                continue
             if marked:
                 report.findings.insert(0, Finding(WARNING, one.name, _MARKS[marked[4]]))
             reports.append(report)
@@ -86,6 +92,13 @@ def _verify(arguments: argparse.Namespace) -> int:
         findings += _check_folder(folder, reports)
     _print(arguments, folder, reports, findings)
     return FAILED if findings else OK
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _partition_folders(folder: Path) -> list[Path]:
@@ -207,8 +220,8 @@ def _print(
     clean = "" if (folder / ".kafka_cleanshutdown").exists() or any(folder.glob("*.log")) else "; not closed cleanly"
     size = terminal.human_bytes(sum(report.size for report in reports))
     counts = Counter(finding.severity for finding in findings)
-    verdict = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items()) or "nothing wrong"
-    partitions = f"{len(reports)} partition{'' if len(reports) == 1 else 's'}"
+    verdict = ", ".join(terminal.counted(n, kind) for kind, n in counts.items()) or "nothing wrong"
+    partitions = terminal.counted(len(reports), "partition")
     terminal.note(f"{partitions}, {size}: {terminal.paint(verdict, 'red' if counts else 'green', sys.stderr)}{clean}")
 
 
@@ -220,8 +233,9 @@ def _draw_all(reports: list[PartitionReport]) -> None:
             print(draw(report, largest))
     if empty:
         topics = Counter(report.name.rpartition("-")[0] for report in empty)
-        names = ", ".join(f"{topic} ({count})" for topic, count in topics.items())
-        print(terminal.paint(f"empty: {names}", "dim"))
+        names = ", ".join(f"{topic} ({count})" for topic, count in list(topics.items())[:_EMPTY_SHOWN])
+        more = f" and {len(topics) - _EMPTY_SHOWN} more topics" if len(topics) > _EMPTY_SHOWN else ""
+        print(terminal.paint(f"empty: {names}{more}", "dim"))
     if reports:
         print()
 
@@ -231,13 +245,13 @@ def draw(report: PartitionReport, largest: int) -> str:
     records = sum(segment.records for segment in report.segments)
     title = f"{terminal.paint(report.name, 'bold')}  offsets {report.start_offset}–{report.end_offset - 1}"
     if not records:
-        title = f"{terminal.paint(report.name, 'bold')}  no records, next offset {report.end_offset}"
-    producers = f", {report.producers} producers" if report.producers else ""
-    lines = [f"{title}, {terminal.human_count(records)} records, {terminal.human_bytes(report.size)}{producers}"]
+        title = f"{terminal.paint(report.name, 'bold')}  next offset {report.end_offset}"
+    producers = f", {terminal.counted(report.producers, 'producer')}" if report.producers else ""
+    lines = [f"{title}, {terminal.counted(records, 'record')}, {terminal.human_bytes(report.size)}{producers}"]
     for segment in report.segments:
         aborted = f", {segment.aborted} aborted" if segment.aborted else ""
         facts = (
-            f"{terminal.human_bytes(segment.size):>10}  {segment.batches} batches, "
+            f"{terminal.human_bytes(segment.size):>10}  {terminal.counted(segment.batches, 'batch')}, "
             f"index {segment.index_entries}, times {segment.time_entries}{aborted}"
         )
         when = terminal.human_time(segment.max_timestamp)

@@ -1,0 +1,61 @@
+"""Client properties, and SCRAM as RFC 5802 and RFC 7677 show it."""
+
+import pytest
+
+from ottla.client.sasl import Scram
+from ottla.client.security import Security
+from ottla.errors import SaslAuthenticationFailed
+
+
+def test_scram_of_rfc_7677() -> None:
+    scram = Scram("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert scram.final(server_first) == (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    scram.check(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+    with pytest.raises(SaslAuthenticationFailed, match="signature is wrong"):
+        scram.check(b"v=AAAA")
+    with pytest.raises(SaslAuthenticationFailed, match="invalid-proof"):
+        scram.check(b"e=invalid-proof")
+
+
+def test_a_nonce_of_somebody_else() -> None:
+    scram = Scram("SCRAM-SHA-512", "user", "pencil", "mine")
+    with pytest.raises(SaslAuthenticationFailed, match="nonce"):
+        scram.final(b"r=theirs,s=AAAA,i=4096")
+
+
+def test_names_with_commas_are_escaped() -> None:
+    assert Scram("SCRAM-SHA-256", "a,b=c", "p", "n").first() == b"n,,n=a=2Cb=3Dc,r=n"
+
+
+def test_properties() -> None:
+    assert Security.from_properties({}) == Security()
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\\"b";'
+    found = Security.from_properties(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": jaas,
+            "ssl.truststore.location": "ca.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert (found.tls, found.mechanism, found.username, found.password) == (True, "SCRAM-SHA-512", "me", 'a"b')
+    assert (found.ca_file, found.check_hostname) == ("ca.pem", False)
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
+        ({"ssl.truststore.type": "JKS"}, "ssl.truststore.type must be PEM"),
+    ],
+)
+def test_properties_that_cannot_be_used(properties: dict[str, str], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        Security.from_properties(properties)
