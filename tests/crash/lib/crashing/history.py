@@ -1,0 +1,126 @@
+"""Histories of what clients asked for and were told, and the rules that a broker must not break, whatever happens to it.
+
+A write is *acknowledged* (with its offset), *refused* (with an error that says it was not done) or *in doubt* (the
+connection broke first). The checks know nothing of how the broker works:
+
+- an acknowledged record is read at its offset, once; a refused one is never read; one in doubt at most once
+- records of one producer are in the order in which it sent them
+- an offset holds the same record in every read, at any time
+- a committed offset does not go back: what is read is the last acknowledged commit, or a later one in doubt
+- of a transaction, readers of committed records see all or nothing, and the outcome that was acknowledged
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Outcome(Enum):
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+    IN_DOUBT = "in doubt"
+
+
+class Violation(AssertionError):
+    """The broker broke a promise."""
+
+
+Place = tuple[str, int]
+
+
+@dataclass
+class Write:
+    producer: str
+    place: Place
+    value: bytes
+    outcome: Outcome = Outcome.IN_DOUBT
+    offset: int = -1
+    transaction: int | None = None
+
+
+@dataclass
+class Commit:
+    group: str
+    place: Place
+    offset: int
+    outcome: Outcome = Outcome.IN_DOUBT
+
+
+@dataclass
+class History:
+    """What happened, in the order in which each client saw it."""
+
+    writes: list[Write] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    seen: dict[tuple[Place, int], bytes] = field(default_factory=dict)
+    """Every record that any read ever gave, by place and offset."""
+
+    def read(self, place: Place, offset: int, value: bytes) -> None:
+        """A record came out. It must be what was always there."""
+        known = self.seen.setdefault((place, offset), value)
+        if known != value:
+            raise Violation(f"{place} offset {offset} was {known!r} and is now {value!r}")
+
+    def check_log(self, place: Place, records: list[tuple[int, bytes]]) -> None:
+        """`records` is the whole partition, uncommitted and aborted records too."""
+        offsets = [offset for offset, _ in records]
+        if offsets != sorted(set(offsets)):
+            raise Violation(f"{place}: offsets do not grow: {offsets}")
+        for offset, value in records:
+            self.read(place, offset, value)
+        places: defaultdict[bytes, list[int]] = defaultdict(list)
+        for offset, value in records:
+            places[value].append(offset)
+        order: defaultdict[str, list[int]] = defaultdict(list)
+        known = set()
+        for write in self.writes:
+            if write.place != place:
+                continue
+            known.add(write.value)
+            found = places.get(write.value, [])
+            if len(found) > 1:
+                raise Violation(f"{place}: {write.value!r} is there {len(found)} times, at {found}")
+            if write.outcome is Outcome.ACKNOWLEDGED and found != [write.offset]:
+                raise Violation(f"{place}: {write.value!r} was acknowledged at {write.offset}, and is at {found}")
+            if write.outcome is Outcome.REFUSED and found:
+                raise Violation(f"{place}: {write.value!r} was refused, and is at {found}")
+            order[write.producer] += found
+        for producer, found in order.items():
+            if found != sorted(found):
+                raise Violation(f"{place}: records of {producer} are out of order: {found}")
+        strange = set(places) - known
+        if strange:
+            raise Violation(f"{place}: nobody wrote {sorted(strange)[:3]}")
+
+    def check_committed(self, group: str, place: Place, offset: int) -> None:
+        """`offset` is what the broker says is committed; -1 for nothing."""
+        commits = [c for c in self.commits if c.group == group and c.place == place]
+        allowed = {-1}
+        for commit in commits:
+            if commit.outcome is Outcome.ACKNOWLEDGED:
+                allowed = {commit.offset}
+            elif commit.outcome is Outcome.IN_DOUBT:
+                allowed.add(commit.offset)
+        if offset not in allowed:
+            raise Violation(f"group {group} at {place}: committed is {offset}, possible are {sorted(allowed)}")
+
+    def check_transactions(self, decided: dict[int, bool | None], visible: set[bytes], undecided: set[int]) -> None:
+        """`decided`: what was acknowledged, None where it is in doubt; `undecided` have not been ended at all."""
+        members: defaultdict[int, list[bytes]] = defaultdict(list)
+        for write in self.writes:
+            if write.transaction is not None and write.outcome is Outcome.ACKNOWLEDGED:
+                members[write.transaction].append(write.value)
+        for number, values in members.items():
+            shown = [value for value in values if value in visible]
+            if shown and len(shown) != len(values):
+                raise Violation(f"transaction {number} is half visible: {len(shown)} of {len(values)} records")
+            outcome = False if number in undecided else decided.get(number)
+            if outcome is not None and bool(shown) is not outcome:
+                was = "committed" if outcome else "aborted or never ended"
+                raise Violation(f"transaction {number} was {was}, and {len(shown)} of its records are visible")
+
+
+def doubtful(error: BaseException) -> Any:
+    """Errors of a connection after which nobody knows whether a request was served."""
+    return isinstance(error, OSError)

@@ -1,0 +1,70 @@
+"""The checker must find what it is for: each broken promise once."""
+
+import pytest
+from crashing.history import Commit, History, Outcome, Violation, Write
+
+P = ("t", 0)
+OK, NO, DOUBT = Outcome.ACKNOWLEDGED, Outcome.REFUSED, Outcome.IN_DOUBT
+
+
+def history(*writes: tuple[bytes, Outcome, int], producer: str = "p") -> History:
+    return History(writes=[Write(producer, P, value, outcome, offset) for value, outcome, offset in writes])
+
+
+def test_a_history_that_is_fine() -> None:
+    one = history((b"a", OK, 0), (b"b", DOUBT, -1), (b"c", OK, 2), (b"d", NO, -1), (b"e", DOUBT, -1))
+    one.check_log(P, [(0, b"a"), (1, b"b"), (2, b"c")])
+
+
+@pytest.mark.parametrize(
+    ("records", "complaint"),
+    [
+        ([(0, b"a")], "was acknowledged at 2"),  # lost
+        ([(0, b"a"), (1, b"a"), (2, b"c")], "2 times"),  # stored twice
+        ([(0, b"a"), (3, b"c")], "was acknowledged at 2, and is at"),  # moved
+        ([(0, b"a"), (2, b"c"), (1, b"b")], "do not grow"),
+        ([(0, b"a"), (2, b"c"), (3, b"d")], "was refused"),
+        ([(0, b"a"), (2, b"c"), (3, b"z")], "nobody wrote"),
+        ([(0, b"a"), (2, b"c"), (3, b"b")], "out of order"),
+    ],
+)
+def test_what_it_finds_in_a_log(records: list[tuple[int, bytes]], complaint: str) -> None:
+    with pytest.raises(Violation, match=complaint):
+        history((b"a", OK, 0), (b"b", DOUBT, -1), (b"c", OK, 2), (b"d", NO, -1)).check_log(P, records)
+
+
+def test_an_offset_never_changes_its_record() -> None:
+    one = history((b"a", DOUBT, -1), (b"b", DOUBT, -1))
+    one.check_log(P, [(0, b"a")])
+    with pytest.raises(Violation, match="was b'a' and is now b'b'"):
+        one.check_log(P, [(0, b"b")])
+
+
+def test_commits() -> None:
+    one = History(commits=[Commit("g", P, 1, OK), Commit("g", P, 5, OK), Commit("g", P, 7, DOUBT)])
+    one.check_committed("g", P, 5)
+    one.check_committed("g", P, 7)
+    one.check_committed("other", P, -1)
+    for wrong in (1, -1, 6):
+        with pytest.raises(Violation, match="possible are"):
+            one.check_committed("g", P, wrong)
+
+
+@pytest.mark.parametrize(
+    ("decided", "undecided", "visible", "complaint"),
+    [
+        ({1: True}, set(), {b"a"}, "half visible"),
+        ({1: True}, set(), set(), "was committed"),
+        ({1: False}, set(), {b"a", b"b"}, "was aborted"),
+        ({}, {1}, {b"a", b"b"}, "never ended"),
+        ({1: None}, set(), {b"b"}, "half visible"),
+    ],
+)
+def test_transactions(
+    decided: dict[int, bool | None], undecided: set[int], visible: set[bytes], complaint: str
+) -> None:
+    writes = [Write("x", P, b"a", OK, 0, 1), Write("x", ("t", 1), b"b", OK, 0, 1)]
+    with pytest.raises(Violation, match=complaint):
+        History(writes=writes).check_transactions(decided, visible, undecided)
+    History(writes=writes).check_transactions({1: None}, {b"a", b"b"}, set())
+    History(writes=writes).check_transactions({1: None}, set(), set())
