@@ -108,9 +108,9 @@ class InlineWork:
 class Cleaning:
     """One log while it is compacted. `step` runs in a thread and only fills in what `LogCleaner.apply` looks at."""
 
-    __slots__ = ("_work", "end_offset", "error", "group", "started_ms", "stats", "target", "truncations")
+    __slots__ = ("_sync", "_work", "end_offset", "error", "group", "started_ms", "stats", "target", "truncations")
 
-    def __init__(self, target: LogToClean, work: Work, started_ms: float) -> None:
+    def __init__(self, target: LogToClean, work: Work, started_ms: float, sync: Callable[[], object]) -> None:
         self.target = target
         self.started_ms = started_ms
         self.truncations = target.log.truncations
@@ -119,11 +119,14 @@ class Cleaning:
         self.end_offset = target.first_dirty_offset
         self.stats = CleaningStats()
         self._work = work
+        self._sync = sync
 
     def step(self) -> None:
         """Make the next group; `group` is None when there is none left or `error` says why not."""
-        self.group = None
+        swapped, self.group = self.group is not None, None
         try:
+            if swapped:
+                self._sync()  # the renames of the group before
             self.group = next(self._work)
         except StopIteration:
             pass
@@ -279,7 +282,10 @@ class LogCleaner:
             load_factor=settings.load_factor,
             buffer_bytes=settings.buffer_bytes // settings.threads // 2,
         )
-        cleaning = Cleaning(target, self._start_work(job), self._clock.monotonic_ms())
+        disk, folder = self._logs.disk, log.folder
+        cleaning = Cleaning(
+            target, self._start_work(job), self._clock.monotonic_ms(), lambda: disk.sync_paths([folder])
+        )
         self.in_progress[target.key] = cleaning
         return cleaning
 

@@ -90,6 +90,7 @@ class Log:
         "partition",
         "producers",
         "recovery_point",
+        "remove_files",
         "topic",
         "topic_id",
         "truncations",
@@ -143,6 +144,8 @@ class Log:
         """Called when the disk failed a request."""
         self.on_config: Callable[[Log], object] | None = None
         """Called after the settings changed."""
+        self.remove_files: Callable[[Sequence[str]], object] = self._remove_here
+        """Unlinking a gigabyte takes a while; whoever has a thread for it sets this."""
         self.truncations = 0
         """How often the end was cut off: what was read before may not be what is there now."""
 
@@ -508,21 +511,26 @@ class Log:
                 leftovers.append(snapshot + DELETED_SUFFIX)
 
         def remove() -> None:
+            paths = leftovers
             for segment in segments:
-                segment.delete()
-            for path in leftovers:
-                self._disk.remove(path)
+                paths += segment.release()
+            self.remove_files(paths)
 
         if self._schedule is None:
             remove()
         else:
             self._schedule(self.config.file_delete_delay_ms, remove)
 
+    def _remove_here(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)
+
     def replace_segments(self, cleaned: Segment, replaced: Sequence[Segment]) -> None:
         """Put a compacted segment, whose files end in `.cleaned`, in the place of those that it was made from.
 
         Two renames make this safe at any moment: a `.swap` without a `.cleaned` beside it is whole, and the loader
-        finishes what a crash interrupts. Whoever reads a replaced segment goes on until `file.delete.delay.ms` is over.
+        finishes what a crash interrupts; so the folder may be flushed later, off the loop. Whoever reads a replaced
+        segment goes on until `file.delete.delay.ms` is over.
         """
         slot = self._segments.index(replaced[0])
         count = len(replaced)
@@ -533,7 +541,6 @@ class Log:
         self._bases[slot : slot + count] = [cleaned.base_offset]
         self._remove(replaced, keep_snapshot_at=cleaned.base_offset)
         cleaned.change_suffix("")
-        self._disk.sync_folder(self.folder)
 
     def truncate_to(self, offset: int) -> bool:
         """Drop everything from `offset` on; False when there is nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
@@ -237,6 +237,7 @@ class LogManager:
         if self._cleaner is not None:
             self._cleaner.changed(log)
         log.on_config = self._reconfigured
+        log.remove_files = self._remove_files
         return log
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -288,12 +289,26 @@ class LogManager:
         def remove() -> None:
             if log is not None:
                 log.close_handles()
-            self.disk.remove_tree(folder)
+            self._off_the_loop(lambda: self.disk.remove_tree(folder))
 
         if self._schedule is None:
             remove()
         else:
             self._schedule(delay_ms, remove)
+
+    def _remove_files(self, paths: Sequence[str]) -> None:
+        def remove() -> None:
+            for path in paths:
+                self.disk.remove(path)
+
+        self._off_the_loop(remove)
+
+    def _off_the_loop(self, work: Callable[[], None]) -> None:
+        """Unlinking large files takes long; memory does not."""
+        if self._background is None or self._closing or self.disk.for_thread() is self.disk:
+            work()
+        else:
+            self._background(work, lambda: None)
 
     # --- what runs now and then --------------------------------------------------------------------------------------
 

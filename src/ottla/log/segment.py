@@ -569,11 +569,15 @@ class Segment:
             file.path = f"{folder}/{file.path.rpartition('/')[2]}"
         self.txn_index.path = f"{folder}/{self.txn_index.path.rpartition('/')[2]}"
 
-    def delete(self) -> None:
+    def release(self) -> list[str]:
+        """Close the handles of a segment that goes away; returns the files that are left to remove."""
         for file in (self.log, self.offset_index.file, self.time_index.file):
             file.close()
-            self._disk.remove(file.path)
-        self._disk.remove(self.txn_index.path)
+        return self.paths()
+
+    def delete(self) -> None:
+        for path in self.release():
+            self._disk.remove(path)
 
 
 _LEGACY: Final = -2
