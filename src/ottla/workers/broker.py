@@ -18,6 +18,7 @@ from ottla.errors import CoordinatorLoadInProgress, KafkaError
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
+from ottla.server.api import Registry
 from ottla.server.broker import Broker, Node, StartError
 from ottla.server.connection import Connection
 from ottla.server.transactions import TransactionsOfBroker
@@ -67,6 +68,8 @@ class WorkerBroker(Broker):
         config = seat.config.with_static({"node.id": seat.node_id})
         self.worker_ids = seat.worker_ids
         self.links: dict[int, Link] = {}
+        self.unguarded: Registry
+        """What other workers are served that ask on their own behalf: an authorizer guards the registry of clients."""
         self._seat = seat
         self._tasks: set[asyncio.Task[Any]] = set()
         self._folder = PosixDisk(config.log_dirs[0])
@@ -127,7 +130,7 @@ class ControllerWorker(WorkerBroker):
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
-        self.registry = forwarding.controller_registry(self)
+        self.registry = self.unguarded = forwarding.controller_registry(self)
         self.changing = asyncio.Lock()
         self._applied: dict[int, int] = {}
         self._unready: set[int] = set()
@@ -267,7 +270,7 @@ class FollowerWorker(WorkerBroker):
 
     def __init__(self, seat: Seat, state: Arguments) -> None:
         super().__init__(seat)
-        self.registry = forwarding.follower_registry(self)
+        self.registry = self.unguarded = forwarding.follower_registry(self)
         self._state = state
         self._may_serve: asyncio.Future[None]
         self._ids_left = 0

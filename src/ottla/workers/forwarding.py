@@ -49,7 +49,7 @@ from ottla.workers.link import Link, LinkLost
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.wire.schema import Message
-    from ottla.workers.broker import ControllerWorker, FollowerWorker
+    from ottla.workers.broker import ControllerWorker, FollowerWorker, WorkerBroker
 
 log = logging.getLogger("ottla.workers")
 
@@ -111,17 +111,33 @@ MAY_CREATE: dict[int, Callable[[MetadataImage, Any], bool]] = {
 class ForwardedConnection:
     """A client's connection as the worker sees it that a request was passed on to."""
 
-    __slots__ = ("broker", "client_host", "client_software", "listener", "local_host", "peer", "principal", "state")
+    __slots__ = (
+        "broker",
+        "client_host",
+        "client_software",
+        "listener",
+        "local_host",
+        "peer",
+        "principal",
+        "state",
+        "token_authenticated",
+    )
 
-    def __init__(self, broker: Any, principal: str, client_host: str, listener: Any, local_host: str) -> None:
+    def __init__(
+        self, broker: Any, principal: str, by_token: bool, client_host: str, listener: Any, local_host: str
+    ) -> None:
         self.broker = broker
         self.principal = principal
+        self.token_authenticated = by_token
         self.client_host = client_host
         self.listener = listener
         self.local_host = local_host
         self.peer = client_host
         self.client_software: tuple[str, str] | None = None
         self.state: dict[str, Any] | None = None
+
+    def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
+        """The worker that has the connection closes it when there is no answer."""
 
 
 class BrokerAt:
@@ -137,7 +153,7 @@ class BrokerAt:
         return getattr(self._broker, name)
 
 
-async def pass_on(link: Link, ctx: RequestContext, request: Message, response_type: type[Message]) -> Message:
+async def pass_on(link: Link, ctx: RequestContext, request: Message, response_type: type[Message]) -> Message | None:
     """Have another worker answer a client's request."""
     connection = ctx.connection
     try:
@@ -147,6 +163,7 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
             ctx.version,
             ctx.client_id,
             connection.principal,
+            connection.token_authenticated,
             connection.client_host,
             connection.listener.name,
             connection.local_host,
@@ -154,41 +171,47 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
         )
     except LinkLost:
         raise NotController from None
+    if answer is None:
+        connection.close("the controller has no answer for it")
+        return None
     return response_type.decode(answer, ctx.version)
 
 
 async def ask(link: Link, broker: Broker, request: Message, version: int, response_type: type[Message]) -> Any:
-    """A request of the broker's own to another worker. Raises LinkLost."""
+    """A request of the broker's own to another worker, which no ACL concerns. Raises LinkLost."""
     listener = broker.config.listeners[0].name
     answer = await link.call(
-        REQUEST, request.API_KEY, version, None, "User:ANONYMOUS", "/127.0.0.1", listener, "", request.encode(version)
+        REQUEST, request.API_KEY, version, None, None, False, "/127.0.0.1", listener, "", request.encode(version)
     )
     return response_type.decode(answer, version)
 
 
-def serve(broker: Broker, peer_id: int, arguments: Sequence[Any]) -> bytes | Awaitable[bytes]:
-    """Answer what another worker passed on."""
-    api_key, version, client_id, principal, client_host, listener_name, local_host, body = arguments
-    route = broker.registry.route(api_key, version)
+def serve(broker: WorkerBroker, peer_id: int, arguments: Sequence[Any]) -> bytes | Awaitable[bytes | None] | None:
+    """Answer what another worker passed on, or asks on its own behalf: then nobody is named as the asker."""
+    api_key, version, client_id, principal, by_token, client_host, listener_name, local_host, body = arguments
+    registry = broker.registry if principal is not None else broker.unguarded
+    route = registry.route(api_key, version)
     assert route is not None, f"a worker passed on version {version} of API {api_key}, which is not served"
     listener = next(listener for listener in broker.config.listeners if listener.name == listener_name)
     seen = BrokerAt(broker, peer_id)
-    connection: Any = ForwardedConnection(seen, principal, client_host, listener, local_host)
+    connection: Any = ForwardedConnection(seen, principal or "", by_token, client_host, listener, local_host)
     ctx = RequestContext(connection, api_key, version, 0, client_id, len(body))
     request, _ = route.decode(memoryview(bytearray(body)), 0)
 
-    def encoded(response: Any) -> bytes:
+    def encoded(response: Any) -> bytes | None:
+        if response is None:
+            return None
         parts: list[Any] = []
         route.encode(response, parts)
         return b"".join(parts)
 
-    def failed(error: Exception) -> bytes:
+    def failed(error: Exception) -> bytes | None:
         if not isinstance(error, KafkaError):
             log.error("%s v%d, passed on by worker %d, failed", route.api.name, version, peer_id, exc_info=error)
             error = UnknownServerError()
         return encoded(route.api.on_error(ctx, request, error))
 
-    async def later(pending: Awaitable[Any]) -> bytes:
+    async def later(pending: Awaitable[Any]) -> bytes | None:
         try:
             return encoded(await pending)
         except Exception as error:
@@ -208,7 +231,7 @@ def follower_registry(worker: FollowerWorker) -> Registry:
     """Everything, but what needs the controller goes to the controller."""
 
     def passing(api: Api) -> Handler:
-        def handler(ctx: RequestContext, request: Any) -> Awaitable[Message]:
+        def handler(ctx: RequestContext, request: Any) -> Awaitable[Message | None]:
             return pass_on(worker.controller_link, ctx, request, api.response)
 
         return handler

@@ -95,7 +95,7 @@ class Security:
             broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
         for url, _ in self._signed.values():
             self._schedule_refresh(url)
-        if broker.config["delegation.token.secret.key"]:
+        if broker.config["delegation.token.secret.key"] and broker.node_id == broker.controller_id:
             broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
