@@ -300,7 +300,10 @@ _named_partitions = _parted("topics", "topics", _on_topic(DESCRIBE))
 
 def _describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> Answer:
     if request.topics:
-        return _named_partitions(api, ctx, request)
+        if any(ctx.may(DESCRIBE, TOPIC, topic.name) for topic in request.topics):
+            return _named_partitions(api, ctx, request)
+        # Not one of them: and to the handler an empty list would stand for all topics.
+        return api.on_error(ctx, request, TopicAuthorizationFailed())
     topic = api.request.TopicRequest  # type: ignore[attr-defined]
     cursor = request.cursor
     names = sorted(name for name in ctx.broker.metadata.topics if ctx.may(DESCRIBE, TOPIC, name, audit=False))

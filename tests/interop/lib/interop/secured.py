@@ -1,0 +1,159 @@
+"""A broker with every kind of listener, an authorizer and users, from one server.properties: Ottla, or Apache Kafka."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import trustme
+
+from interop import toolchains
+from interop.wire import Wire
+from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+
+START_TIMEOUT_S = 60
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+USERS = ("admin", "alice", "bob", "carol")
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Secured:
+    """A running broker; `addresses` by the protocol of the listener."""
+
+    def __init__(self, kind: str, folder: Path, **more: object) -> None:
+        self.kind = kind
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.authority = trustme.CA()
+        self.trust = folder / "ca.pem"
+        self.authority.cert_pem.write_to_path(str(self.trust))
+        self.server_pem = folder / "server.pem"
+        leaf = self.authority.issue_cert("localhost", "127.0.0.1", common_name="localhost")
+        self.server_pem.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+        plain, tls, sasl, both, self.controller = free_ports(5)
+        self.addresses = {"PLAINTEXT": plain, "SSL": tls, "SASL_PLAINTEXT": sasl, "SASL_SSL": both}
+        self.properties = {**self._properties(), **{key: str(value) for key, value in more.items()}}
+        self.log = folder / ("server.log" if kind == "kafka" else "ottla.log")
+        self.pid = 0
+        self.start()
+
+    def _properties(self) -> dict[str, str]:
+        listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self.addresses.items())
+        users = " ".join(f'user_{name}="{name}-secret"' for name in USERS)
+        properties = {
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{self.controller}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.server_pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.trust),
+            "ssl.client.auth": "requested",
+            "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+),.*$/$1/L,DEFAULT",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:admin;User:ANONYMOUS",
+            "delegation.token.secret.key": "token-key",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            prefix = f"listener.name.{listener}"
+            properties[f"{prefix}.plain.sasl.jaas.config"] = f"{PLAIN_MODULE} {users};"
+            properties[f"{prefix}.scram-sha-256.sasl.jaas.config"] = f"{SCRAM_MODULE};"
+            properties[f"{prefix}.scram-sha-512.sasl.jaas.config"] = f"{SCRAM_MODULE};"
+            properties[f"{prefix}.oauthbearer.sasl.jaas.config"] = (
+                f'{OAUTH_MODULE} unsecuredLoginStringClaim_sub="broker";'
+            )
+        return properties
+
+    def start(self) -> None:
+        if self.kind == "kafka":
+            toolchains.need("java", "mvn")
+            done = subprocess.run(
+                [
+                    str(toolchains.ROOT / "scripts" / "kafka-start"),
+                    str(self.addresses["PLAINTEXT"]),
+                    str(self.folder),
+                    *(f"{key}={value}" for key, value in self.properties.items()),
+                ],
+                env={**os.environ, "KAFKA_CONTROLLER_PORT": str(self.controller)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                pytest.fail(f"Apache Kafka did not start: {done.stdout}", pytrace=False)
+            self.pid = int(done.stdout.split()[-1])
+            return
+        # The same keys in the same kind of file; only the data folder and Kafka's single-node settings are added.
+        path = self.folder / "ottla.properties"
+        lines = {**self.properties, "log.dirs": str(self.folder / "data"), "node.id": "1"}
+        path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        with self.log.open("ab") as sink:
+            command = [sys.executable, "-m", "ottla.cli.main", "serve", str(path), "--preset", "kafka"]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
+        self.pid = process.pid
+        self._process = process
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while "listening on" not in self.log.read_text(errors="replace"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                process.wait(10)
+                pytest.fail(f"the broker did not start:\n{self.log.read_text(errors='replace')}", pytrace=False)
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+        if self.kind == "ottla":
+            self._process.wait(20)
+            return
+        for _ in range(300):
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.1)
+        os.kill(self.pid, signal.SIGKILL)
+
+    def bootstrap(self, protocol: str) -> str:
+        host = "localhost" if protocol.endswith("SSL") else "127.0.0.1"
+        return f"{host}:{self.addresses[protocol]}"
+
+    def wire(self, user: str | None = None, client_id: str = "wire") -> Wire:
+        """A raw connection: of the super user on the plain listener, or of a user by SASL PLAIN."""
+        if user is None:
+            return Wire(("127.0.0.1", self.addresses["PLAINTEXT"]), client_id)
+        wire = Wire(("127.0.0.1", self.addresses["SASL_PLAINTEXT"]), client_id)
+        assert wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        token = f"\0{user}\0{user}-secret".encode()
+        response = wire.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert response.error_code == 0, response
+        return wire
+
+    def identity(self, name: str) -> Path:
+        """The key and certificate of a client, in one PEM file."""
+        path = self.folder / f"client-{name}.pem"
+        if not path.exists():
+            leaf = self.authority.issue_cert(f"{name}@example.org", common_name=name, organization_name="Ottla")
+            path.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+        return path

@@ -1,0 +1,817 @@
+"""ACLs on the wire: what each API answers to a user who may do nothing, or just enough. On both brokers."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.secured import Secured
+from interop.wire import Wire
+
+from ottla.records.batch import Record, build_batch
+from ottla.wire import messages as m
+from ottla.wire.primitives import ZERO_UUID
+
+TOPIC, GROUP, CLUSTER, TXN, USER = 2, 3, 4, 5, 7
+ANY, ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 1, 2, 3, 4, 5, 6, 7, 8, 9
+DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, CREATE_TOKENS, DESCRIBE_TOKENS = 10, 11, 12, 13, 14
+LITERAL, PREFIXED = 3, 4
+DENY, ALLOW = 2, 3
+
+NO_TOPIC, NO_GROUP, NO_CLUSTER, NO_TXN = 29, 30, 31, 53
+
+
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.jvm)])
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder: Path = tmp_path_factory.mktemp("secured") / request.param
+    broker = Secured(request.param, folder)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(secured: Secured) -> Iterator[Wire]:
+    with secured.wire() as wire:
+        for key_type, key in ((0, "g"), (1, "x")):
+            while wire.call(m.FindCoordinatorRequest(key_type=key_type, key=key), 2).error_code:
+                time.sleep(0.1)  # Apache Kafka makes the topic in the background
+        while wire.call(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3).error_code in (14, 15, 16):
+            time.sleep(0.1)
+        yield wire
+
+
+@pytest.fixture(scope="module")
+def open_topic(admin: Wire) -> str:
+    return admin.make("open-topic")
+
+
+@pytest.fixture
+def alice(secured: Secured) -> Iterator[Wire]:
+    with secured.wire("alice") as wire:
+        yield wire
+
+
+@pytest.fixture
+def allow(admin: Wire) -> Iterator[Callable[..., None]]:
+    """Adds ACLs, and takes all of them away afterwards."""
+
+    def add(
+        kind: int,
+        name: str,
+        operation: int,
+        principal: str = "User:alice",
+        *,
+        pattern: int = LITERAL,
+        permission: int = ALLOW,
+        host: str = "*",
+    ) -> None:
+        creation = m.CreateAclsRequest.AclCreation(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal=principal,
+            host=host,
+            operation=operation,
+            permission_type=permission,
+        )
+        assert admin.call(m.CreateAclsRequest(creations=[creation]), 3).results[0].error_code == 0
+
+    yield add
+    everything = m.DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=ANY, pattern_type_filter=ANY, operation=ANY, permission_type=ANY
+    )
+    everything.resource_name_filter = everything.principal_filter = everything.host_filter = None
+    assert admin.call(m.DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code == 0
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Wire) -> str:
+    return admin.make("secret-topic")
+
+
+def records() -> Any:
+    return build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+
+
+def produce(topic: str = "secret-topic", **more: Any) -> Any:
+    data = m.ProduceRequest.PartitionProduceData(index=0, records=records())
+    return m.ProduceRequest(
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
+        **more,
+    )
+
+
+def fetch(topic: str = "secret-topic") -> Any:
+    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    return m.FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1000,
+        topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
+    )
+
+
+def named(name: str) -> Any:
+    return m.MetadataRequest.MetadataRequestTopic(name=name)
+
+
+def offsets_topic(kind: Any, name: str = "secret-topic") -> Any:
+    topic_type = getattr(kind, f"{kind.__name__}Topic")
+    partition = getattr(kind, f"{kind.__name__}Partition")(partition_index=0)
+    if kind is not m.OffsetDeleteRequest:
+        partition.committed_offset, partition.committed_metadata = 1, ""
+    return topic_type(name=name, partitions=[partition])
+
+
+def config_resource(kind: Any, resource_type: int, name: str) -> Any:
+    return kind(resource_type=resource_type, resource_name=name)
+
+
+def acl_filter() -> Any:
+    return m.DescribeAclsRequest(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+
+
+DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
+    "Produce": (produce, 9, lambda r: r.responses[0].partition_responses[0].error_code, NO_TOPIC),
+    "Fetch": (fetch, 11, lambda r: r.responses[0].partitions[0].error_code, NO_TOPIC),
+    "ListOffsets": (
+        lambda: m.ListOffsetsRequest(
+            topics=[
+                m.ListOffsetsRequest.ListOffsetsTopic(
+                    name="secret-topic",
+                    partitions=[m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)],
+                )
+            ]
+        ),
+        7,
+        lambda r: [(p.error_code, p.offset, p.timestamp) for p in r.topics[0].partitions],
+        [(NO_TOPIC, -1, -1)],
+    ),
+    "Metadata by name": (
+        lambda: m.MetadataRequest(topics=[named("secret-topic")]),
+        12,
+        lambda r: [(t.error_code, t.name, t.topic_id, len(t.partitions)) for t in r.topics],
+        [(NO_TOPIC, "secret-topic", ZERO_UUID, 0)],
+    ),
+    "Metadata of all": (lambda: m.MetadataRequest(topics=None), 12, lambda r: r.topics, []),
+    "Metadata of all, v0": (lambda: m.MetadataRequest(topics=[]), 0, lambda r: r.topics, []),
+    "Metadata that creates": (
+        lambda: m.MetadataRequest(topics=[named("brand-new")]),
+        9,
+        lambda r: [(t.error_code, t.name) for t in r.topics],
+        [(NO_TOPIC, "brand-new")],
+    ),
+    "DescribeTopicPartitions": (
+        lambda: m.DescribeTopicPartitionsRequest(
+            topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name="secret-topic")], cursor=None
+        ),
+        0,
+        lambda r: [(t.error_code, t.name, t.topic_id) for t in r.topics],
+        [(NO_TOPIC, "secret-topic", ZERO_UUID)],
+    ),
+    "DescribeTopicPartitions of all": (
+        lambda: m.DescribeTopicPartitionsRequest(topics=[], cursor=None),
+        0,
+        lambda r: r.topics,
+        [],
+    ),
+    "OffsetCommit": (
+        lambda: m.OffsetCommitRequest(group_id="g", topics=[offsets_topic(m.OffsetCommitRequest)]),
+        8,
+        lambda r: r.topics[0].partitions[0].error_code,
+        NO_GROUP,
+    ),
+    "OffsetFetch": (
+        lambda: m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)]),
+        8,
+        lambda r: (r.groups[0].error_code, r.groups[0].topics),
+        (NO_GROUP, []),
+    ),
+    "OffsetFetch v5": (
+        lambda: m.OffsetFetchRequest(
+            group_id="g",
+            topics=[m.OffsetFetchRequest.OffsetFetchRequestTopic(name="secret-topic", partition_indexes=[0])],
+        ),
+        5,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "OffsetFetch v1": (
+        lambda: m.OffsetFetchRequest(
+            group_id="g",
+            topics=[m.OffsetFetchRequest.OffsetFetchRequestTopic(name="secret-topic", partition_indexes=[0])],
+        ),
+        1,
+        lambda r: [(p.error_code, p.committed_offset) for p in r.topics[0].partitions],
+        [(NO_GROUP, -1)],
+    ),
+    "OffsetDelete": (
+        lambda: m.OffsetDeleteRequest(group_id="g", topics=[offsets_topic(m.OffsetDeleteRequest)]),
+        0,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "FindCoordinator of a group": (
+        lambda: m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]),
+        4,
+        lambda r: (r.coordinators[0].error_code, r.coordinators[0].node_id),
+        (NO_GROUP, -1),
+    ),
+    "FindCoordinator of a transaction": (
+        lambda: m.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
+        4,
+        lambda r: r.coordinators[0].error_code,
+        NO_TXN,
+    ),
+    "FindCoordinator v2": (
+        lambda: m.FindCoordinatorRequest(key_type=0, key="g"),
+        2,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "JoinGroup": (
+        lambda: m.JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        5,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "SyncGroup": (
+        lambda: m.SyncGroupRequest(group_id="g", generation_id=1, member_id="m"),
+        3,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "Heartbeat": (
+        lambda: m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+        3,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "LeaveGroup": (lambda: m.LeaveGroupRequest(group_id="g", member_id="m"), 2, lambda r: r.error_code, NO_GROUP),
+    "DescribeGroups": (
+        lambda: m.DescribeGroupsRequest(groups=["g"]),
+        5,
+        lambda r: (r.groups[0].error_code, r.groups[0].group_state),
+        (NO_GROUP, ""),
+    ),
+    "ListGroups": (lambda: m.ListGroupsRequest(), 4, lambda r: (r.error_code, r.groups), (0, [])),
+    "DeleteGroups": (lambda: m.DeleteGroupsRequest(groups_names=["g"]), 2, lambda r: r.results[0].error_code, NO_GROUP),
+    "ConsumerGroupHeartbeat": (
+        lambda: m.ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        1,
+        lambda r: r.error_code,
+        NO_GROUP,
+    ),
+    "ConsumerGroupDescribe": (
+        lambda: m.ConsumerGroupDescribeRequest(group_ids=["g"]),
+        0,
+        lambda r: r.groups[0].error_code,
+        NO_GROUP,
+    ),
+    "CreateTopics": (
+        lambda: m.CreateTopicsRequest(
+            topics=[m.CreateTopicsRequest.CreatableTopic(name="mine", num_partitions=1, replication_factor=1)]
+        ),
+        7,
+        lambda r: [(t.error_code, t.name, t.error_message) for t in r.topics],
+        [(NO_TOPIC, "mine", None)],
+    ),
+    "DeleteTopics": (
+        lambda: m.DeleteTopicsRequest(
+            topics=[m.DeleteTopicsRequest.DeleteTopicState(name="secret-topic")], timeout_ms=5000
+        ),
+        6,
+        lambda r: [(t.error_code, t.name) for t in r.responses],
+        [(NO_TOPIC, "secret-topic")],
+    ),
+    "DeleteRecords": (
+        lambda: m.DeleteRecordsRequest(
+            topics=[
+                m.DeleteRecordsRequest.DeleteRecordsTopic(
+                    name="secret-topic",
+                    partitions=[m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)],
+                )
+            ],
+            timeout_ms=5000,
+        ),
+        2,
+        lambda r: [(p.error_code, p.low_watermark) for p in r.topics[0].partitions],
+        [(NO_TOPIC, -1)],
+    ),
+    "CreatePartitions": (
+        lambda: m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="secret-topic", count=3, assignments=None)],
+            timeout_ms=5000,
+        ),
+        3,
+        lambda r: r.results[0].error_code,
+        NO_TOPIC,
+    ),
+    "InitProducerId": (
+        lambda: m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+        4,
+        lambda r: (r.error_code, r.producer_id),
+        (NO_CLUSTER, -1),
+    ),
+    "InitProducerId with a transaction": (
+        lambda: m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000),
+        4,
+        lambda r: r.error_code,
+        NO_TXN,
+    ),
+    "AddPartitionsToTxn v3": (
+        lambda: m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=1,
+            v3_and_below_topics=[
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="secret-topic", partitions=[0])
+            ],
+        ),
+        3,
+        lambda r: r.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+        NO_TXN,
+    ),
+    "AddPartitionsToTxn v4": (
+        lambda: m.AddPartitionsToTxnRequest(
+            transactions=[
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(transactional_id="x", producer_id=1)
+            ]
+        ),
+        4,
+        lambda r: r.error_code,
+        NO_CLUSTER,
+    ),
+    "AddOffsetsToTxn": (
+        lambda: m.AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, group_id="g"),
+        3,
+        lambda r: r.error_code,
+        NO_TXN,
+    ),
+    "EndTxn": (
+        lambda: m.EndTxnRequest(transactional_id="x", producer_id=1, committed=True),
+        3,
+        lambda r: r.error_code,
+        NO_TXN,
+    ),
+    "TxnOffsetCommit": (
+        lambda: m.TxnOffsetCommitRequest(
+            transactional_id="x", group_id="g", producer_id=1, topics=[offsets_topic(m.TxnOffsetCommitRequest)]
+        ),
+        3,
+        lambda r: r.topics[0].partitions[0].error_code,
+        NO_TXN,
+    ),
+    "WriteTxnMarkers": (
+        lambda: m.WriteTxnMarkersRequest(
+            markers=[
+                m.WriteTxnMarkersRequest.WritableTxnMarker(
+                    producer_id=1,
+                    topics=[
+                        m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="secret-topic", partition_indexes=[0])
+                    ],
+                )
+            ]
+        ),
+        1,
+        lambda r: r.markers[0].topics[0].partitions[0].error_code,
+        NO_CLUSTER,
+    ),
+    "DescribeTransactions": (
+        lambda: m.DescribeTransactionsRequest(transactional_ids=["x"]),
+        0,
+        lambda r: (r.transaction_states[0].error_code, r.transaction_states[0].transactional_id),
+        (NO_TXN, "x"),
+    ),
+    "ListTransactions": (
+        lambda: m.ListTransactionsRequest(),
+        0,
+        lambda r: (r.error_code, r.transaction_states),
+        (0, []),
+    ),
+    "DescribeProducers": (
+        lambda: m.DescribeProducersRequest(
+            topics=[m.DescribeProducersRequest.TopicRequest(name="secret-topic", partition_indexes=[0])]
+        ),
+        0,
+        lambda r: r.topics[0].partitions[0].error_code,
+        NO_TOPIC,
+    ),
+    "OffsetForLeaderEpoch": (
+        lambda: m.OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic="secret-topic",
+                    partitions=[
+                        m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                            partition=0, current_leader_epoch=-1, leader_epoch=0
+                        )
+                    ],
+                )
+            ],
+        ),
+        3,
+        lambda r: r.topics[0].partitions[0].error_code,
+        NO_TOPIC,
+    ),
+    "DescribeAcls": (acl_filter, 3, lambda r: (r.error_code, r.resources), (NO_CLUSTER, [])),
+    "CreateAcls": (
+        lambda: m.CreateAclsRequest(
+            creations=[
+                m.CreateAclsRequest.AclCreation(
+                    resource_type=TOPIC,
+                    resource_name="t",
+                    resource_pattern_type=LITERAL,
+                    principal="User:alice",
+                    host="*",
+                    operation=ALL,
+                    permission_type=ALLOW,
+                )
+            ]
+        ),
+        3,
+        lambda r: r.results[0].error_code,
+        NO_CLUSTER,
+    ),
+    "DeleteAcls": (
+        lambda: m.DeleteAclsRequest(
+            filters=[
+                m.DeleteAclsRequest.DeleteAclsFilter(
+                    resource_type_filter=ANY,
+                    resource_name_filter=None,
+                    pattern_type_filter=ANY,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=ANY,
+                    permission_type=ANY,
+                )
+            ]
+        ),
+        3,
+        lambda r: r.filter_results[0].error_code,
+        NO_CLUSTER,
+    ),
+    "DescribeConfigs": (
+        lambda: m.DescribeConfigsRequest(
+            resources=[
+                config_resource(m.DescribeConfigsRequest.DescribeConfigsResource, 2, "secret-topic"),
+                config_resource(m.DescribeConfigsRequest.DescribeConfigsResource, 4, "1"),
+                config_resource(m.DescribeConfigsRequest.DescribeConfigsResource, 32, "g"),
+            ]
+        ),
+        4,
+        lambda r: sorted((x.resource_type, x.error_code, len(x.configs)) for x in r.results),
+        [(2, NO_TOPIC, 0), (4, NO_CLUSTER, 0), (32, NO_GROUP, 0)],
+    ),
+    "AlterConfigs": (
+        lambda: m.AlterConfigsRequest(
+            resources=[
+                config_resource(m.AlterConfigsRequest.AlterConfigsResource, 2, "secret-topic"),
+                config_resource(m.AlterConfigsRequest.AlterConfigsResource, 4, "1"),
+            ]
+        ),
+        2,
+        lambda r: sorted((x.resource_type, x.error_code) for x in r.responses),
+        [(2, NO_TOPIC), (4, NO_CLUSTER)],
+    ),
+    "IncrementalAlterConfigs": (
+        lambda: m.IncrementalAlterConfigsRequest(
+            resources=[
+                config_resource(m.IncrementalAlterConfigsRequest.AlterConfigsResource, 2, "secret-topic"),
+                config_resource(m.IncrementalAlterConfigsRequest.AlterConfigsResource, 4, "1"),
+                config_resource(m.IncrementalAlterConfigsRequest.AlterConfigsResource, 32, "g"),
+            ]
+        ),
+        1,
+        lambda r: sorted((x.resource_type, x.error_code) for x in r.responses),
+        [(2, NO_TOPIC), (4, NO_CLUSTER), (32, NO_GROUP)],
+    ),
+    "ListConfigResources": (
+        lambda: m.ListConfigResourcesRequest(resource_types=[]),
+        1,
+        lambda r: (r.error_code, r.config_resources),
+        (NO_CLUSTER, []),
+    ),
+    "AlterReplicaLogDirs": (
+        lambda: m.AlterReplicaLogDirsRequest(
+            dirs=[
+                m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+                    path="/nowhere",
+                    topics=[m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name="secret-topic", partitions=[0])],
+                )
+            ]
+        ),
+        2,
+        lambda r: r.results[0].partitions[0].error_code,
+        NO_CLUSTER,
+    ),
+    "DescribeLogDirs": (
+        lambda: m.DescribeLogDirsRequest(topics=None),
+        3,
+        lambda r: (r.error_code, r.results),
+        (NO_CLUSTER, []),
+    ),
+    "ElectLeaders": (
+        lambda: m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic="secret-topic", partitions=[0])],
+            timeout_ms=5000,
+        ),
+        2,
+        lambda r: r.error_code,
+        NO_CLUSTER,
+    ),
+    "AlterPartitionReassignments": (
+        lambda: m.AlterPartitionReassignmentsRequest(timeout_ms=5000),
+        0,
+        lambda r: r.error_code,
+        NO_CLUSTER,
+    ),
+    "ListPartitionReassignments": (
+        lambda: m.ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None),
+        0,
+        lambda r: r.error_code,
+        NO_CLUSTER,
+    ),
+    "DescribeClientQuotas": (
+        lambda: m.DescribeClientQuotasRequest(),
+        1,
+        lambda r: (r.error_code, r.entries),
+        (NO_CLUSTER, None),
+    ),
+    "AlterClientQuotas": (
+        lambda: m.AlterClientQuotasRequest(
+            entries=[
+                m.AlterClientQuotasRequest.EntryData(
+                    entity=[m.AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="x")], ops=[]
+                )
+            ]
+        ),
+        1,
+        lambda r: r.entries[0].error_code,
+        NO_CLUSTER,
+    ),
+    "DescribeUserScramCredentials": (
+        lambda: m.DescribeUserScramCredentialsRequest(users=None),
+        0,
+        lambda r: r.error_code,
+        NO_CLUSTER,
+    ),
+    "AlterUserScramCredentials": (
+        lambda: m.AlterUserScramCredentialsRequest(
+            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u", mechanism=1)]
+        ),
+        0,
+        lambda r: r.results[0].error_code,
+        NO_CLUSTER,
+    ),
+    "DescribeQuorum": (
+        lambda: m.DescribeQuorumRequest(
+            topics=[
+                m.DescribeQuorumRequest.TopicData(
+                    topic_name="__cluster_metadata",
+                    partitions=[m.DescribeQuorumRequest.PartitionData(partition_index=0)],
+                )
+            ]
+        ),
+        1,
+        lambda r: r.error_code,
+        NO_CLUSTER,
+    ),
+    "UpdateFeatures": (lambda: m.UpdateFeaturesRequest(timeout_ms=5000), 1, lambda r: r.error_code, NO_CLUSTER),
+    "UnregisterBroker": (lambda: m.UnregisterBrokerRequest(broker_id=99), 0, lambda r: r.error_code, NO_CLUSTER),
+    "DescribeCluster": (
+        lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
+        1,
+        lambda r: (r.error_code, r.cluster_authorized_operations, len(r.brokers)),
+        (0, 0, 1),
+    ),
+    "ApiVersions": (
+        lambda: m.ApiVersionsRequest(client_software_name="t", client_software_version="1"),
+        3,
+        lambda r: r.error_code,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DENIED)
+def test_who_may_do_nothing(alice: Wire, topic: str, name: str) -> None:
+    request, version, look, expected = DENIED[name]
+    assert look(alice.call(request(), version)) == expected
+
+
+def test_a_transactional_produce_needs_the_transaction(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
+    allow(TOPIC, topic, WRITE)
+    batch = build_batch(
+        [Record(0, 1_700_000_000_000, None, b"v")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    request = produce(transactional_id="x")
+    request.topic_data[0].partition_data[0].records = batch
+    assert alice.call(request, 9).responses[0].partition_responses[0].error_code == NO_TXN
+
+
+def test_just_enough_for_produce_and_fetch(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
+    def produced() -> int:
+        return int(alice.call(produce(), 9).responses[0].partition_responses[0].error_code)
+
+    def fetched() -> int:
+        return int(alice.call(fetch(), 11).responses[0].partitions[0].error_code)
+
+    allow(TOPIC, topic, WRITE)
+    assert (produced(), fetched()) == (0, NO_TOPIC)
+    allow(TOPIC, "secret-", READ, pattern=PREFIXED)
+    assert (produced(), fetched()) == (0, 0)
+    allow(TOPIC, "*", READ, "User:*", permission=DENY, host="127.0.0.9")
+    assert fetched() == 0
+    allow(TOPIC, "*", READ, "User:*", permission=DENY, host="127.0.0.1")
+    assert (produced(), fetched()) == (0, NO_TOPIC)
+
+
+def test_one_denied_topic_leaves_the_others(
+    alice: Wire, topic: str, open_topic: str, allow: Callable[..., None]
+) -> None:
+    allow(TOPIC, "open-topic", ALL)
+    request = produce()
+    request.topic_data += produce("open-topic").topic_data
+    codes = {t.name: t.partition_responses[0].error_code for t in alice.call(request, 9).responses}
+    assert codes == {topic: NO_TOPIC, "open-topic": 0}
+    request = fetch()
+    request.topics += fetch("open-topic").topics
+    codes = {t.topic: t.partitions[0].error_code for t in alice.call(request, 11).responses}
+    assert codes == {topic: NO_TOPIC, "open-topic": 0}
+    response = alice.call(m.MetadataRequest(topics=[named(topic), named("open-topic")]), 9)
+    assert {t.name: t.error_code for t in response.topics} == {topic: NO_TOPIC, "open-topic": 0}
+    assert [t.name for t in alice.call(m.MetadataRequest(topics=None), 9).topics] == ["open-topic"]
+    everything = alice.call(m.DescribeTopicPartitionsRequest(topics=[], cursor=None), 0)
+    assert [t.name for t in everything.topics] == ["open-topic"]
+
+
+def test_operations_imply_others(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
+    allow(TOPIC, topic, READ)
+    request = m.MetadataRequest(topics=[named(topic)], include_topic_authorized_operations=True)
+    (described,) = alice.call(request, 9).topics
+    assert (described.error_code, described.topic_authorized_operations) == (0, 1 << READ | 1 << DESCRIBE)
+    allow(TOPIC, topic, ALTER_CONFIGS)
+    (described,) = alice.call(request, 9).topics
+    expected = 1 << READ | 1 << DESCRIBE | 1 << ALTER_CONFIGS | 1 << DESCRIBE_CONFIGS
+    assert described.topic_authorized_operations == expected
+
+
+@pytest.mark.parametrize("user", ["admin", "alice"])
+def test_authorized_operations(
+    secured: Secured, admin: Wire, topic: str, allow: Callable[..., None], user: str
+) -> None:
+    allow(CLUSTER, "kafka-cluster", DESCRIBE)
+    allow(GROUP, "g", DELETE)
+    allow(TOPIC, topic, CREATE)
+    with secured.wire(user) as wire:
+        cluster = wire.call(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+        group = wire.call(m.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True), 5).groups[0]
+        old = wire.call(m.MetadataRequest(topics=[], include_cluster_authorized_operations=True), 9)
+        if user == "admin":
+            assert (cluster.cluster_authorized_operations, group.authorized_operations) == (8096, 3400)
+        else:
+            assert (cluster.cluster_authorized_operations, group.authorized_operations) == (
+                1 << DESCRIBE,
+                1 << DELETE | 1 << DESCRIBE,
+            )
+        assert old.cluster_authorized_operations == cluster.cluster_authorized_operations
+
+
+def test_idempotent_producers_need_any_topic(alice: Wire, allow: Callable[..., None]) -> None:
+    request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    assert alice.call(request, 4).error_code == NO_CLUSTER
+    allow(TOPIC, "some-prefix", WRITE, pattern=PREFIXED)
+    assert alice.call(request, 4).error_code == 0
+    allow(TOPIC, "some", WRITE, pattern=PREFIXED, permission=DENY)
+    assert alice.call(request, 4).error_code == NO_CLUSTER
+    allow(CLUSTER, "kafka-cluster", IDEMPOTENT_WRITE)
+    assert alice.call(request, 4).error_code == 0
+
+
+def test_creating_topics(admin: Wire, alice: Wire, allow: Callable[..., None], unique: Callable[[str], str]) -> None:
+    def create(*names: str) -> dict[str, tuple[int, int, int]]:
+        new = [m.CreateTopicsRequest.CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
+        response = alice.call(m.CreateTopicsRequest(topics=new), 7)
+        return {t.name: (t.error_code, t.topic_config_error_code, t.num_partitions) for t in response.topics}
+
+    first, second, third = unique("mine-a"), unique("other-b"), unique("other-c")
+    allow(TOPIC, "mine-", CREATE, pattern=PREFIXED)
+    made = create(first, second)
+    assert made[first] == (0, NO_TOPIC, -1)
+    assert made[second][0] == NO_TOPIC
+    allow(TOPIC, "mine-", DESCRIBE_CONFIGS, pattern=PREFIXED)
+    another = unique("mine-d")
+    assert create(another)[another] == (0, 0, 1)
+    allow(CLUSTER, "kafka-cluster", CREATE)
+    assert create(third)[third][0] == 0
+
+
+def test_deleting_topics_by_id(
+    admin: Wire, alice: Wire, allow: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    name = admin.make(unique("doomed"))
+    topic_id = admin.topic_id(name)
+    request = m.DeleteTopicsRequest(
+        topics=[m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=5000
+    )
+
+    def delete() -> tuple[int, str | None]:
+        (result,) = alice.call(request, 6).responses
+        return result.error_code, result.name
+
+    assert delete() == (NO_TOPIC, None)
+    allow(TOPIC, name, DESCRIBE)
+    assert delete() == (NO_TOPIC, name)
+    allow(TOPIC, name, DELETE)
+    assert delete() == (0, name)
+
+
+def test_groups_with_some_topics(
+    admin: Wire, alice: Wire, topic: str, open_topic: str, allow: Callable[..., None]
+) -> None:
+    commit = m.OffsetCommitRequest(
+        group_id="half",
+        topics=[offsets_topic(m.OffsetCommitRequest), offsets_topic(m.OffsetCommitRequest, "open-topic")],
+    )
+    for _ in range(20):
+        if admin.call(commit, 8).topics[0].partitions[0].error_code == 0:
+            break
+        admin.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["half"]), 4)
+    allow(GROUP, "half", READ)
+    allow(TOPIC, "open-topic", READ)
+    codes = {t.name: t.partitions[0].error_code for t in alice.call(commit, 8).topics}
+    assert codes == {topic: NO_TOPIC, "open-topic": 0}
+    wanted = m.OffsetFetchRequest.OffsetFetchRequestTopics
+    group = m.OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id="half",
+        topics=[wanted(name=topic, partition_indexes=[0]), wanted(name="open-topic", partition_indexes=[0])],
+    )
+    (found,) = alice.call(m.OffsetFetchRequest(groups=[group]), 8).groups
+    assert {t.name: (t.partitions[0].error_code, t.partitions[0].committed_offset) for t in found.topics} == {
+        topic: (NO_TOPIC, -1),
+        "open-topic": (0, 1),
+    }
+    group.topics = None
+    (found,) = alice.call(m.OffsetFetchRequest(groups=[group]), 8).groups
+    assert [t.name for t in found.topics] == ["open-topic"]
+    assert [g.group_id for g in alice.call(m.ListGroupsRequest(), 4).groups] == ["half"]
+
+
+def test_a_consumer_group_needs_its_topics(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
+    allow(GROUP, "new-group", READ)
+    request = m.ConsumerGroupHeartbeatRequest(
+        group_id="new-group",
+        member_id="AAAAAAAAAAAAAAAAAAAAAQ",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    assert alice.call(request, 1).error_code == NO_TOPIC
+    allow(TOPIC, topic, DESCRIBE)
+    assert alice.call(request, 1).error_code == 0
+
+
+def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None:
+    with secured.wire("alice") as alice, secured.wire("carol") as carol:
+        request = m.CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name="bob", renewers=[], max_lifetime_ms=-1
+        )
+        refused = alice.call(request, 3)
+        assert (refused.error_code, refused.token_id) == (65, "")
+        allow(USER, "User:bob", CREATE_TOKENS)
+        made = alice.call(request, 3)
+        assert (made.error_code, made.principal_name, made.token_requester_principal_name) == (0, "bob", "alice")
+        owner = m.DescribeDelegationTokenRequest.DescribeDelegationTokenOwner(
+            principal_type="User", principal_name="bob"
+        )
+        describe = m.DescribeDelegationTokenRequest(owners=[owner])
+        assert carol.call(describe, 3).tokens == []
+        allow(USER, "User:bob", DESCRIBE_TOKENS, "User:carol")
+        assert [t.token_id for t in carol.call(describe, 3).tokens] == [made.token_id]
