@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 
+from ottla.errors import TopicAuthorizationFailed
 from ottla.records.batch import Record, batches, build_batch
 from ottla.wire.messages import (
     CreateTopicsRequest,
@@ -193,3 +195,32 @@ def test_workers_stop_without_their_supervisor(serve: Serve, tmp_path: Path, gon
     serving.finish()
     assert (tmp_path / "data" / CLEAN).exists()
     assert_filled(serve(2))
+
+
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def test_every_worker_asks_the_authorizer(serve: Serve) -> None:
+    serving = serve(2, "--set", AUTHORIZER, "--set", "super.users=User:somebody")
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    for port in serving.ports().values():
+        (result,) = serving.wire(port).ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
+        assert result.error_code == TopicAuthorizationFailed.code
+    assert serving.stop()[0] == 0
+
+
+def test_what_workers_ask_of_each_other_needs_no_permission(serve: Serve) -> None:
+    serving = serve(2, "--set", AUTHORIZER, "--set", "super.users=User:ANONYMOUS")
+    create(serving.wire(), "t", 2)
+    for number in range(4):
+        producer = ck.Producer({"bootstrap.servers": serving.bootstrap, "transactional.id": f"id-{number}"})
+        producer.init_transactions(60)
+        for _ in range(2):
+            producer.begin_transaction()
+            for index in range(2):
+                producer.produce("t", "value", partition=index)
+            producer.commit_transaction(60)
+    ports = serving.ports()
+    for index, leader in serving.leaders("t").items():
+        assert fetch(serving.wire(ports[leader]), "t", index).count(b"value") == 8
+    assert serving.stop()[0] == 0
