@@ -1,0 +1,71 @@
+"""Kafka Streams with `exactly_once_v2`: a word count that is killed and started again counts every word once."""
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from interop.transacting import read_committed
+from interop.wire import Wire, batch
+
+from interop import toolchains
+
+WAIT_S = 80
+LINES, WORDS = 60, ("the", "quick", "fox")
+
+
+def streams_jar() -> Path:
+    """Kafka Streams itself; with stores in memory it needs nothing that the broker's jars do not have."""
+    toolchains.need("java", "mvn")
+    folder = toolchains.CACHE / "kafka-streams-4.3.1"
+    jar = folder / "kafka-streams-4.3.1.jar"
+    with toolchains.locked("kafka-streams"):
+        if not jar.exists():
+            made = folder.with_suffix(".new")
+            shutil.rmtree(made, ignore_errors=True)
+            artifact = "org.apache.kafka:kafka-streams:4.3.1"
+            toolchains.run(
+                ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={made}"]
+            )
+            made.rename(folder)
+    return jar
+
+
+@pytest.mark.jvm
+def test_word_count_with_a_restart(broker, wire: Wire, make_topic, unique, tmp_path) -> None:
+    source, target, name = make_topic(), make_topic(), unique("count")
+    classpath = f"{streams_jar()}:{toolchains.kafka_jars()}/*"
+    program = toolchains.HERE / "java" / "WordCount.java"
+    command = [*toolchains.JAVA, "-cp", classpath, str(program), broker.bootstrap, name, source, target]
+
+    def feed() -> None:
+        for _ in range(LINES // 2):
+            assert wire.produce(source, batch(" ".join(WORDS).encode())).error_code == 0
+
+    def await_count(count: int, process: "subprocess.Popen[bytes]") -> list[bytes]:
+        deadline = time.monotonic() + WAIT_S
+        while len(found := read_committed(wire, target)) < count:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, f"{len(found)} of {count}: {(tmp_path / 'log').read_text()[-3000:]}"
+            time.sleep(0.05)
+        return found
+
+    with (tmp_path / "log").open("wb") as log:
+        feed()
+        first = subprocess.Popen([*command, str(tmp_path / "a")], stdout=log, stderr=log)
+        try:
+            await_count(1, first)
+            feed()
+        finally:
+            first.kill()
+            first.wait(10)
+        second = subprocess.Popen([*command, str(tmp_path / "b")], stdout=log, stderr=log)
+        try:
+            found = await_count(LINES * len(WORDS), second)
+        finally:
+            second.kill()
+            second.wait(10)
+    for word in WORDS:
+        counts = [value for value in found if value.startswith(word.encode() + b"=")]
+        assert counts == [b"%s=%d" % (word.encode(), number) for number in range(1, LINES + 1)]
