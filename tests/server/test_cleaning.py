@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
-from ottla.errors import CorruptMessage, KafkaStorageError
+from ottla.errors import CorruptMessage
 from ottla.log.cleaning_job import CleaningAborted, CleaningJob, Source
 from ottla.log.files import PosixDisk
 from ottla.log.options import LogConfig
 from ottla.records.batch import Record, build_batch
 from ottla.server import cleaning
-from ottla.server.cleaning_work import ProcessWork, Throttle
+from ottla.server.cleaning_work import ProcessWork, Throttle, WorkerEnded
 
 START_MS = 1_700_000_000_000
 Run = Callable[[Any], Any]
@@ -269,12 +269,12 @@ def test_a_process_hands_back_what_went_wrong(tmp_path: Path) -> None:
     work.close()
 
 
-def test_a_process_that_dies_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
     work = ProcessWork(job_for(tmp_path, bytes(keyed(b"k", b"v", START_MS))), str(tmp_path), 0.001)
     work._start()
     assert work._process is not None
     work._process.kill()
-    with pytest.raises(KafkaStorageError, match="ended with code -9"):
+    with pytest.raises(WorkerEnded, match="ended with code -9"):
         next(work)
     work.close()
     work = ProcessWork(work._job, str(tmp_path), None)
@@ -282,6 +282,42 @@ def test_a_process_that_dies_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(CleaningAborted):
         next(work)
     work.close()
+
+
+def test_a_process_does_not_outlive_its_broker(tmp_path: Path) -> None:
+    work = ProcessWork(job_for(tmp_path, bytes(keyed(b"k", b"v", START_MS))), str(tmp_path), 0.001)
+    process = work._start()
+    assert process.stdin is not None
+    process.stdin.close()  # as when the broker is killed
+    assert process.wait(20) == 1
+    work.close()
+
+
+def test_without_a_process_a_thread_does_it(
+    run: Run,
+    run_broker: Any,
+    wire: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(cleaning, "PROCESS_FROM_BYTES", 0)
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+
+    async def main() -> None:
+        clock = ManualClock(START_MS)
+        async with run_broker(disk=PosixDisk(tmp_path), clock=clock) as running:
+            client = await running.connect()
+            await client.create_topic("t", **COMPACT)
+            for n in range(3):
+                await put(wire, client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
+            clock.advance(15_000)
+            await wait_for(lambda: not running.broker.housekeeper.cleaner.in_progress)
+            assert "tried again later" in caplog.text
+            clock.advance(60_000)
+            await wait_for(lambda: offsets_of(running, "t") == [1, 2])
+
+    run(main())
 
 
 def test_the_throttle_keeps_its_rate() -> None:

@@ -155,7 +155,7 @@ class LogCleaner:
         self._start_work = start_work or (lambda job: InlineWork(job, logs.disk))
         self._clean_up_to = checkpoints.read_offsets(logs.disk, CHECKPOINT_FILE)
         self._due_ms: dict[TopicPartition, int] = {}
-        self._unlooked: deque[TopicPartition] = deque(logs.unopened())
+        self._unlooked: deque[TopicPartition] = deque(logs.unopened)
         self._expiring: set[TopicPartition] = set()
         self.on_dirty: Callable[[], object] | None = None
         """Called when there may be something to do that there was not before."""
@@ -186,7 +186,7 @@ class LogCleaner:
 
     def settings_changed(self) -> None:
         """Perhaps of logs that are not open: they are looked at again."""
-        self._unlooked = deque(self._logs.unopened())
+        self._unlooked = deque(self._logs.unopened)
         if self._unlooked and self.on_dirty is not None:
             self.on_dirty()
 
@@ -248,9 +248,12 @@ class LogCleaner:
 
     def _look_at_unopened(self) -> None:
         """After a start: open the logs whose last run left dirty segments, going by the names of their files."""
+        compact: dict[str, bool] = {}
         for _ in range(min(len(self._unlooked), LOOKS_AT_A_TIME)):
             key = self._unlooked.popleft()
-            if self._logs.opened(*key) is not None or not self._logs.config_for(key[0]).compact:
+            if key[0] not in compact:
+                compact[key[0]] = self._logs.config_for(key[0]).compact
+            if not compact[key[0]] or key not in self._logs.unopened:
                 continue
             names = self._logs.disk.scan(f"{key[0]}-{key[1]}")
             bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
@@ -168,9 +168,10 @@ class LogManager:
         """Every partition that has a folder."""
         return [*self._logs, *self._unopened]
 
-    def unopened(self) -> list[TopicPartition]:
+    @property
+    def unopened(self) -> Mapping[TopicPartition, None]:
         """Those whose log was not needed so far."""
-        return list(self._unopened)
+        return self._unopened
 
     def opened(self, topic: str, partition: int) -> Log | None:
         """The log if it is open."""

@@ -33,6 +33,7 @@ class Housekeeper:
         self._next_look_ms = 0.0
         self._sweep: Iterator[int] | None = None
         self._stopped = False
+        self._processes_work = True
         self.cleaner = LogCleaner(logs, self._settings, self._start_work)
 
     def _settings(self) -> CleanerSettings:
@@ -104,7 +105,10 @@ class Housekeeper:
             self._running.discard(done)
             if self._stopped:
                 self.cleaner.discard(cleaning)
-            elif self.cleaner.apply(cleaning):
+                return
+            if isinstance(cleaning.error, OSError):
+                self._processes_work = False  # no process could be started, or it died: slower is better than never
+            if self.cleaner.apply(cleaning):
                 self._step(cleaning)
             else:
                 self._begin()
@@ -118,7 +122,8 @@ class Housekeeper:
 
         disk = self._logs.disk
         rate = self._settings().bytes_per_second
-        if isinstance(disk, PosixDisk) and sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES:
+        large = sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES
+        if large and self._processes_work and isinstance(disk, PosixDisk):
             return ProcessWork(job, disk.root, rate)
         return ThreadWork(job, disk, rate)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from ottla.errors import KafkaStorageError
 from ottla.log.cleaning_job import CleanedGroup, CleaningAborted, CleaningJob, Compaction
 from ottla.log.files import Disk
 
@@ -49,6 +48,10 @@ class Throttle:
         while (ahead_s := self._bytes / self._rate - (self._now_s() - self._start_s)) > 0:
             self._check()
             self._sleep(min(ahead_s, _NAP_S))
+
+
+class WorkerEnded(OSError):
+    """The process is gone without an answer: it was killed, or cannot run here."""
 
 
 class ThreadWork:
@@ -123,7 +126,7 @@ class ProcessWork:
         head = process.stdout.read(4)
         body = process.stdout.read(int.from_bytes(head, "big")) if len(head) == 4 else b""
         if not body:
-            return KafkaStorageError(f"the compacting process ended with code {process.wait()}")
+            return WorkerEnded(f"the compacting process ended with code {process.wait()}")
         return pickle.loads(body)
 
     def abort(self) -> None:
