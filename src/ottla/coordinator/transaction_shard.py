@@ -69,11 +69,20 @@ class Environment(Protocol):
 class Completion:
     """The markers of an ended transaction that are still to be written."""
 
-    __slots__ = ("marker", "waiting")
+    __slots__ = ("_then", "marker", "waiting")
 
-    def __init__(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(
+        self, marker: Marker, partitions: Iterable[TopicPartition], then: Callable[[], None] | None = None
+    ) -> None:
         self.marker = marker
         self.waiting = set(partitions)
+        self._then = then
+
+    def answer(self) -> None:
+        """Whoever ended the transaction need not wait any longer: it is complete, or that may take a while."""
+        then, self._then = self._then, None
+        if then is not None:
+            then()
 
 
 class TransactionShard(LogShard):
@@ -145,14 +154,17 @@ class TransactionShard(LogShard):
         """
         reply: Reply[Identity] = Reply()
 
+        def give() -> None:
+            if isinstance(answer, KafkaError):
+                reply.fail(answer)
+            else:
+                reply.resolve(answer)
+
         def noted(error: KafkaError | None) -> None:
             if error is None:
-                self._begin_completion(transactional_id)
-            outcome = answer if error is None else error
-            if isinstance(outcome, KafkaError):
-                reply.fail(outcome)
+                self._begin_completion(transactional_id, give)
             else:
-                reply.resolve(outcome)
+                reply.fail(error)
 
         return Result([self._record(transactional_id, prepared)], reply, noted)
 
@@ -186,7 +198,7 @@ class TransactionShard(LogShard):
 
     # -- completion
 
-    def _begin_completion(self, transactional_id: str) -> None:
+    def _begin_completion(self, transactional_id: str, then: Callable[[], None] | None = None) -> None:
         transaction = self.transactions[transactional_id]
         marker = Marker(
             transaction.producer_id,
@@ -195,7 +207,7 @@ class TransactionShard(LogShard):
             transaction.state is State.PREPARE_COMMIT,
             transaction.client_version,
         )
-        self.completions[transactional_id] = Completion(marker, transaction.partitions)
+        self.completions[transactional_id] = Completion(marker, transaction.partitions, then)
         self._go_on(transactional_id)
 
     def go_on(self) -> None:
@@ -216,8 +228,10 @@ class TransactionShard(LogShard):
                 # transaction undecided until the next election of its coordinator, and so does this.
                 logger.warning("the transaction of %s stays open in %s-%d: %s", transactional_id, *partition, error)
                 self.completions.pop(transactional_id, None)
+                completion.answer()
             else:
                 self._environment.retry_later(self)
+                completion.answer()
 
         if not completion.waiting:
             self._complete(transactional_id, completion)
@@ -235,6 +249,7 @@ class TransactionShard(LogShard):
             self._environment.retry_later(self)
         else:
             del self.completions[transactional_id]
+        completion.answer()
 
     # -- replay
 
@@ -280,6 +295,8 @@ class TransactionShard(LogShard):
             self._begin_completion(transactional_id)
 
     def on_unloaded(self) -> None:
+        for completion in self.completions.values():
+            completion.answer()
         self.completions.clear()
         self._open.clear()
         self.transactions.clear()
