@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from ottla.clock import run_virtual
+from ottla.cluster.topics import internal_partition, java_hash
 from ottla.coordinator import requests
 from ottla.coordinator.replies import Reply, waitable
-from ottla.coordinator.runtime import java_hash, partition_for
 from ottla.coordinator.settings import GroupSettings
 from ottla.errors import (
     CoordinatorLoadInProgress,
@@ -30,8 +30,8 @@ def test_java_hash(text: str, expected: int) -> None:
 
 def test_groups_are_where_kafka_put_them() -> None:
     """Of a real broker with four partitions: the partitions that golden/*.log came from."""
-    assert [partition_for(group, 4) for group in ("new", "cls", "simple", "txg")] == [0, 2, 2, 3]
-    assert partition_for("polygenelubricants", 50) == 0
+    assert [internal_partition(group, 4) for group in ("new", "cls", "simple", "txg")] == [0, 2, 2, 3]
+    assert internal_partition("polygenelubricants", 50) == 0
 
 
 def test_a_group_that_is_not_served_here(make_world: Any) -> None:

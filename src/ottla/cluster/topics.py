@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.errors import InvalidTopicException
@@ -46,14 +47,22 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-def internal_partition(key: str, partitions: int) -> int:
-    """The partition of an internal topic that keeps `key`: Java's string hash, without its sign."""
-    code = 0
-    for unit in memoryview(key.encode("utf-16-le", "surrogatepass")).cast("H"):
-        code = (31 * code + unit) & 0xFFFFFFFF
-    signed = code - (1 << 32) if code & 0x80000000 else code
-    # Java's abs() of the smallest int is negative; Kafka takes 0 for it.
-    return 0 if signed == -(1 << 31) else abs(signed) % partitions
+@lru_cache(maxsize=65536)
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def internal_partition(key: str, partition_count: int) -> int:
+    """Which partition of an internal topic keeps a group or a transactional id.
+
+    Kafka's abs gives 0 for the one number without a positive.
+    """
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
 def internal_topic_settings(name: str, config: Config) -> tuple[int, int, dict[str, str]]:

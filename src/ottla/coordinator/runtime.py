@@ -28,8 +28,6 @@ from ottla.coordinator.regex import ResolvedRegex
 from ottla.coordinator.replies import Result
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shards import EncodableRecord, LogShard, Shards
-from ottla.coordinator.shards import java_hash as java_hash
-from ottla.coordinator.shards import partition_for as partition_for
 from ottla.errors import KafkaError
 from ottla.records.batch import (
     CONTROL_ABORT,

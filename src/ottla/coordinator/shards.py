@@ -11,30 +11,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla.clock import Clock
+from ottla.cluster.topics import internal_partition
 from ottla.coordinator.protocols import PartitionWriter
 from ottla.coordinator.replies import Reply, Result
 from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
 from ottla.records.batch import NO_PRODUCER_ID, Buffer, Record, build_batch
-
-
-@lru_cache(maxsize=65536)
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
-
-
-def partition_for(key: str, partition_count: int) -> int:
-    """Where a group or a transactional id lives. Kafka's abs gives 0 for the one number without a positive."""
-    value = java_hash(key)
-    return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
 class EncodableRecord(Protocol):
@@ -180,11 +164,11 @@ class Shards(Generic[ShardT]):
             self.resign(partition)
 
     def partition_for(self, key: str) -> int:
-        return partition_for(key, self.partition_count)
+        return internal_partition(key, self.partition_count)
 
     def shard_for(self, key: str) -> ShardT:
         """Raises the error that the client should see if `key` is not served here (now)."""
-        partition = partition_for(key, self.partition_count)
+        partition = internal_partition(key, self.partition_count)
         shard = self._shards.get(partition)
         if shard is not None:
             return shard
