@@ -159,6 +159,8 @@ def guarded(main: Callable[[], int]) -> int:
 def _with_hint(text: str) -> str:
     if text.startswith("cannot connect to"):
         return f"{text}; is a broker running there? Name another with --bootstrap or ${BOOTSTRAP_VARIABLE}"
+    if text.endswith("closed the connection"):
+        return f"{text}; if it wants TLS or SASL, say how with --client-config"
     return text
 
 
