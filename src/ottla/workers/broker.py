@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,6 @@ from ottla.errors import CoordinatorLoadInProgress, KafkaError
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
-from ottla.server.api import Registry
 from ottla.server.broker import Broker, Node, StartError
 from ottla.server.connection import Connection
 from ottla.server.transactions import TransactionsOfBroker
@@ -28,7 +27,7 @@ from ottla.workers import forwarding
 from ottla.workers.link import Arguments, Link, LinkLost
 from ottla.workers.logs import ControllerLogs, FollowerLogs, Offsets
 from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
-from ottla.workers.transactions import TransactionsOfWorker
+from ottla.workers.transactions import ADMIT, MARKERS, TransactionsOfWorker
 
 log = logging.getLogger("ottla.workers")
 
@@ -68,10 +67,7 @@ class WorkerBroker(Broker):
         config = seat.config.with_static({"node.id": seat.node_id})
         self.worker_ids = seat.worker_ids
         self.links: dict[int, Link] = {}
-        self.unguarded: Registry
-        """What other workers are served that ask on their own behalf: an authorizer guards the registry of clients."""
         self._seat = seat
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._folder = PosixDisk(config.log_dirs[0])
         super().__init__(config, disk=self._folder)
         self.controller_id = seat.controller_id
@@ -98,11 +94,6 @@ class WorkerBroker(Broker):
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfWorker(self)
 
-    def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
         nodes = super().nodes(connection, fenced=fenced)
         if connection.listener.name not in self._wildcard_listeners:
@@ -118,6 +109,12 @@ class WorkerBroker(Broker):
         raise AssertionError(f"worker {link.peer_id} sent {kind}")
 
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
+        """Do what another worker asks for."""
+        assert isinstance(self.transactions, TransactionsOfWorker)
+        if name == MARKERS:
+            return self.transactions.shared_markers.write_for_another(*arguments)
+        if name == ADMIT:
+            return self.transactions.admit_for_another(*arguments)
         assert name == forwarding.REQUEST, f"worker {link.peer_id} called {name}"
         return forwarding.serve(self, link.peer_id, arguments)
 
@@ -130,7 +127,7 @@ class ControllerWorker(WorkerBroker):
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
-        self.registry = self.unguarded = forwarding.controller_registry(self)
+        self.registry = forwarding.controller_registry(self)
         self.changing = asyncio.Lock()
         self._applied: dict[int, int] = {}
         self._unready: set[int] = set()
@@ -270,7 +267,7 @@ class FollowerWorker(WorkerBroker):
 
     def __init__(self, seat: Seat, state: Arguments) -> None:
         super().__init__(seat)
-        self.registry = self.unguarded = forwarding.follower_registry(self)
+        self.registry = forwarding.follower_registry(self)
         self._state = state
         self._may_serve: asyncio.Future[None]
         self._ids_left = 0

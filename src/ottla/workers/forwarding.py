@@ -49,7 +49,7 @@ from ottla.workers.link import Link, LinkLost
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.wire.schema import Message
-    from ottla.workers.broker import ControllerWorker, FollowerWorker, WorkerBroker
+    from ottla.workers.broker import ControllerWorker, FollowerWorker
 
 log = logging.getLogger("ottla.workers")
 
@@ -177,24 +177,14 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
     return response_type.decode(answer, ctx.version)
 
 
-async def ask(link: Link, broker: Broker, request: Message, version: int, response_type: type[Message]) -> Any:
-    """A request of the broker's own to another worker, which no ACL concerns. Raises LinkLost."""
-    listener = broker.config.listeners[0].name
-    answer = await link.call(
-        REQUEST, request.API_KEY, version, None, None, False, "/127.0.0.1", listener, "", request.encode(version)
-    )
-    return response_type.decode(answer, version)
-
-
-def serve(broker: WorkerBroker, peer_id: int, arguments: Sequence[Any]) -> bytes | Awaitable[bytes | None] | None:
-    """Answer what another worker passed on, or asks on its own behalf: then nobody is named as the asker."""
+def serve(broker: Broker, peer_id: int, arguments: Sequence[Any]) -> bytes | Awaitable[bytes | None] | None:
+    """Answer what another worker passed on."""
     api_key, version, client_id, principal, by_token, client_host, listener_name, local_host, body = arguments
-    registry = broker.registry if principal is not None else broker.unguarded
-    route = registry.route(api_key, version)
+    route = broker.registry.route(api_key, version)
     assert route is not None, f"a worker passed on version {version} of API {api_key}, which is not served"
     listener = next(listener for listener in broker.config.listeners if listener.name == listener_name)
     seen = BrokerAt(broker, peer_id)
-    connection: Any = ForwardedConnection(seen, principal or "", by_token, client_host, listener, local_host)
+    connection: Any = ForwardedConnection(seen, principal, by_token, client_host, listener, local_host)
     ctx = RequestContext(connection, api_key, version, 0, client_id, len(body))
     request, _ = route.decode(memoryview(bytearray(body)), 0)
 

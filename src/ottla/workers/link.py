@@ -26,6 +26,8 @@ _CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
 Arguments = tuple[Any, ...]
 Service = Callable[["Link", str, Arguments], "Any | Awaitable[Any]"]
 Receiver = Callable[["Link", str, Arguments], None]
+Answered = Callable[[Any, Exception | None], None]
+"""Called once with the result, or with what went wrong."""
 
 
 class LinkLost(Exception):
@@ -43,7 +45,7 @@ class Link:
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
         self._numbers = itertools.count(1)
-        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._calls: dict[int, Answered] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._service: Service
         self._receiver: Receiver
@@ -99,15 +101,29 @@ class Link:
             self._sock.setblocking(True)
             self._flush()
 
-    async def call(self, name: str, *arguments: Any) -> Any:
-        """Have the other worker do something; raises its KafkaError, or LinkLost."""
+    def ask(self, answered: Answered, name: str, *arguments: Any) -> None:
+        """Have the other worker do something. What can go wrong is a KafkaError of its, or LinkLost."""
         if self.is_lost:
-            raise LinkLost
+            answered(None, LinkLost())
+            return
         number = next(self._numbers)
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self._calls[number] = answer
+        self._calls[number] = answered
         self.send(_CALL, number, name, arguments)
-        return await answer
+
+    def call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
+        """The same, for code that waits."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def answered(result: Any, error: Exception | None) -> None:
+            if future.done():
+                return  # whoever waited has left
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self.ask(answered, name, *arguments)
+        return future
 
     # -- receiving ---------------------------------------------------------------------------------------------
 
@@ -141,14 +157,10 @@ class Link:
             self._serve(*arguments)
         elif kind == _ANSWER:
             number, result = arguments
-            answer = self._calls.pop(number)
-            if not answer.done():
-                answer.set_result(result)
+            self._calls.pop(number)(result, None)
         elif kind == _FAILURE:
             number, code, message = arguments
-            answer = self._calls.pop(number)
-            if not answer.done():
-                answer.set_exception(error_for(code, message))
+            self._calls.pop(number)(None, error_for(code, message))
         else:
             self._receiver(self, kind, arguments)
 
@@ -188,10 +200,9 @@ class Link:
         self._loop.remove_writer(self._sock.fileno())
         self._sock.close()
         self._out.clear()
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(LinkLost())
-        self._calls.clear()
+        calls, self._calls = self._calls, {}
+        for answered in calls.values():
+            answered(None, LinkLost())
         for task in self._tasks:
             task.cancel()
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER
 from ottla.cluster.topics import TRANSACTION_STATE_TOPIC, internal_partition
+from ottla.coordinator.replies import Reply
 from ottla.coordinator.transaction_shard import Marker
-from ottla.coordinator.transaction_state import Identity, TopicPartition
-from ottla.errors import CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
-from ottla.server.transactions import LocalMarkers, TransactionsOfBroker, for_writers
-from ottla.wire.messages.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
-from ottla.workers.forwarding import ask
-from ottla.workers.link import LinkLost
+from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
+from ottla.errors import NONE, CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
+from ottla.server.transactions import LocalMarkers, Refusals, TransactionsOfBroker, for_writers
 
 if TYPE_CHECKING:
     from ottla.workers.broker import WorkerBroker
 
-MARKERS_VERSION = 2
-ADD_VERSION = 5
+MARKERS, ADMIT = "markers", "admit"
+"""What WriteTxnMarkers and AddPartitionsToTxn are between brokers of Apache Kafka."""
 
 Done = Callable[[TopicPartition, KafkaError | None], None]
+Waiting = list[tuple[Marker, TopicPartition, Done]]
 
 
 class SharedMarkers(LocalMarkers):
@@ -37,7 +32,7 @@ class SharedMarkers(LocalMarkers):
     def __init__(self, worker: WorkerBroker) -> None:
         super().__init__(worker)
         self._worker = worker
-        self._waiting: dict[int, list[tuple[Marker, TopicPartition, Done]]] = {}
+        self._waiting: dict[int, Waiting] = {}
 
     def write(self, marker: Marker, partition: TopicPartition, done: Done) -> None:
         leader = self._worker.leader_of(partition)
@@ -46,53 +41,42 @@ class SharedMarkers(LocalMarkers):
             return
         waiting = self._waiting.get(leader[0])
         if waiting is None:
-            # What is written in this turn of the loop goes as one request.
+            # What is written in this turn of the loop goes as one message.
             waiting = self._waiting[leader[0]] = []
             self._worker.loop.call_soon(self._send, leader[0])
         waiting.append((marker, partition, done))
 
     def _send(self, worker_id: int) -> None:
-        self._worker.in_background(self._write_there(worker_id, self._waiting.pop(worker_id)))
+        waiting = self._waiting.pop(worker_id)
 
-    async def _write_there(self, worker_id: int, waiting: list[tuple[Marker, TopicPartition, Done]]) -> None:
-        entries: dict[Marker, dict[str, list[int]]] = {}
-        for marker, (topic, index), _ in waiting:
-            entries.setdefault(marker, {}).setdefault(topic, []).append(index)
-        written = WriteTxnMarkersRequest.WritableTxnMarker
-        topic_type = WriteTxnMarkersRequest.WritableTxnMarkerTopic
-        request = WriteTxnMarkersRequest(
-            markers=[
-                written(
-                    producer_id=marker.producer_id,
-                    producer_epoch=marker.producer_epoch,
-                    coordinator_epoch=marker.coordinator_epoch,
-                    transaction_result=marker.commit,
-                    transaction_version=marker.transaction_version,
-                    topics=[topic_type(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-                )
-                for marker, topics in entries.items()
-            ]
+        def answered(codes: Any, error: Exception | None) -> None:
+            for number, (_, partition, done) in enumerate(waiting):
+                # A worker that is gone: tried again later, or at the next start.
+                code = codes[number] if error is None else NotLeaderOrFollower.code
+                done(partition, error_for(code) if code else None)
+
+        self._worker.links[worker_id].ask(
+            answered, MARKERS, [(tuple(marker), *partition) for marker, partition, _ in waiting]
         )
-        codes: dict[tuple[int, str, int], int] = {}
+
+    def write_for_another(self, wanted: list[tuple[tuple[Any, ...], str, int]]) -> list[int]:
+        """The error code of each marker that another worker wants written here."""
+        return [self._code(Marker(*marker), topic, index) for marker, topic, index in wanted]
+
+    def _code(self, marker: Marker, topic: str, index: int) -> int:
         try:
-            link = self._worker.links[worker_id]
-            answer = await ask(link, self._worker, request, MARKERS_VERSION, WriteTxnMarkersResponse)
-            for result in answer.markers:
-                for topic in result.topics:
-                    for partition in topic.partitions:
-                        codes[result.producer_id, topic.name, partition.partition_index] = partition.error_code
-        except (KeyError, LinkLost):
-            pass  # tried again later, or at the next start
-        for marker, (topic, index), done in waiting:
-            code = codes.get((marker.producer_id, topic, index), NotLeaderOrFollower.code)
-            done((topic, index), error_for(code) if code else None)
+            self.append(marker, topic, index)
+        except KafkaError as error:
+            return error.code
+        return NONE
 
 
 class TransactionsOfWorker(TransactionsOfBroker):
     """The transaction coordinator of a worker; some partitions of its topic are led by other workers."""
 
     def __init__(self, worker: WorkerBroker) -> None:
-        super().__init__(worker, SharedMarkers(worker))
+        self.shared_markers = SharedMarkers(worker)
+        super().__init__(worker, self.shared_markers)
         self._worker = worker
 
     def admit(
@@ -103,7 +87,7 @@ class TransactionsOfWorker(TransactionsOfBroker):
         *,
         adds: bool,
         abortable: bool,
-    ) -> dict[TopicPartition, KafkaError] | Awaitable[dict[TopicPartition, KafkaError]]:
+    ) -> Refusals | Awaitable[Refusals]:
         topic = self._worker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
         if topic is not None:
             leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
@@ -111,7 +95,7 @@ class TransactionsOfWorker(TransactionsOfBroker):
                 return self._admit_there(leader, transactional_id, producer, partitions, adds, abortable)
         return super().admit(transactional_id, producer, partitions, adds=adds, abortable=abortable)
 
-    async def _admit_there(
+    def _admit_there(
         self,
         coordinator_id: int,
         transactional_id: str,
@@ -119,36 +103,35 @@ class TransactionsOfWorker(TransactionsOfBroker):
         partitions: Collection[TopicPartition],
         adds: bool,
         abortable: bool,
-    ) -> dict[TopicPartition, KafkaError]:
-        by_topic: dict[str, list[int]] = {}
-        for name, index in partitions:
-            by_topic.setdefault(name, []).append(index)
-        topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        request = AddPartitionsToTxnRequest(
-            transactions=[
-                AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
-                    transactional_id=transactional_id,
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    verify_only=not adds,
-                    topics=[topic_type(name=name, partitions=indexes) for name, indexes in by_topic.items()],
-                )
-            ]
+    ) -> Future[Refusals]:
+        admitted: Future[Refusals] = self._worker.loop.create_future()
+
+        def answered(refused: Any, error: Exception | None) -> None:
+            if admitted.done():
+                return  # the client left
+            if error is not None:
+                refused = [(partition, CoordinatorNotAvailable.code) for partition in partitions]
+            admitted.set_result(
+                {partition: for_writers(error_for(code), abortable=abortable) for partition, code in refused}
+            )
+
+        self._worker.links[coordinator_id].ask(
+            answered, ADMIT, transactional_id, tuple(producer), [tuple(partition) for partition in partitions], adds
         )
-        refused: dict[TopicPartition, KafkaError]
+        return admitted
+
+    def admit_for_another(
+        self, transactional_id: str, producer: tuple[int, int], partitions: list[TopicPartition], adds: bool
+    ) -> list[tuple[TopicPartition, int]]:
+        """The partitions that another worker must not write, with the code that says why."""
         try:
-            link = self._worker.links[coordinator_id]
-            answer = await ask(link, self._worker, request, ADD_VERSION, AddPartitionsToTxnResponse)
-            if answer.error_code:
-                refused = dict.fromkeys(partitions, error_for(answer.error_code))
-            else:
-                refused = {
-                    (topic.name, result.partition_index): error_for(result.partition_error_code)
-                    for transaction in answer.results_by_transaction
-                    for topic in transaction.topic_results
-                    for result in topic.results_by_partition
-                    if result.partition_error_code
-                }
-        except (KeyError, LinkLost):
-            refused = dict.fromkeys(partitions, CoordinatorNotAvailable())
-        return {partition: for_writers(error, abortable=abortable) for partition, error in refused.items()}
+            if not adds:
+                missing = self.coordinator.missing_partitions(transactional_id, Identity(*producer), partitions)
+                return [(partition, error.code) for partition, error in missing.items()]
+            added = self.coordinator.add_partitions(
+                transactional_id, Identity(*producer), partitions, EPOCH_BUMP_VERSION
+            )
+            assert not isinstance(added, Reply), "an append that is not committed"
+        except KafkaError as error:
+            return [(partition, error.code) for partition in partitions]
+        return []
