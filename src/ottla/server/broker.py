@@ -177,6 +177,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
+        """Clients are served."""
         return self._running
 
     async def __aenter__(self) -> Self:
@@ -378,11 +379,6 @@ class Broker:
         self.loop.run_in_executor(None, work).add_done_callback(finished)
 
     # -- connections -------------------------------------------------------------------------------------------
-
-    @property
-    def is_running(self) -> bool:
-        """Clients are served."""
-        return self._running
 
     @property
     def connection_count(self) -> int:

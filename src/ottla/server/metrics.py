@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla import __version__
 from ottla.server.http import HttpEndpoint
 from ottla.wire.schema import Message
 
@@ -99,7 +98,8 @@ class _State:
         from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 
         broker = self._broker
-        yield InfoMetricFamily("ottla_broker", "The broker.", {"version": __version__, "cluster_id": broker.cluster_id})
+        identity = {"node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
+        yield InfoMetricFamily("ottla_broker", "The broker.", identity)
         yield GaugeMetricFamily("ottla_connections", "Open connections.", broker.connection_count)
         yield GaugeMetricFamily("ottla_topics", "Topics.", len(broker.metadata.topics))
         labels = ("topic", "partition")
