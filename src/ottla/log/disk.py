@@ -63,8 +63,11 @@ class FileRegion:
         return self._file.view(self.position, self._length)
 
     def parts(self) -> list[Chunk]:
-        """The bytes in pieces, for `writelines`; pieces of a memory file are not copied."""
-        return self._file.views(self.position, self._length)
+        """The bytes in pieces, for `writelines`; pieces of a memory file are not copied. OSError as in `fileno`."""
+        try:
+            return self._file.views(self.position, self._length)
+        except KafkaStorageError as error:
+            raise OSError(str(error)) from error
 
 
 class File(Protocol):

@@ -238,7 +238,11 @@ class Segment:
     def become_inactive(self) -> None:
         """The last time index entry carries the segment's largest timestamp: retention and restarts read it there."""
         if self.log.size:
-            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            try:
+                self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+                self.offset_index.load()
+            except CorruptIndex:
+                self.rebuild_indexes()
         self.offset_index.close()
         self.time_index.close()
         self._hints.clear()
