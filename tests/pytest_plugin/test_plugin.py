@@ -1,0 +1,275 @@
+"""The plugin in test runs of its own."""
+
+import pytest
+
+import ottla
+
+pytest_plugins = ["pytester"]
+
+HELPERS = """
+    import pytest
+
+    def confluent(kafka, topic):
+        from confluent_kafka import Consumer, Producer
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        producer.produce(str(topic), b"x")
+        assert producer.flush(10) == 0
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": str(kafka.group()),
+                             "auto.offset.reset": "earliest"})
+        consumer.subscribe([str(topic)])
+        value = consumer.poll(10).value()
+        consumer.close()
+        return value
+
+    def kafka_python(kafka, topic):
+        from kafka import KafkaConsumer, KafkaProducer
+        producer = KafkaProducer(bootstrap_servers=kafka.bootstrap)
+        producer.send(str(topic), b"x").get(10)
+        producer.close()
+        consumer = KafkaConsumer(str(topic), bootstrap_servers=kafka.bootstrap, group_id=str(kafka.group()),
+                                 auto_offset_reset="earliest", consumer_timeout_ms=10000)
+        value = next(consumer).value
+        consumer.close()
+        return value
+
+    async def aio(kafka, topic):
+        from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
+            await producer.send_and_wait(str(topic), b"x")
+        async with AIOKafkaConsumer(str(topic), bootstrap_servers=kafka.bootstrap, group_id=str(kafka.group()),
+                                    auto_offset_reset="earliest") as consumer:
+            return (await consumer.getone()).value
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    pytester.makepyfile(helpers=HELPERS)
+    pytester.makeini("[pytest]\nasyncio_mode = strict\n")
+    return pytester
+
+
+def passed(project: pytest.Pytester, count: int, *options: str) -> pytest.RunResult:
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning", *options)
+    result.assert_outcomes(passed=count)
+    return result
+
+
+CLIENTS = """
+    import asyncio
+    import pytest
+    from helpers import aio, confluent, kafka_python
+
+    @pytest.mark.parametrize("client", [confluent, kafka_python, lambda *a: asyncio.run(aio(*a))])
+    def test_client(kafka, client):
+        topic = kafka.topic()
+        assert client(kafka, topic) == b"x"
+        topic.wait_for(lambda record: record.value == b"x")
+"""
+
+
+def test_with_every_client(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=CLIENTS)
+    passed(project, 3)
+
+
+@pytest.mark.parametrize("options", [("-n", "2"), ("-n", "2", "--ottla-shared")])
+def test_under_xdist(project: pytest.Pytester, options: tuple[str, ...]) -> None:
+    project.makepyfile(
+        test_it=CLIENTS,
+        test_where="""
+            import pathlib
+            import pytest
+
+            @pytest.mark.parametrize("number", range(4))
+            def test_where(kafka, number, worker_id):
+                kafka.topic().append(["x"])
+                with (pathlib.Path(__file__).parent / "seen").open("a") as file:
+                    file.write(f"{worker_id} {kafka.bootstrap}\\n")
+        """,
+    )
+    passed(project, 7, *options)
+    seen = set((project.path / "seen").read_text().splitlines())
+    workers = {line.split()[0] for line in seen}
+    brokers = {line.split()[1] for line in seen}
+    assert len(brokers) == (1 if "--ottla-shared" in options else len(workers))
+
+
+def test_asynchronous_tests(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        import pytest
+        from helpers import aio
+
+        @pytest.mark.asyncio
+        async def test_asyncio(kafka):
+            topic = kafka.topic()
+            assert await aio(kafka, topic) == b"x"
+            await topic.wait_for_async(lambda record: record.text == "x")
+
+        @pytest.mark.anyio
+        async def test_anyio(kafka):
+            assert await aio(kafka, kafka.topic()) == b"x"
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+        """
+    )
+    passed(project, 2)
+
+
+def test_unittest_classes(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        import unittest
+        import pytest
+        from helpers import confluent
+
+        @pytest.mark.usefixtures("kafka")
+        class TestIt(unittest.TestCase):
+            def test_it(self):
+                self.assertEqual(confluent(self.kafka, self.kafka.topic()), b"x")
+
+            def test_other(self):
+                self.assertEqual(self.kafka.broker.topics(), [])
+        """
+    )
+    passed(project, 2)
+
+
+def test_tests_do_not_see_each_other(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def ottla_options():
+            return {"partitions": 3}
+
+        @pytest.fixture(scope="session")
+        def reference(ottla_session):
+            return ottla_session.topic("reference").create().append(["kept"])
+        """
+    )
+    project.makepyfile(
+        test_it="""
+        from helpers import confluent
+
+        def test_first(kafka, reference):
+            assert kafka.topic().partitions == 3
+            kafka.broker.topic("fixed").append(["x"])
+            confluent(kafka, kafka.broker.topic("fixed"))
+            kafka.faults.error("Produce", "INVALID_RECORD")
+
+        def test_second(kafka, reference):
+            assert kafka.broker.topics() == ["reference"]
+            assert kafka.broker.groups() == []
+            assert len(kafka.faults) == 0 and kafka.requests(api="Produce") == []
+            assert kafka.topic().name != kafka.topic().name
+        """
+    )
+    passed(project, 2)
+
+
+def test_fresh_brokers_and_factories(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.ottla(clock="virtual", partitions=4)
+        def test_marked(kafka, ottla_session):
+            assert kafka.bootstrap != ottla_session.bootstrap
+            assert kafka.topic().partitions == 4
+            kafka.clock.advance(minutes=1)
+
+        def test_factory(ottla_broker):
+            one, other = ottla_broker(partitions=2, preset="kafka"), ottla_broker(as_version="2.8")
+            assert one.topic("t").create().partitions == 2
+            assert other.topics() == []
+            other.stop()
+        """
+    )
+    passed(project, 2)
+
+
+def test_a_failed_test_shows_what_was_there(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        from helpers import confluent
+
+        def test_it(kafka):
+            topic = kafka.topic("orders")
+            confluent(kafka, topic)
+            kafka.faults.error("Produce", "INVALID_RECORD")
+            assert False
+
+        def test_own(ottla_broker):
+            ottla_broker().topic("mine").append(["y"])
+            assert False
+        """
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*Kafka at test-it-*",
+            "topic orders-test-it-*: 1 records in 1 partitions",
+            '  orders-test-it-*-0@0: "x"',
+            "group test-it-*",
+            "fault: INVALID_RECORD for Produce, fired 0 times",
+            "client rdkafka (*",
+            "  Produce v* orders-test-it-*",
+            "topic mine: 1 records in 1 partitions",
+        ]
+    )
+
+
+def test_on_another_broker(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        import pytest
+        from helpers import confluent
+
+        def test_it(kafka):
+            topic, group = kafka.topic(partitions=2), kafka.group()
+            confluent(kafka, topic)
+            assert topic.texts() == ["x"]
+            topic.append([("k", "y")], partition=1)
+            topic.wait_for(lambda record: record.key_text == "k")
+            topic.expect(["x", ("k", "y")]) if topic.records()[0].partition == 0 else None
+            assert group.committed() == {} and group.lag() == 0
+
+        def test_faults(kafka):
+            kafka.faults.error("Produce", "INVALID_RECORD")
+
+        def test_clock(kafka):
+            kafka.clock.advance(minutes=1)
+
+        def test_own(ottla_broker):
+            pass
+
+        @pytest.mark.ottla(partitions=2)
+        def test_marked(kafka):
+            pass
+        """
+    )
+    with ottla.serve() as broker:
+        result = project.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-bootstrap", broker.bootstrap)
+        result.assert_outcomes(passed=1, skipped=4)
+        assert broker.topics() == []  # it cleaned up
+
+
+def test_bad_use_says_what_to_do(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.ottla(3)
+        def test_marked(kafka):
+            pass
+        """
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*takes options by name*"])
