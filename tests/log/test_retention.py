@@ -31,7 +31,7 @@ class Shelf:
         for n in range(5):
             log.append([make_batch(2, timestamp=START_MS + n * 1000, size=50)])
         log.update_high_watermark(log.log_end_offset)
-        assert len(log.segments) == 5
+        assert len(log.segments) == (5 if self.config.segment_ms == 500 else 1)
 
     def open(self) -> LogManager:
         manager = LogManager(self.disk, lambda topic: self.config, self.clock, new_token=lambda: "0" * 32)
@@ -186,3 +186,19 @@ def test_an_empty_log_is_never_due(disk: Disk) -> None:
     assert retention.due_ms(disk, "e-0", LogConfig(), 0, START_MS) == retention.NEVER_MS
     disk.touch("e-0/00000000000000000007.log")
     assert retention.due_ms(disk, "e-0", LogConfig(), 0, START_MS) == retention.NEVER_MS
+
+
+def test_deleting_all_records_forgets_no_open_transaction(shelf: Callable[..., Shelf], make_batch: Any) -> None:
+    s = shelf(segment_ms=1 << 40)
+    s.manager.delete("t", 0)
+    log = s.log
+    log.append([make_batch(1, producer=(7, 0, 0), transactional=True)])
+    log.update_high_watermark(1)
+    log.advance_log_start_offset(1)
+    assert log.last_stable_offset == 1
+    s.reopen()
+    log = s.log
+    assert log.producers.has_ongoing_transaction(7)
+    log.append([make_batch(1)])
+    log.update_high_watermark(2)
+    assert (log.log_start_offset, log.last_stable_offset) == (1, 1)

@@ -436,7 +436,8 @@ class ProducerStateManager:
         self.high_watermark_moved(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
-        self._last_snapshot = log_start_offset if latest is None else latest
+        # Kafka takes the start offset for a snapshot that is there; a clean stop right after that would forget all.
+        self._last_snapshot = -1 if latest is None else latest
 
     def start_at(self, offset: int) -> None:
         """Forget everything: the log restarts empty at `offset`."""
