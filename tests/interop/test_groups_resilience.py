@@ -1,0 +1,412 @@
+"""Groups in trouble: members that poll too late, members that crash, a coordinator that goes down under them."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from interop.drivers import CLIENTS, Client, ClientError, Driver, clients
+from interop.groups import Group
+from interop.transacting import committed_offset, find_group
+from interop.wire import LATEST, Wire, batch
+
+from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
+
+NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE = 0, 22, 25, 27
+MEMBER_ID_REQUIRED, FENCED_EPOCH, STALE_EPOCH = 79, 110, 113
+PARTITIONS = 4
+STOPS = (signal.SIGTERM, signal.SIGKILL)
+
+
+def fill(wire: Wire, topic: str, each: int, label: str) -> set[bytes]:
+    values = set()
+    for partition in range(PARTITIONS):
+        mine = [b"%s %d-%d" % (label.encode(), partition, i) for i in range(each)]
+        assert wire.produce(topic, batch(*mine), partition).error_code == NONE
+        values |= set(mine)
+    return values
+
+
+def values_of(group: Group) -> set[bytes | None]:
+    return {record.value for record in group.records}
+
+
+def read_all(group: Group, values: set[bytes]) -> None:
+    group.until(lambda: values_of(group) >= values, "everything read")
+
+
+# Polling too late
+
+
+def lazy_members() -> Iterator[object]:
+    """The clients that watch their own polls, in each protocol that they speak."""
+    for param in clients(but=("sarama", "franz-go", "kafkajs", "kafka-python-2.0.2")):
+        client = param.values[0]
+        yield pytest.param(client, "classic", id=client.name, marks=param.marks)
+        if client.can("consumer_protocol"):
+            yield pytest.param(client, "consumer", id=f"{client.name}-consumer", marks=param.marks)
+
+
+@pytest.mark.parametrize(("driver", "protocol"), list(lazy_members()), indirect=["driver"])
+def test_a_member_that_polls_too_late(driver: Driver, protocol: str, make_topic, wire: Wire, unique, spawn) -> None:
+    topic = make_topic(PARTITIONS)
+    values = fill(wire, topic, 2, "first")
+    group = Group(unique("g"), [topic], PARTITIONS, protocol=protocol)
+    # librdkafka takes no interval below the session's, and Kafka no shorter session than this.
+    limit_ms = 6000 if driver.client.name == "confluent-kafka" else 3000
+    classic = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000} if protocol == "classic" else {}
+    group.config |= classic
+    late = group.join(driver, max_poll_interval_ms=limit_ms)
+    prompt = group.join(spawn(driver.client))
+    group.settle()
+    group.read(2 * PARTITIONS)
+    assert values_of(group) == values
+    group.until(lambda: late not in group.pending, "between polls")
+    (mine, *_) = sorted(group.assignments[late])
+
+    group.until(lambda: group.assignments[prompt] == group.everything, "taken over", but=late)
+    place = {"topic": mine[0], "partition": mine[1], "offset": 1, "metadata": "too late"}
+    with pytest.raises(ClientError):
+        driver.call("consumer_commit", id=late, offsets=[place])
+    assert committed_offset(wire, group.name, *mine) == (NONE, -1)
+    # What it had read and could not commit is read again by the other.
+    others = {r.value for r in group.records if (r.topic, r.partition) == mine}
+    group.until(lambda: sum(r.value in others for r in group.records) >= 2 * len(others), "read again", but=late)
+
+    # With its next polls it is a member again. librdkafka tells that it was late, once.
+    try:
+        driver.call("consumer_poll", id=late, timeout_ms=100)
+    except ClientError as error:
+        assert error.name == "_MAX_POLL_EXCEEDED" or error.code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER), error
+    group.settle()
+    more = fill(wire, topic, 2, "second")
+    read_all(group, more)
+    group.close()
+
+
+# Crashing
+
+
+def crashes() -> Iterator[object]:
+    """The Go clients with each way to share; the other clients crash in `test_groups_clients`."""
+    for param in clients():
+        client = param.values[0]
+        if client.name in ("sarama", "franz-go"):
+            for assignor in client.assignors:
+                yield pytest.param(client, assignor, id=f"{client.name}-{assignor}", marks=param.marks)
+
+
+@pytest.mark.parametrize(("driver", "assignor"), list(crashes()), indirect=["driver"])
+def test_a_crash_and_a_newcomer(driver: Driver, assignor: str, make_topic, wire: Wire, unique, spawn) -> None:
+    """One of two crashes and another joins: what the dead one had read and not committed is read again."""
+    topic = make_topic(PARTITIONS)
+    group = Group(
+        unique("g"),
+        [topic],
+        PARTITIONS,
+        assignors=[assignor],
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=300,
+    )
+    survivor = group.join(driver)
+    victim = group.join(spawn(driver.client))
+    group.settle()
+    values = fill(wire, topic, 2, "first")
+    group.read(2 * PARTITIONS)
+    assert values_of(group) >= values
+    lost = {r.value for r in group.records if (r.topic, r.partition) in group.assignments[victim]}
+    assert lost
+    driver.call("consumer_commit", id=survivor)
+    group.crash(victim)
+    group.records.clear()
+    newcomer = group.join(spawn(driver.client))
+    more = fill(wire, topic, 2, "second")
+    group.settle()
+    read_all(group, more | lost)
+    # The survivor had committed what was its own.
+    assert values_of(group) == more | lost
+    assert len(group.assignments[newcomer]) == 2
+    group.close()
+
+
+# The coordinator goes down
+
+
+def restarted_members() -> Iterator[object]:
+    for param in clients(but=("kafka-python-2.0.2",)):
+        client = param.values[0]
+        yield pytest.param(client, {}, id=client.name, marks=param.marks)
+        if "cooperative-sticky" in client.assignors:
+            given = {"assignors": ["cooperative-sticky"]}
+            yield pytest.param(client, given, id=f"{client.name}-cooperative", marks=param.marks)
+        if client.can("consumer_protocol"):
+            yield pytest.param(client, {"protocol": "consumer"}, id=f"{client.name}-consumer", marks=param.marks)
+
+
+@pytest.fixture
+def members() -> Iterator[Callable[..., Driver]]:
+    """Client processes at a broker of the test's own."""
+    made: list[Driver] = []
+
+    def start(client: Client, bootstrap: str) -> Driver:
+        made.append(Driver(client, bootstrap))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()
+
+
+@pytest.mark.parametrize(("client", "config"), list(restarted_members()))
+def test_the_coordinator_restarts(client: Client, config: dict, start_broker, members, tmp_path) -> None:
+    """A stop and a crash of the broker: members go on by themselves, from what was committed."""
+    data = tmp_path / "data"
+    broker = start_broker(data)
+    with Wire(broker.address) as wire:
+        wire.make("t", PARTITIONS)
+    group = Group("g", ["t"], PARTITIONS, **config)
+    group.passing = {"*kgo.ErrGroupSession"}  # franz-go's word that it could not join, and will try again
+    if config.get("protocol") != "consumer":
+        group.config |= {"heartbeat_interval_ms": 300}
+    for _ in range(2):
+        group.join(members(client, broker.bootstrap))
+    group.settle()
+    with Wire(broker.address) as wire:
+        read_all(group, fill(wire, "t", 2, "first"))
+        commit_everything(group, wire)
+    for how in STOPS:
+        group.records.clear()
+        broker.stop(how)
+        broker = start_broker(data, port=broker.port)
+        with Wire(broker.address) as wire:
+            values = fill(wire, "t", 2, f"after {how.name}")
+            read_all(group, values)
+            commit_everything(group, wire)
+        # What was committed before the restart does not come again.
+        assert values_of(group) == values
+        group.settle()
+    assert sorted(len(owned) for owned in group.assignments.values()) == [2, 2]
+
+
+def commit_everything(group: Group, wire: Wire) -> None:
+    """Members commit what they have read until all is committed.
+
+    That may take several turns: a client may rejoin because of the restart (the Java one drops its metadata when no
+    broker is there), and then reads again what it could not commit in the generation before.
+    """
+    ends = {place: wire.list_offsets(place[0], LATEST, place[1]).offset for place in group.everything}
+
+    def commit() -> bool:
+        for member in set(group.members) - group.pending:
+            try:
+                group.members[member].call("consumer_commit", id=member)
+            except ClientError as error:
+                group.last_error = error
+        return all(committed_offset(wire, group.name, *place) == (NONE, end) for place, end in ends.items())
+
+    group.until(commit, "committed")
+
+
+class Raw:
+    """Group requests with nothing added: generations and epochs as the test gives them."""
+
+    def __init__(self, wire: Wire, group: str) -> None:
+        self.wire = wire
+        self.group = group
+
+    def join_request(self, member: str = "", session_ms: int = 30_000) -> JoinGroupRequest:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"meta")
+        return JoinGroupRequest(
+            group_id=self.group,
+            member_id=member,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+
+    def new_id(self, session_ms: int = 30_000) -> str:
+        refused = self.wire.call(self.join_request(session_ms=session_ms), 9)
+        assert refused.error_code == MEMBER_ID_REQUIRED
+        member: str = refused.member_id
+        return member
+
+    def sync(self, generation: int, member: str, shares: dict[str, bytes] | None = None) -> tuple[int, bytes]:
+        given = [
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=share)
+            for name, share in (shares or {}).items()
+        ]
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=generation,
+            member_id=member,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=given,
+        )
+        answer = self.wire.call(request, 5)
+        return answer.error_code, bytes(answer.assignment)
+
+    def beat(self, generation: int, member: str) -> int:
+        request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=member)
+        code: int = self.wire.call(request, 4).error_code
+        return code
+
+    def commit(self, generation: int, member: str, offset: int) -> int:
+        place = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[place])],
+        )
+        code: int = self.wire.call(request, 9).topics[0].partitions[0].error_code
+        return code
+
+    def committed(self) -> int:
+        code, offset = committed_offset(self.wire, self.group, "t")
+        assert code == NONE
+        return offset
+
+    def state(self) -> str:
+        state: str = self.wire.call(DescribeGroupsRequest(groups=[self.group]), 6).groups[0].group_state
+        return state
+
+    def modern_beat(self, member: str, epoch: int, **more: object) -> object:
+        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=member, member_epoch=epoch, **more)
+        return self.wire.call(request, 1)
+
+
+def second_generation(one: Raw, two: Raw, session_ms: int = 30_000) -> tuple[str, str]:
+    """Two members, of whom the first leads; generation 2 is not yet synced."""
+    first = one.new_id(session_ms)
+    assert one.wire.call(one.join_request(first, session_ms), 9).generation_id == 1
+    assert one.sync(1, first, {first: b"all"}) == (NONE, b"all")
+    second = two.new_id(session_ms)
+    two.wire.send(two.join_request(second, session_ms), 9)
+    while one.beat(1, first) == NONE:
+        pass
+    assert one.wire.call(one.join_request(first, session_ms), 9).generation_id == 2
+    assert two.wire.receive().generation_id == 2
+    return first, second
+
+
+@pytest.mark.parametrize("how", STOPS, ids=lambda how: how.name)
+def test_generations_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
+    broker = start_broker(tmp_path / "data", group_min_session_timeout_ms=500)
+    with Wire(broker.address) as wire, Wire(broker.address) as other:
+        wire.make("t")
+        one, two = Raw(wire, find_group(wire, "g")), Raw(other, "g")
+        first, second = second_generation(one, two, session_ms=2000)
+        assert one.sync(2, first, {first: b"a", second: b"b"}) == (NONE, b"a")
+        assert two.sync(2, second) == (NONE, b"b")
+        assert one.commit(2, first, 7) == NONE
+    broker.stop(how)
+    broker = start_broker(tmp_path / "data", group_min_session_timeout_ms=500)
+    with Wire(broker.address) as wire:
+        one = Raw(wire, find_group(wire, "g"))
+        assert one.state() == "Stable"
+        assert one.committed() == 7
+        # Both are members as before, in the generation that was, and no other.
+        assert (one.beat(2, first), one.beat(2, second)) == (NONE, NONE)
+        for stale in (1, 3):
+            assert one.beat(stale, first) == ILLEGAL_GENERATION
+            assert one.commit(stale, first, 100) == ILLEGAL_GENERATION
+        assert one.commit(2, "somebody", 100) == UNKNOWN_MEMBER
+        assert one.committed() == 7
+        assert one.commit(2, second, 8) == NONE
+        assert one.sync(2, second) == (NONE, b"b")
+        # The second is gone in truth: its session ends after the restart, and then it is a stranger.
+        deadline = time.monotonic() + 20
+        while (code := one.beat(2, first)) == NONE:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert code == REBALANCE
+        assert one.wire.call(one.join_request(first), 9).generation_id == 3
+        assert one.commit(2, second, 100) == UNKNOWN_MEMBER
+        assert one.sync(3, first, {first: b"all"}) == (NONE, b"all")
+        assert one.commit(2, first, 100) == ILLEGAL_GENERATION
+        assert one.committed() == 8
+        assert one.commit(3, first, 9) == NONE
+
+
+@pytest.mark.parametrize("how", STOPS, ids=lambda how: how.name)
+def test_a_generation_that_was_never_synced_is_forgotten(how: signal.Signals, start_broker, tmp_path) -> None:
+    """The log keeps a generation with its assignment; what had only been joined has to be joined again."""
+    broker = start_broker(tmp_path / "data")
+    with Wire(broker.address) as wire, Wire(broker.address) as other:
+        wire.make("t")
+        one, two = Raw(wire, find_group(wire, "g")), Raw(other, "g")
+        first, second = second_generation(one, two)
+    broker.stop(how)
+    broker = start_broker(tmp_path / "data")
+    with Wire(broker.address) as wire:
+        one = Raw(wire, find_group(wire, "g"))
+        assert one.state() == "Stable"
+        assert one.sync(2, first, {first: b"a", second: b"b"})[0] == ILLEGAL_GENERATION
+        assert one.sync(2, second)[0] == UNKNOWN_MEMBER
+        assert one.commit(2, first, 100) == ILLEGAL_GENERATION
+        assert one.sync(1, first) == (NONE, b"all")
+        assert one.commit(1, first, 5) == NONE
+        assert one.committed() == 5
+
+
+@pytest.mark.parametrize("how", STOPS, ids=lambda how: how.name)
+def test_epochs_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
+    broker = start_broker(tmp_path / "data")
+    with Wire(broker.address) as wire:
+        wire.make("t")
+        one = Raw(wire, find_group(wire, "g"))
+        joined = one.modern_beat(
+            "me", 0, rebalance_timeout_ms=30_000, subscribed_topic_names=["t"], topic_partitions=[]
+        )
+        assert joined.error_code == NONE
+        epoch = joined.member_epoch
+        (share,) = joined.assignment.topic_partitions
+        assert one.commit(epoch, "me", 7) == NONE
+    broker.stop(how)
+    broker = start_broker(tmp_path / "data")
+    with Wire(broker.address) as wire:
+        one = Raw(wire, find_group(wire, "g"))
+        assert one.commit(epoch - 1, "me", 100) == STALE_EPOCH
+        assert one.commit(epoch + 1, "me", 100) == STALE_EPOCH
+        assert one.commit(epoch, "somebody", 100) == UNKNOWN_MEMBER
+        assert one.modern_beat("me", epoch + 5).error_code == FENCED_EPOCH
+        owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=share.topic_id, partitions=[0])]
+        kept = one.modern_beat("me", epoch, topic_partitions=owned)
+        assert (kept.error_code, kept.member_epoch) == (NONE, epoch)
+        assert one.committed() == 7
+        assert one.commit(epoch, "me", 8) == NONE
+        assert one.committed() == 8
+
+
+def test_a_member_and_the_coordinator_crash_together(start_broker, members, tmp_path) -> None:
+    broker = start_broker(tmp_path / "data", group_min_session_timeout_ms=1000)
+    with Wire(broker.address) as wire:
+        wire.make("t", PARTITIONS)
+    group = Group("g", ["t"], PARTITIONS, session_timeout_ms=2000, heartbeat_interval_ms=300)
+    client = CLIENTS["confluent-kafka"]
+    survivor, victim = (group.join(members(client, broker.bootstrap)) for _ in range(2))
+    group.settle()
+    with Wire(broker.address) as wire:
+        read_all(group, fill(wire, "t", 2, "first"))
+    lost = {r.value for r in group.records if (r.topic, r.partition) in group.assignments[victim]}
+    group.until(lambda: survivor not in group.pending, "between polls")
+    group.members[survivor].call("consumer_commit", id=survivor)
+    group.records.clear()
+    broker.stop(signal.SIGKILL)
+    group.crash(victim)
+    broker = start_broker(tmp_path / "data", port=broker.port, group_min_session_timeout_ms=1000)
+    group.settle()
+    read_all(group, lost)
+    assert group.assignments[survivor] == group.everything
+    assert values_of(group) == lost
