@@ -8,5 +8,6 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     groups,
     transactions,
     startup,
+    testing,
     scale,
 )
