@@ -20,6 +20,7 @@ from ottla.log.files import PosixDisk
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.stores import trust_store
 from ottla.server.security.tls import openssl_name
+from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
 
 
@@ -268,3 +269,39 @@ def test_mapping_rules(rules: str, subject: str, name: str | None) -> None:
 
 def test_a_trust_store_may_be_missing() -> None:
     assert trust_store(lambda key: None) is None
+
+
+def test_a_certificate_is_changed_by_alter_configs(run: Any, run_broker: Any, certificates: Any) -> None:
+    """The new store must work, or the change is refused and the old one stays."""
+    other = certificates.folder / "other.pem"
+    leaf = certificates.authority.issue_cert("localhost", common_name="other name")
+    other.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+
+    async def main() -> None:
+        async with run_broker(settings=certificates.settings()) as running:
+            client = await running.connect(context=certificates.context())
+
+            async def alter(path: str) -> Any:
+                resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+                    resource_type=4,
+                    resource_name="1",
+                    configs=[
+                        IncrementalAlterConfigsRequest.AlterableConfig(
+                            name="listener.name.ssl.ssl.keystore.location", config_operation=0, value=path
+                        )
+                    ],
+                )
+                return (await client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses[0]
+
+            async def served() -> str:
+                new = await running.connect(context=certificates.context())
+                subject = dict(pair for part in new.writer.get_extra_info("peercert")["subject"] for pair in part)
+                return str(subject["commonName"])
+
+            assert await served() == "localhost"
+            assert (await alter("/nowhere.pem")).error_code == 42
+            assert await served() == "localhost"
+            assert (await alter(str(other))).error_code == 0
+            assert await served() == "other name"
+
+    run(main())

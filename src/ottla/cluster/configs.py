@@ -6,7 +6,7 @@ it does in Kafka: a broker's bad value is an INVALID_REQUEST, a topic's an INVAL
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.cluster.features import ELIGIBLE_LEADERS
@@ -42,10 +42,14 @@ class ConfigChange(NamedTuple):
 class ConfigChanges:
     """Plans changes against the current metadata; `node_id` is the broker that was asked."""
 
-    def __init__(self, image: MetadataImage, config: Config, node_id: int) -> None:
+    def __init__(
+        self, image: MetadataImage, config: Config, node_id: int, check: Callable[[Config], None] | None = None
+    ) -> None:
+        """`check` may refuse a broker's new settings for what they lead to, a key store that cannot be read say."""
         self._image = image
         self._config = config
         self._node_id = node_id
+        self._try_broker = check
 
     def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
         """The records that leave exactly these settings (AlterConfigs)."""
@@ -152,7 +156,9 @@ class ConfigChanges:
 
     def _check_broker(self, name: str, wanted: dict[str, str]) -> None:
         try:
-            self._config.validate_dynamic(wanted, per_broker=bool(name))
+            proposed = self._config.validate_dynamic(wanted, per_broker=bool(name))
+            if self._try_broker is not None:
+                self._try_broker(proposed)
         except ConfigError as error:
             text = str(error)
             if text.startswith("Dynamic thread count"):

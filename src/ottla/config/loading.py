@@ -51,6 +51,7 @@ _RESERVED_VARIABLES = ("OTTLA_PYTHON", "OTTLA_VENV", "OTTLA_TEST_", "OTTLA_BOOTS
 
 LISTENER_PREFIX = "listener.name."
 # Settings with these in front belong to plugins or labels; Kafka takes any name after them.
+_FREE_NAMES = ("super.users", "allow.everyone.if.no.acl.found")  # read by the authorizer itself, as in Kafka
 _FREE_PREFIXES = ("rsm.config.", "rlmm.config.", "metrics.context.", "client.quota.callback.static.")
 _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 
@@ -149,7 +150,7 @@ def unknown_warnings(settings: Mapping[str, Setting], keys: Mapping[str, ConfigK
     return [
         f"unknown configuration key '{name}' ({setting.origin}){_hint(name, keys)}"
         for name, setting in settings.items()
-        if base_key(name, keys) is None and not name.startswith(_FREE_PREFIXES)
+        if base_key(name, keys) is None and name not in _FREE_NAMES and not name.startswith(_FREE_PREFIXES)
     ]
 
 

@@ -246,7 +246,8 @@ def incremental_alter_configs(
 
 
 def _changes(ctx: RequestContext) -> ConfigChanges:
-    return ConfigChanges(ctx.broker.metadata, ctx.broker.config, ctx.broker.node_id)
+    broker = ctx.broker
+    return ConfigChanges(broker.metadata, broker.config, broker.node_id, broker.security.check)
 
 
 def _alter(

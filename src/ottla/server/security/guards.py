@@ -167,7 +167,7 @@ def _parted(
     items_of: str,
     answers_of: str,
     allowed: Callable[[RequestContext, Any], bool],
-    error: type[KafkaError] = TopicAuthorizationFailed,
+    error: Callable[[], KafkaError] = TopicAuthorizationFailed,
 ) -> Guard:
     """A guard that takes the denied items out of a list of the request and adds their answers to the response's."""
 
@@ -333,7 +333,7 @@ def _create_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
                 made.configs = None
                 made.num_partitions = made.replication_factor = -1
 
-    parted = _parted("topics", "topics", allowed)
+    parted = _parted("topics", "topics", allowed, lambda: TopicAuthorizationFailed("Authorization failed."))
     return _handled(replace(api, handler=lambda ctx, request: parted(api, ctx, request)), ctx, request, hide_configs)
 
 

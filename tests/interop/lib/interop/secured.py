@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from interop import toolchains
 from interop.wire import Wire
@@ -31,6 +32,13 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
+def key_and_chain(leaf: trustme.LeafCert) -> bytes:
+    """One PEM text; Java reads keys in PKCS8 only."""
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem + b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
+
+
 class Secured:
     """A running broker; `addresses` by the protocol of the listener."""
 
@@ -43,7 +51,7 @@ class Secured:
         self.authority.cert_pem.write_to_path(str(self.trust))
         self.server_pem = folder / "server.pem"
         leaf = self.authority.issue_cert("localhost", "127.0.0.1", common_name="localhost")
-        self.server_pem.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+        self.server_pem.write_bytes(key_and_chain(leaf))
         plain, tls, sasl, both, self.controller = free_ports(5)
         self.addresses = {"PLAINTEXT": plain, "SSL": tls, "SASL_PLAINTEXT": sasl, "SASL_SSL": both}
         self.properties = {**self._properties(), **{key: str(value) for key, value in more.items()}}
@@ -155,5 +163,5 @@ class Secured:
         path = self.folder / f"client-{name}.pem"
         if not path.exists():
             leaf = self.authority.issue_cert(f"{name}@example.org", common_name=name, organization_name="Ottla")
-            path.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+            path.write_bytes(key_and_chain(leaf))
         return path

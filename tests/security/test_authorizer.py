@@ -1,0 +1,198 @@
+"""The rules of the authorizer, against a plain reading of them; and that no API is left without a decision."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.clock import ManualClock
+from ottla.cluster.acls import ALLOW, DENY, LITERAL, PREFIXED
+from ottla.cluster.metadata import Acl, MetadataImage
+from ottla.config import ConfigError
+from ottla.server.api import registered_apis
+from ottla.server.security import guards
+from ottla.server.security.authorizer import (
+    ALL,
+    ALTER,
+    ALTER_CONFIGS,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    READ,
+    TOPIC,
+    WRITE,
+    Authorizer,
+    super_users,
+)
+from ottla.server.security.loglimit import RateLimitedLog
+from ottla.wire.messages.security import CreateAclsRequest
+
+IMPLIED = {DESCRIBE: {DESCRIBE, READ, WRITE, DELETE, ALTER}, DESCRIBE_CONFIGS: {DESCRIBE_CONFIGS, ALTER_CONFIGS}}
+
+names = st.sampled_from(["a", "ab", "abc", "b", "*"])
+names_asked = st.sampled_from(["a", "ab", "abcd", "x"])
+acls = st.builds(
+    Acl,
+    resource_type=st.sampled_from([TOPIC, GROUP]),
+    resource_name=names,
+    pattern_type=st.sampled_from([LITERAL, PREFIXED]),
+    principal=st.sampled_from(["User:u", "User:v", "User:*"]),
+    host=st.sampled_from(["*", "h", "i"]),
+    operation=st.sampled_from([ALL, READ, WRITE, DESCRIBE, DELETE, ALTER, DESCRIBE_CONFIGS, ALTER_CONFIGS]),
+    permission_type=st.sampled_from([ALLOW, DENY]),
+)
+
+
+def authorizer(*entries: Acl, everyone: bool = False) -> Authorizer:
+    image = MetadataImage()
+    image.acls = {bytes([n]): acl for n, acl in enumerate(entries)}
+    return Authorizer(image, ["User:root"], everyone)
+
+
+def fits(acl: Acl, kind: int, name: str) -> bool:
+    if acl.resource_type != kind:
+        return False
+    if acl.pattern_type == PREFIXED:
+        return name.startswith(acl.resource_name)
+    return acl.resource_name in (name, "*")
+
+
+def expected(entries: list[Acl], everyone: bool, operation: int, kind: int, name: str) -> bool:
+    """The documentation of StandardAuthorizer, word for word and slow."""
+    fitting = [acl for acl in entries if fits(acl, kind, name)]
+    mine = [acl for acl in fitting if acl.principal in ("User:u", "User:*") and acl.host in ("*", "h")]
+    if any(acl.permission_type == DENY and acl.operation in (ALL, operation) for acl in mine):
+        return False
+    granted = {acl.operation for acl in mine if acl.permission_type == ALLOW}
+    if ALL in granted or granted & IMPLIED.get(operation, {operation}):
+        return True
+    return everyone and not fitting
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(acls, max_size=8),
+    st.booleans(),
+    st.sampled_from([TOPIC, GROUP]),
+    st.sampled_from(["a", "ab", "abcd", "x"]),
+)
+def test_decisions(entries: list[Acl], everyone: bool, kind: int, name: str) -> None:
+    decide = authorizer(*entries, everyone=everyone)
+    for operation in (READ, WRITE, DESCRIBE, DELETE, DESCRIBE_CONFIGS, ALTER_CONFIGS):
+        for _ in range(2):  # the second time from memory
+            allowed = decide.allows("User:u", "h", operation, kind, name)
+            assert allowed == expected(entries, everyone, operation, kind, name)
+    assert decide.allows("User:root", "h", WRITE, kind, name)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(acls, max_size=5))
+def test_any_resource(entries: list[Acl]) -> None:
+    """If some name is allowed, then so is "any"; and if "any" is not, no name is."""
+    decide = authorizer(*entries)
+    some = any(decide.allows("User:u", "h", WRITE, TOPIC, name) for name in ("a", "ab", "abc", "b", "abcz", "bz", "q"))
+    if some:
+        assert decide.allows_any("User:u", "h", WRITE, TOPIC)
+
+
+def test_every_api_is_decided_about() -> None:
+    """A new API must be guarded, check for itself, or be open on purpose."""
+    undecided = [
+        api.name
+        for key, api in registered_apis().apis.items()
+        if guards.guard_of(key) is None and key not in guards.OPEN and key not in guards.SELF_CHECKED
+    ]
+    assert undecided == []
+
+
+def test_an_authorizer_that_we_do_not_have(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings={"authorizer.class.name": "com.example.Own"}):
+            pytest.fail("it started")
+
+    with pytest.raises(ConfigError, match="StandardAuthorizer"):
+        run(main())
+
+
+def test_super_users() -> None:
+    assert super_users("User:a; User:CN=x,O=y ;") == {"User:a", "User:CN=x,O=y"}
+    with pytest.raises(ConfigError, match=r"super\.users"):
+        super_users("alice")
+
+
+def test_acls_stay_across_restarts_and_are_in_force_with_their_answer(
+    run: Any, run_broker: Any, acl_settings: Any, tmp_path: Any
+) -> None:
+    from ottla.log.files import PosixDisk
+
+    async def main() -> None:
+        async with run_broker(disk=PosixDisk(str(tmp_path)), settings=acl_settings) as running:
+            admin, alice = await running.as_user("admin"), await running.as_user("alice")
+            assert (await admin.create_topic("t")).error_code == 0
+            assert (await alice.produce("t", b"x")).error_code == 29
+            creation = CreateAclsRequest.AclCreation(
+                resource_type=TOPIC,
+                resource_name="t",
+                resource_pattern_type=LITERAL,
+                principal="User:alice",
+                host="*",
+                operation=WRITE,
+                permission_type=ALLOW,
+            )
+            await admin.call(CreateAclsRequest(creations=[creation]), 3)
+            assert (await alice.produce("t", b"x")).error_code == 0
+        async with run_broker(disk=PosixDisk(str(tmp_path)), settings=acl_settings) as running:
+            alice, bob = await running.as_user("alice"), await running.as_user("bob")
+            assert (await alice.produce("t", b"x")).error_code == 0
+            assert (await bob.produce("t", b"x")).error_code == 29
+
+    run(main())
+
+
+def test_a_denied_produce_without_answers_closes(run: Any, run_broker: Any, acl_settings: Any) -> None:
+    async def main() -> None:
+        async with run_broker(settings=acl_settings) as running:
+            admin, alice = await running.as_user("admin"), await running.as_user("alice")
+            await admin.create_topic("t")
+            alice.send(_produce("t"), 9)
+            assert await alice.closed()
+
+    run(main())
+
+
+def _produce(topic: str) -> Any:
+    from ottla.records.batch import Record, build_batch
+    from ottla.wire.messages.produce import ProduceRequest
+
+    data = ProduceRequest.PartitionProduceData(index=0, records=build_batch([Record(0, 0, None, b"x")]))
+    return ProduceRequest(
+        acks=0, timeout_ms=1, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def test_everybody_where_there_are_no_acls(run: Any, run_broker: Any, acl_settings: Any) -> None:
+    async def main() -> None:
+        settings = {**acl_settings, "allow.everyone.if.no.acl.found": "true"}
+        async with run_broker(settings=settings) as running:
+            alice = await running.as_user("alice")
+            assert (await alice.create_topic("t")).error_code == 0
+            assert (await alice.produce("t", b"x")).error_code == 0
+
+    run(main())
+
+
+def test_a_log_that_cannot_be_flooded(caplog: pytest.LogCaptureFixture) -> None:
+    import logging
+
+    clock = ManualClock(0)
+    log = RateLimitedLog(logging.getLogger("ottla.test"), clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(100):
+            log.warning("peer", "no %s", "entry")
+        log.warning("other", "no entry")
+        assert len(caplog.records) == 6
+        clock.advance(10_000)
+        log.warning("peer", "no %s", "entry")
+    assert caplog.records[-1].getMessage() == "no entry (and 95 more like it before)"
