@@ -24,7 +24,7 @@ from ottla.wire.messages import OffsetCommitRequest
 
 PARTITIONS = 3
 PADDING = b"." * 3000  # a segment of one megabyte is full after some hundreds
-STARTS_WITHIN_S = 10.0
+STARTS_WITHIN_S = 30.0
 
 
 class Client(threading.Thread):

@@ -47,6 +47,9 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
+_REMEMBERED_NAME_MAX = 600
+
+
 @lru_cache(maxsize=65536)
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
@@ -61,7 +64,8 @@ def internal_partition(key: str, partition_count: int) -> int:
 
     Kafka's abs gives 0 for the one number without a positive.
     """
-    value = java_hash(key)
+    # Clients choose names, and 32 KB is a possible one: only hashes of usual names are remembered.
+    value = java_hash(key) if len(key) <= _REMEMBERED_NAME_MAX else java_hash.__wrapped__(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 

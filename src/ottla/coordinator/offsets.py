@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.runtime import AnyGroup, Shard
 
 NO_OFFSET = -1
+MAX_INT64 = (1 << 63) - 1
 FIRST_TOPIC_ID_VERSION = 10
 
 Entry = tuple[int, CommittedOffset]
@@ -69,7 +70,8 @@ class OffsetStore:
         metadata_limit = shard.settings.offset_metadata_max_bytes
         by_id = client.version >= FIRST_TOPIC_ID_VERSION
         retention_ms = request.retention_time_ms
-        expire_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+        # Java's sum wraps around, and the longest retention there is expires at once; here it stays the longest.
+        expire_ms = -1 if retention_ms == -1 else min(now_ms + retention_ms, MAX_INT64)
         group_id = request.group_id
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])

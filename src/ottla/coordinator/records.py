@@ -113,11 +113,19 @@ _KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
+REMEMBERED_TEXT_MAX: Final = 600
+"""Clients choose names, and 32 KB is a possible one: only keys of usual length are remembered."""
 _TYPE_BY_KEY: Final[dict[type[Message], int]] = {key: number for number, (key, _) in _KEY_TYPES.items()}
 
 
-@lru_cache(maxsize=65536)
 def offset_key(group: str, topic: str, partition: int) -> bytes:
+    if len(group) + len(topic) > REMEMBERED_TEXT_MAX:
+        return _offset_key.__wrapped__(group, topic, partition)
+    return _offset_key(group, topic, partition)
+
+
+@lru_cache(maxsize=65536)
+def _offset_key(group: str, topic: str, partition: int) -> bytes:
     group_bytes, topic_bytes = group.encode(), topic.encode()
     return b"".join(
         (

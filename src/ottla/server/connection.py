@@ -322,7 +322,16 @@ class Connection:
         if not isinstance(error, KafkaError):
             log.error("%s v%d from %s failed", route.api.name, ctx.version, self.peer, exc_info=error)
             error = UnknownServerError()
-        return route.api.on_error(ctx, request, error)
+        try:
+            return route.api.on_error(ctx, request, error)
+        except Exception as second:
+            self._give_up(ctx, route, second)
+            return None
+
+    def _give_up(self, ctx: RequestContext, route: Route, error: Exception) -> None:
+        """Not even an error can be answered: a mistake of ours, and no reason to leave the client waiting."""
+        log.error("%s v%d from %s has no answer", route.api.name, ctx.version, self.peer, exc_info=error)
+        self.close("its request cannot be answered")
 
     def _wait_for(self, ctx: RequestContext, route: Route, request: Message | None, result: Awaitable[Any]) -> None:
         future: asyncio.Future[Message | None]
@@ -362,7 +371,11 @@ class Connection:
 
     def _answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
         parts: list[Any] = []
-        route.encode(response, parts)
+        try:
+            route.encode(response, parts)
+        except Exception as error:
+            self._give_up(ctx, route, error)
+            return
         if not route.carries_records:
             body = b"".join(parts)
             if route.flexible_response:
