@@ -243,6 +243,13 @@ def test_on_another_broker(project: pytest.Pytester) -> None:
         def test_faults(kafka):
             kafka.faults.error("Produce", "INVALID_RECORD")
 
+        @pytest.fixture
+        def broken(kafka):
+            kafka.faults.error("Produce", "INVALID_RECORD")
+
+        def test_fixture(broken):
+            pass
+
         def test_clock(kafka):
             kafka.clock.advance(minutes=1)
 
@@ -256,7 +263,7 @@ def test_on_another_broker(project: pytest.Pytester) -> None:
     )
     with ottla.serve() as broker:
         result = project.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-bootstrap", broker.bootstrap)
-        result.assert_outcomes(passed=1, skipped=4)
+        result.assert_outcomes(passed=1, skipped=5)
         assert broker.topics() == []  # it cleaned up
 
 
