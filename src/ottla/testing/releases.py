@@ -15,7 +15,7 @@ from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 # What each release changed against the one before, as `api key:highest version`, or `key:lowest-highest`.
 # Facts from the ApiVersions answers of these brokers as kafka-python records them (kafka/protocol/
 # broker_version_data.py in its 3.0 sources); APIs that only brokers use among themselves are left out.
-# Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode was seen to list the same, and 55, 64, 74, 75, 80, 81.
+# Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode listed the same, and 55, 64, 74, 75, 80 and 81.
 _CHANGES: Final[dict[str, str]] = {
     "0.10.0": "0:2 1:2 2:0 3:1 8:2 9:1 10:0 11:0 12:0 13:0 14:0 15:0 16:0 17:0 18:0",
     "0.10.1": "1:3 2:1 3:2 11:1 19:0 20:0",
