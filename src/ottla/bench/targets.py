@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ottla.bench import proc
 from ottla.bench.client import Client
@@ -125,7 +126,16 @@ class Maker(ABC):
         self.name = name
         self.data = data
         self.base_port = base_port
+        self.settings = SETTINGS
         self._count = 0
+
+    def with_settings(self, label: str, settings: dict[str, str]) -> Self:
+        """A maker of the same brokers with more settings, in folders of their own."""
+        other = copy.copy(self)
+        other.settings = {**self.settings, **settings}
+        other.data = self.data / label
+        other._count = 0
+        return other
 
     def prepare(self) -> tuple[Path, int]:
         """What comes before the start of the process and is not measured: a folder, formatted, and a free port."""
@@ -154,7 +164,7 @@ class OttlaMaker(Maker):
         self.arguments = arguments
 
     def command(self, folder: Path, port: int) -> list[str]:
-        settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+        settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
         serve = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--data", str(folder / "logs")]
         return [*serve, "--preset", "kafka", *settings, *self.arguments]
 
@@ -179,7 +189,7 @@ class KafkaMaker(Maker):
         return folder, port
 
     def launch(self, folder: Path, port: int) -> Spawned:
-        settings = [f"{key}={value}" for key, value in SETTINGS.items()]
+        settings = [f"{key}={value}" for key, value in self.settings.items()]
         pid_file = folder / "pid"
         pid_file.unlink(missing_ok=True)
         with (folder / "start.log").open("wb") as log:

@@ -9,5 +9,6 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     transactions,
     startup,
     testing,
+    security,
     scale,
 )

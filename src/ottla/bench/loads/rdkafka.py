@@ -20,7 +20,7 @@ QUIET: dict[str, Any] = {"log_level": 0, "log.connection.close": False}
 
 
 def _bootstrap(spec: Spec) -> dict[str, Any]:
-    return {"bootstrap.servers": f"{spec['host']}:{spec['port']}", **QUIET}
+    return {"bootstrap.servers": f"{spec['host']}:{spec['port']}", **QUIET, **spec.get("client", {})}
 
 
 def _producer(spec: Spec, **settings: Any) -> Any:

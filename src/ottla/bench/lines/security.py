@@ -1,0 +1,140 @@
+"""What TLS and ACLs cost: the same loads as elsewhere, on brokers of their own with security switched on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ottla.bench.lines.requests import per_request
+from ottla.bench.lines.topics import per_gb, topic
+from ottla.bench.load import drive
+from ottla.bench.model import Figure, NotMeasurable, Size, at_least, at_most, line
+from ottla.bench.targets import Target, free_port
+from ottla.wire.messages.security import CreateAclsRequest
+
+PARTITIONS = 4
+RECORD_BYTES = 1024
+ACLS = 100
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+CPU = Figure("cpu_gb", "CPU s/GB", False)
+MB_S = Figure("mb_s", "MB/s", True, (at_least(0.5),))
+
+_TOPIC, _ALL, _LITERAL, _PREFIXED, _ALLOW = 2, 2, 3, 4, 3
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def _started(target: Target, label: str, settings: dict[str, str], listeners: str = "") -> Iterator[Target]:
+    maker = target.fresh().with_settings(f"{label}-{next(_numbers)}", settings)
+    folder, port = maker.prepare()
+    if listeners:
+        maker.settings = {**maker.settings, **_with_tls(port, listeners)}
+    broker = maker.launch(folder, port)
+    try:
+        broker.await_ready()
+        yield broker
+    finally:
+        broker.stop()
+
+
+def _with_tls(port: int, tls_port: str) -> dict[str, str]:
+    """A second listener beside the plain one; Kafka's controller keeps its own."""
+    plain, tls = f"PLAINTEXT://127.0.0.1:{port}", f"SSL://127.0.0.1:{tls_port}"
+    return {
+        "listeners": f"{plain},{tls},CONTROLLER://127.0.0.1:{port + 1000}",
+        "advertised.listeners": f"{plain},{tls}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+    }
+
+
+def _certificate(folder: Path) -> dict[str, str]:
+    try:
+        import trustme
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+            load_pem_private_key,
+        )
+    except ImportError:
+        raise NotMeasurable("needs trustme, which makes certificates (pip install trustme)") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    leaf = trustme.CA().issue_cert("localhost", "127.0.0.1")
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    store = folder / "server.pem"
+    # Java reads keys in PKCS8 only.
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    store.write_bytes(pem + b"".join(part.bytes() for part in leaf.cert_chain_pems))
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
+
+
+@contextmanager
+def _tls(target: Target) -> Iterator[tuple[Target, Target]]:
+    """A broker with a TLS listener: the plain door for preparations, and the one to measure."""
+    maker = target.fresh()
+    settings = _certificate(maker.data / "certificates")
+    port = free_port(maker.base_port + 50)
+    with _started(target, "tls", settings, str(port)) as plain:
+        yield plain, Target(plain.name, ("127.0.0.1", port), plain.pid)
+
+
+_CLIENT = {"client": {"security.protocol": "ssl", "enable.ssl.certificate.verification": False}}
+
+
+@line(
+    "tls-produce", "librdkafka produces 1 KB records through TLS", Figure("mb_s", "MB/s", True, (at_least(0.5),)), CPU
+)
+def tls_produce(target: Target, size: Size) -> dict[str, float]:
+    with _tls(target) as (plain, tls), topic(plain, PARTITIONS) as name:
+        options = {"topic": name, "partitions": PARTITIONS, "record_bytes": RECORD_BYTES, **_CLIENT}
+        limit = size.pick(200_000, 10_000) * RECORD_BYTES
+        return per_gb(drive(tls, "rdkafka_produce", limit_bytes=limit, **options))
+
+
+@line(
+    "tls-consume", "librdkafka consumes 1 KB records through TLS", Figure("mb_s", "MB/s", True, (at_least(0.5),)), CPU
+)
+def tls_consume(target: Target, size: Size) -> dict[str, float]:
+    limit = size.pick(200_000, 10_000) * RECORD_BYTES
+    with _tls(target) as (plain, tls), topic(plain, PARTITIONS) as name:
+        options = {"topic": name, "partitions": PARTITIONS, "record_bytes": RECORD_BYTES, "limit_bytes": limit}
+        drive(plain, "rdkafka_produce", **options)
+        return per_gb(drive(tls, "rdkafka_consume", **options, **_CLIENT))
+
+
+@line(
+    "acl-requests",
+    f"produce requests of one record, 5 under way, under {ACLS} ACLs",
+    Figure("rate", "requests/s", True, (at_least(2),)),
+    Figure("cpu_us", "CPU µs", False, (at_most(0.5),)),
+)
+def acl_requests(target: Target, size: Size) -> dict[str, float]:
+    # Nobody is a super user, so that every request is decided by the ACLs.
+    settings = {"authorizer.class.name": AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+    with _started(target, "acl", settings) as broker, topic(broker, 1) as name:
+        with broker.client() as client:
+            client.call(CreateAclsRequest(creations=_acls(name)), 3)
+        seconds = size.pick(3.0, 0.5)
+        return per_request(drive(broker, "requests", topic=name, record_bytes=100, depth=5, limit_seconds=seconds))
+
+
+def _acls(name: str) -> list[CreateAclsRequest.AclCreation]:
+    creation = CreateAclsRequest.AclCreation
+    rules = [(name, _LITERAL, "User:ANONYMOUS")]
+    rules += [(f"topic-{n}", _LITERAL, f"User:user-{n}") for n in range(ACLS // 2)]
+    rules += [(f"{name[:1]}{n}", _PREFIXED, f"User:user-{n}") for n in range(ACLS - len(rules))]
+    return [
+        creation(
+            resource_type=_TOPIC,
+            resource_name=resource,
+            resource_pattern_type=pattern,
+            principal=principal,
+            host="*",
+            operation=_ALL,
+            permission_type=_ALLOW,
+        )
+        for resource, pattern, principal in rules
+    ]
