@@ -49,6 +49,10 @@ def value_at_most(limit: float) -> Bar:
     return Bar(limit, at_least=False, of="value")
 
 
+def value_at_least(limit: float) -> Bar:
+    return Bar(limit, at_least=True, of="value")
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One number that a line yields. `bars` are judged for the subject; a figure without bars is only shown."""

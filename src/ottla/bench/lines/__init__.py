@@ -11,4 +11,5 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     testing,
     security,
     scale,
+    mixed,
 )

@@ -107,3 +107,21 @@ def lookup(target: Target, size: Size) -> dict[str, float]:
             driven = drive(target, "lookup", topic=name, requests=size.pick(5000, 300))
             figures[key] = median(driven["latencies"]) * 1e6
     return {**figures, "growth": figures["large_us"] / figures["small_us"]}
+
+
+@line(
+    "lookup-time",
+    "the offset of a random time in a 16 MB and in a 1 GB log",
+    Figure("small_us", "µs", False, title="16 MB"),
+    Figure("large_us", "µs", False, title="1 GB"),
+    Figure("growth", "× of 16 MB", False, (value_at_most(1.2),), title="1 GB"),
+)
+def lookup_time(target: Target, size: Size) -> dict[str, float]:
+    shape = {"record_bytes": 1024, "batch_bytes": 16384}
+    figures = {}
+    for key, limit_bytes in (("small_us", 16_000_000), ("large_us", size.pick(1_000_000_000, 32_000_000))):
+        with topic(target, 1) as name:
+            filled = drive(target, "fill_stamped", topic=name, limit_bytes=limit_bytes, **shape)
+            asked = {"batches": filled["batches"], "requests": size.pick(5000, 300), **shape}
+            figures[key] = median(drive(target, "lookup_time", topic=name, **asked)["latencies"]) * 1e6
+    return {**figures, "growth": figures["large_us"] / figures["small_us"]}

@@ -70,6 +70,36 @@ register(
 )
 
 
+def _member_cost_us(target: Target, size: Size, kind: str, members: int) -> float:
+    """The broker's CPU time for one request of one member, five of them under way."""
+    with topic(target, 1) as name:
+        options = {"topic": name, "group": coordinated_group(target), "kind": kind, "members": members}
+        return per_request(drive(target, "member_requests", limit_seconds=size.pick(2.0, 0.3), **options))["cpu_us"]
+
+
+def _add_of_member(kind: str, title: str) -> None:
+    def run(target: Target, size: Size) -> dict[str, float]:
+        few_us, many_us = (_member_cost_us(target, size, kind, members) for members in size.pick((10, 100), (2, 20)))
+        return {"few_us": few_us, "many_us": many_us, "growth": many_us / few_us}
+
+    figures = (
+        Figure("few_us", "CPU µs", False, title="10 members"),
+        Figure("many_us", "CPU µs", False, title="100 members"),
+        Figure("growth", "× CPU a request", False, (value_at_most(1.2),), title="100 against 10"),
+    )
+    register(Line(f"members-{kind}", title, figures, run))
+
+
+_add_of_member("heartbeat", "heartbeats of one member of a group")
+_add_of_member("commit", "offset commits of one member of a group")
+
+
+def _commit_cost_us(target: Target, size: Size) -> float:
+    options = {"group": coordinated_group(target), "depth": 5, "limit_seconds": size.pick(2.0, 0.3)}
+    with topic(target, 1) as name:
+        return per_request(drive(target, "commits", topic=name, **options))["cpu_us"]
+
+
 def idle_cpu_percent(target: Target, seconds: float) -> float:
     before = target.cpu_seconds()
     time.sleep(seconds)
@@ -84,6 +114,7 @@ def idle_cpu_percent(target: Target, seconds: float) -> float:
     # Half a percent of one core is what the kernel's tick can tell from nothing over the time watched.
     Figure("added", "% CPU", False, (value_at_most(0.5),), title="added by them"),
     Figure("make_s", "s", False, title="to make them"),
+    Figure("growth", "× CPU a commit", False, (value_at_most(1.2),), title="10,000 groups against 10"),
     repeats=1,
 )
 def idle_groups(target: Target, size: Size) -> dict[str, float]:
@@ -91,11 +122,19 @@ def idle_groups(target: Target, size: Size) -> dict[str, float]:
     try:
         group, seconds = coordinated_group(broker), size.pick(10.0, 1.0)
         drive(broker, "idle_groups", group=group, first=0, groups=10)
+        _commit_cost_us(broker, size)
+        few_us = _commit_cost_us(broker, size)
         time.sleep(size.pick(3.0, 0.2))
         before = idle_cpu_percent(broker, seconds)
         made = drive(broker, "idle_groups", group=group, first=10, groups=size.pick(IDLE_GROUPS, 200))
         time.sleep(size.pick(3.0, 0.2))
         after = idle_cpu_percent(broker, seconds)
-        return {"before": before, "after": after, "added": max(0.0, after - before), "make_s": made.seconds}
+        return {
+            "before": before,
+            "after": after,
+            "added": max(0.0, after - before),
+            "make_s": made.seconds,
+            "growth": _commit_cost_us(broker, size) / few_us,
+        }
     finally:
         broker.stop()

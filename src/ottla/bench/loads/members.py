@@ -8,13 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ottla.bench.client import SIZE, Client, connect, decode_response, frame, raise_for, retried
+from ottla.bench.client import SIZE, Client, connect, decode_response, frame, raise_for, receive_frame, retried
 from ottla.bench.load import Result, Spec
+from ottla.bench.loads.requests import OFFSET_COMMIT_VERSION as COMMIT_VERSION
+from ottla.bench.loads.requests import pipelined
 from ottla.errors import MemberIdRequired, RebalanceInProgress
 from ottla.wire.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
+    OffsetCommitRequest,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -66,6 +69,7 @@ class Member:
         self.received = bytearray()
         self.joined: Any = None
         self.assigned = False
+        self.synced_generation = -1
         self.next_heartbeat = float("inf")
         self.asked: tuple[Any, int] = (JoinGroupRequest, JOIN_VERSION)
 
@@ -99,6 +103,7 @@ class Member:
             raise_for(response.error_code)
             if isinstance(response, SyncGroupResponse):
                 self.assigned = self.assigned or bool(response.assignment)
+                self.synced_generation = self.joined.generation_id
             self.next_heartbeat = now + HEARTBEAT_SECONDS
 
     def heartbeat(self) -> None:
@@ -109,21 +114,33 @@ class Member:
         self.send(request, HEARTBEAT_VERSION)
 
 
-def _join_all(members: list[Member]) -> None:
+def _serve(members: list[Member], done: Callable[[], bool], *, heartbeats: bool = True) -> None:
+    """Handle what the members are answered until `done`."""
     deadline = time.perf_counter() + JOIN_SECONDS
     with selectors.DefaultSelector() as selector:
         for member in members:
             selector.register(member.sock, selectors.EVENT_READ, member)
-            member.join()
-        while not all(member.assigned for member in members):
+        while not done():
             for key, _ in selector.select(HEARTBEAT_SECONDS / 2):
                 key.data.on_readable(time.perf_counter())
             now = time.perf_counter()
             for member in members:
-                if member.next_heartbeat <= now:
+                if heartbeats and member.next_heartbeat <= now:
                     member.heartbeat()
             if now > deadline:
                 raise TimeoutError(f"{sum(each.assigned for each in members)} of {len(members)} members were assigned")
+
+
+def _join_all(members: list[Member]) -> None:
+    for member in members:
+        member.join()
+    _serve(members, lambda: all(member.assigned for member in members))
+
+
+def _settle(members: list[Member]) -> None:
+    """Until all members are in one generation, with no request under way."""
+    _serve(members, lambda: len({member.synced_generation for member in members}) == 1)
+    _serve(members, lambda: all(member.next_heartbeat < float("inf") for member in members), heartbeats=False)
 
 
 def join(spec: Spec) -> Callable[[], Result]:
@@ -175,3 +192,47 @@ def idle_groups(spec: Spec) -> Callable[[], Result]:
         return {"groups": spec["groups"]}
 
     return timed
+
+
+def member_requests(spec: Spec) -> Callable[[], Result]:
+    """One member of a group of `members` sends heartbeats or commits (`kind`) for `limit_seconds`."""
+    with Client((spec["host"], spec["port"])) as client:
+        for request_type, version in ((HeartbeatRequest, HEARTBEAT_VERSION), (OffsetCommitRequest, COMMIT_VERSION)):
+            client.require(request_type, version)
+        coordinator = client.coordinator(spec["group"], "group")
+    members = [Member(coordinator, spec["group"]) for _ in range(spec["members"])]
+    _join_all(members)
+    _settle(members)
+    member = members[0]
+    known = {"group_id": spec["group"], "member_id": member.joined.member_id}
+    generation = member.joined.generation_id
+    if spec["kind"] == "heartbeat":
+        encoded = frame(HeartbeatRequest(generation_id=generation, **known), HEARTBEAT_VERSION)
+    else:
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_metadata=""
+        )
+        topics = [topic(name=spec["topic"], partitions=[partition])]
+        commit = OffsetCommitRequest(generation_id_or_member_epoch=generation, topics=topics, **known)
+        encoded = frame(commit, COMMIT_VERSION)
+    sock = member.sock
+    sock.settimeout(None)
+    sock.sendall(encoded)
+    first = receive_frame(sock)
+    _check(spec["kind"], first)
+
+    def timed() -> Result:
+        answered, last = pipelined(sock, encoded, 4 + len(first), 5, spec["limit_seconds"])
+        _check(spec["kind"], last[4:])
+        return {"requests": answered}
+
+    return timed
+
+
+def _check(kind: str, payload: bytes | bytearray) -> None:
+    if kind == "heartbeat":
+        raise_for(decode_response(HeartbeatRequest.API_KEY, HEARTBEAT_VERSION, payload).error_code)
+    else:
+        answer = decode_response(OffsetCommitRequest.API_KEY, COMMIT_VERSION, payload)
+        raise_for(answer.topics[0].partitions[0].error_code)

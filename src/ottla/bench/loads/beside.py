@@ -1,0 +1,141 @@
+"""Small requests at a steady pace, and what they wait for: large batches on another connection, or the log cleaner."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from ottla.bench import payloads, proc
+from ottla.bench.client import PRODUCE_VERSION, Client, connect, raise_for, receive_frame
+from ottla.bench.load import Result, Spec
+from ottla.bench.loads.stream import Producing, in_threads
+from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
+
+TOPIC_RESOURCE = 2
+ALTER_VERSION = 1
+POLL_SECONDS = 0.05
+CHECKPOINT = "cleaner-offset-checkpoint"
+
+
+class Steady:
+    """One connection that sends a request of one record `rate` times a second and waits for each answer."""
+
+    def __init__(self, topic: str, partition: int, leader: tuple[str, int], rate: float) -> None:
+        self.sock = connect(leader)
+        self.frame = payloads.produce_frame(topic, partition, payloads.batch(100, 1, "none").data)
+        self.interval_seconds = 1 / rate
+        self.latencies: list[float] = []
+        self.once()
+        self.latencies.clear()
+
+    def once(self) -> None:
+        started = time.perf_counter()
+        self.sock.sendall(self.frame)
+        receive_frame(self.sock)
+        self.latencies.append(time.perf_counter() - started)
+
+    def run(self, stop: threading.Event, seconds: float) -> None:
+        due = time.perf_counter()
+        deadline = due + seconds
+        while not stop.is_set() and due < deadline:
+            pause = due - time.perf_counter()
+            if pause > 0:
+                time.sleep(pause)
+            self.once()
+            # After a slow answer the pace goes on from there; a burst would measure this client and not the broker.
+            due = max(due + self.interval_seconds, time.perf_counter())
+
+
+def _steady(spec: Spec, first_partition: int) -> list[Steady]:
+    with Client((spec["host"], spec["port"])) as client:
+        client.require(ProduceRequest, PRODUCE_VERSION)
+        leaders = client.leaders(spec["topic"])
+    partitions = range(first_partition, first_partition + spec["connections"])
+    return [Steady(spec["topic"], index, leaders[index], spec["rate"]) for index in partitions]
+
+
+def _latencies(clients: list[Steady]) -> list[float]:
+    return [latency for client in clients for latency in client.latencies]
+
+
+def steady(spec: Spec) -> Callable[[], Result]:
+    """`connections` steady clients and nothing else for `limit_seconds`."""
+    clients, never = _steady(spec, 0), threading.Event()
+
+    def timed() -> Result:
+        in_threads([partial(each.run, never, spec["limit_seconds"]) for each in clients])
+        return {"latencies": _latencies(clients)}
+
+    return timed
+
+
+def beside(spec: Spec) -> Callable[[], Result]:
+    """Steady clients while one connection sends large batches to partition 0, five under way."""
+    clients, stop = _steady(spec, 1), threading.Event()
+    with Client((spec["host"], spec["port"])) as client:
+        leader = client.leaders(spec["topic"])[0]
+    batch = payloads.batch(1024, spec["batch_bytes"], "none")
+    large = Producing(spec, 0, leader, batch)
+
+    def produce_large() -> None:
+        try:
+            large.run(spec["limit_bytes"] // batch.payload_bytes, spec["limit_seconds"])
+        finally:
+            stop.set()
+
+    def timed() -> Result:
+        in_threads([produce_large, *(partial(each.run, stop, spec["limit_seconds"]) for each in clients)])
+        return {"latencies": _latencies(clients), "bytes": (large.acked - 1) * batch.payload_bytes}
+
+    return timed
+
+
+def _alter(spec: Spec, configs: dict[str, str]) -> None:
+    config, resource = (
+        IncrementalAlterConfigsRequest.AlterableConfig,
+        IncrementalAlterConfigsRequest.AlterConfigsResource,
+    )
+    altered = [config(name=name, config_operation=0, value=value) for name, value in configs.items()]
+    request = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=TOPIC_RESOURCE, resource_name=spec["dirty_topic"], configs=altered)]
+    )
+    with Client((spec["host"], spec["port"])) as client:
+        for each in client.call(request, ALTER_VERSION).responses:
+            raise_for(each.error_code)
+
+
+def cleaned_up_to(folder: Path, topic: str) -> int:
+    """How far partition 0 of a topic is clean, as the broker says in its data folder; 0 if it does not say."""
+    for file in folder.rglob(CHECKPOINT):
+        for row in file.read_text().splitlines():
+            if row.startswith(f"{topic} 0 "):
+                return int(row.rpartition(" ")[2])
+    return 0
+
+
+def compacting(spec: Spec) -> Callable[[], Result]:
+    """Steady clients from the moment a full topic becomes a compacted one until the cleaner is through with it."""
+    clients, stop, folder = _steady(spec, 0), threading.Event(), Path(spec["folder"])
+    peak_mb = before_mb = proc.resident_mb(spec["pid"])
+
+    def watch() -> None:
+        nonlocal peak_mb
+        deadline = time.perf_counter() + spec["limit_seconds"]
+        try:
+            _alter(spec, {"cleanup.policy": "compact"})
+            while not cleaned_up_to(folder, spec["dirty_topic"]):
+                peak_mb = max(peak_mb, proc.resident_mb(spec["pid"]))
+                if time.perf_counter() > deadline:
+                    raise TimeoutError(f"not compacted within {spec['limit_seconds']:.0f} s")
+                time.sleep(POLL_SECONDS)
+        finally:
+            stop.set()
+
+    def timed() -> Result:
+        in_threads([watch, *(partial(each.run, stop, spec["limit_seconds"]) for each in clients)])
+        return {"latencies": _latencies(clients), "added_mb": peak_mb - before_mb}
+
+    return timed

@@ -1,0 +1,134 @@
+"""Logs with something to find or to clean in them: batches with a time of their own, keys that come again."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from ottla.bench import payloads
+from ottla.bench.client import PRODUCE_VERSION, Client, connect, decode_response, frame, raise_for, receive_frame
+from ottla.bench.load import Result, Spec
+from ottla.bench.loads.stream import DEPTH, OFFSET
+from ottla.records.batch import Record, build_batch
+from ottla.records.checksum import crc32c
+from ottla.wire.messages import ListOffsetsRequest, ProduceRequest
+
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+LIST_OFFSETS_VERSION = 6
+# Where a batch keeps its checksum, what the checksum covers, and its two timestamps.
+CRC_AT, COVERED_FROM, TIMESTAMPS_AT = 17, 21, 27
+CRC, TIMESTAMPS = struct.Struct(">I"), struct.Struct(">qq")
+KEYED_BATCHES = 512
+
+
+def _leader(spec: Spec) -> tuple[str, int]:
+    with Client((spec["host"], spec["port"])) as client:
+        client.require(ProduceRequest, PRODUCE_VERSION)
+        return client.leaders(spec["topic"])[0]
+
+
+def _send_all(sock: socket.socket, frames: Iterable[bytes | bytearray]) -> int:
+    """Send produce frames with DEPTH of them under way; every answer is checked."""
+    sent = answered = 0
+    for each in frames:
+        sock.sendall(each)
+        sent += 1
+        if sent - answered == DEPTH:
+            _acknowledged(sock)
+            answered += 1
+    for _ in range(sent - answered):
+        _acknowledged(sock)
+    return sent
+
+
+def _acknowledged(sock: socket.socket) -> None:
+    answer = decode_response(ProduceRequest.API_KEY, PRODUCE_VERSION, receive_frame(sock))
+    raise_for(answer.responses[0].partition_responses[0].error_code)
+
+
+def _stamped(topic: str, batch: payloads.Batch, count: int) -> Iterator[bytearray]:
+    """The same batch again and again, each a millisecond later. The frame is changed in place."""
+    request = bytearray(payloads.produce_frame(topic, 0, batch.data))
+    start = request.index(batch.data)
+    covered = memoryview(request)[start + COVERED_FROM : start + len(batch.data)]
+    for number in range(count):
+        now_ms = FIRST_TIMESTAMP_MS + number
+        TIMESTAMPS.pack_into(request, start + TIMESTAMPS_AT, now_ms, now_ms)
+        CRC.pack_into(request, start + CRC_AT, crc32c(covered))
+        yield request
+
+
+def fill_stamped(spec: Spec) -> Callable[[], Result]:
+    """Produce `limit_bytes` to partition 0, one millisecond of record time a batch."""
+    batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], "none")
+    sock, count = connect(_leader(spec)), max(1, spec["limit_bytes"] // len(batch.data))
+    return lambda: {"batches": _send_all(sock, _stamped(spec["topic"], batch, count))}
+
+
+def _keyed(spec: Spec) -> list[bytes]:
+    """Frames whose records have keys that no other of these frames has."""
+    rng, now_ms = random.Random(13), int(time.time() * 1000)
+    per_batch = max(1, spec["batch_bytes"] // spec["record_bytes"])
+    value = payloads.value(rng, spec["record_bytes"])
+    keys = [number.to_bytes(16, "big") for number in range(KEYED_BATCHES * per_batch)]
+    rng.shuffle(keys)
+    return [
+        payloads.produce_frame(
+            spec["topic"],
+            0,
+            bytes(
+                build_batch(
+                    [Record(index, now_ms, key, value, ()) for index, key in enumerate(keys[first : first + per_batch])]
+                )
+            ),
+        )
+        for first in range(0, len(keys), per_batch)
+    ]
+
+
+def fill_keyed(spec: Spec) -> Callable[[], Result]:
+    """Produce `limit_bytes` to partition 0, in which the same keys come round and round."""
+    frames, sock = _keyed(spec), connect(_leader(spec))
+    count = max(1, spec["limit_bytes"] // len(frames[0]))
+    return lambda: {"batches": _send_all(sock, (frames[number % len(frames)] for number in range(count)))}
+
+
+def lookup_time(spec: Spec) -> Callable[[], Result]:
+    """Ask for the offset of random times in a log that `fill_stamped` made, one request at a time."""
+    sentinel, partition = 0x1122334455667788, ListOffsetsRequest.ListOffsetsPartition
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(
+                name=spec["topic"], partitions=[partition(partition_index=0, timestamp=sentinel)]
+            )
+        ],
+    )
+    encoded = bytearray(frame(request, LIST_OFFSETS_VERSION))
+    where = encoded.index(OFFSET.pack(sentinel))
+    batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], "none")
+    rng, sock = random.Random(17), connect(_leader(spec))
+    numbers = [rng.randrange(spec["batches"]) for _ in range(spec["requests"])]
+
+    def timed() -> Result:
+        times, answers = [time.perf_counter()], []
+        for number in numbers:
+            OFFSET.pack_into(encoded, where, FIRST_TIMESTAMP_MS + number)
+            sock.sendall(encoded)
+            answers.append(receive_frame(sock))
+            times.append(time.perf_counter())
+        for number, answer in zip(numbers, answers, strict=True):
+            response: Any = decode_response(ListOffsetsRequest.API_KEY, LIST_OFFSETS_VERSION, answer)
+            found = response.topics[0].partitions[0]
+            raise_for(found.error_code)
+            if found.offset != number * batch.record_count:
+                raise RuntimeError(f"batch {number} was found at offset {found.offset}")
+        return {"requests": len(numbers), "latencies": [after - before for before, after in pairwise(times)]}
+
+    return timed
