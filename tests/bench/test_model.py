@@ -13,6 +13,7 @@ from ottla.bench.model import (
     percentile,
     ratio,
     select,
+    value_at_least,
     value_at_most,
 )
 
@@ -30,6 +31,7 @@ def test_a_bar_reads_as_in_the_table():
     assert str(at_least(1.5)) == "≥ 1.5×"
     assert str(at_most(0.4)) == "≤ 0.4×"
     assert str(value_at_most(20)) == "≤ 20"
+    assert str(value_at_least(0.5)) == "≥ 0.5"
 
 
 def test_the_median_ignores_one_noisy_sample():
@@ -118,4 +120,9 @@ def test_every_registered_line_is_whole():
     assert bars["memory loaded_mb"] == (at_most(0.15),)
     assert bars["topics create_s"] == (at_most(0.2),)
     assert bars["topics metadata_ms"] == (at_most(1),)
-    assert bars["lookup growth"] == (value_at_most(1.2),)
+    flat = ("lookup", "lookup-time", "members-heartbeat", "members-commit", "idle-groups", "idle-connections", "topics")
+    assert all(bars[f"{name} growth"] == (value_at_most(1.2),) for name in flat)
+    assert bars["crowd producers"] == bars["crowd consumers"] == (value_at_least(0.5),)
+    assert bars["crowd growth"] == (value_at_most(1.1),)
+    assert bars["small-beside-large p99_ms"] == (value_at_most(20),)
+    assert bars["compaction slower"] == (value_at_most(2),)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import struct
 import time
 from dataclasses import dataclass
 from functools import cache
 
 from ottla.bench.client import FETCH_VERSION, PRODUCE_VERSION, frame
+from ottla.errors import error_for
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import FetchRequest, ProduceRequest
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+ERROR = struct.Struct(">h")
 _SENTINEL_OFFSET = 0x1122334455667788
 FETCH_MAX_BYTES = 50 * 2**20  # the clients' default of fetch.max.bytes
 PARTITION_MAX_BYTES = 2**20  # the clients' default of max.partition.fetch.bytes
@@ -54,6 +57,15 @@ def produce_frame(topic: str, partition: int, records: bytes, acks: int = 1, ver
         topic_data=[topic_data(name=topic, partition_data=[partition_data(index=partition, records=records)])],
     )
     return frame(request, version)
+
+
+def check_produced(answer: bytes | bytearray, topic: str) -> None:
+    """Raise the error in an answer to a produce frame, length prefix included, without decoding all of it."""
+    # Length, correlation id, tags, topics, the name, partitions, partition: then comes the error.
+    error_at = 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
+    (code,) = ERROR.unpack_from(answer, error_at)
+    if code:
+        raise error_for(code)
 
 
 def fetch_frame(

@@ -21,7 +21,7 @@ def fairness(progress: list[int]) -> float:
 
 def growth(samples_mb: list[float]) -> float:
     """The last quarter against the second: the first one is the warm-up."""
-    quarter = len(samples_mb) // 4
+    quarter = max(1, len(samples_mb) // 4)
     return median(samples_mb[-quarter:]) / median(samples_mb[quarter : 2 * quarter])
 
 
@@ -57,7 +57,8 @@ def crowd(target: Target, size: Size) -> dict[str, float]:
         "producers": fairness(driven["produced"]),
         "consumers": fairness(driven["consumed"]),
     }
-    if samples_mb := driven["memory_mb"]:
+    samples_mb = driven["memory_mb"]
+    if len(samples_mb) >= 4:
         figures |= {"memory_mb": samples_mb[-1], "growth": growth(samples_mb)}
     return figures
 

@@ -25,6 +25,7 @@ class Steady:
 
     def __init__(self, topic: str, partition: int, leader: tuple[str, int], rate: float) -> None:
         self.sock = connect(leader)
+        self.topic = topic
         self.frame = payloads.produce_frame(topic, partition, payloads.batch(100, 1, "none").data)
         self.interval_seconds = 1 / rate
         self.latencies: list[float] = []
@@ -34,8 +35,9 @@ class Steady:
     def once(self) -> None:
         started = time.perf_counter()
         self.sock.sendall(self.frame)
-        receive_frame(self.sock)
+        answer = receive_frame(self.sock)
         self.latencies.append(time.perf_counter() - started)
+        payloads.check_produced(bytes(4) + answer, self.topic)
 
     def run(self, stop: threading.Event, seconds: float) -> None:
         due = time.perf_counter()
@@ -87,8 +89,14 @@ def beside(spec: Spec) -> Callable[[], Result]:
             stop.set()
 
     def timed() -> Result:
+        started = time.perf_counter()
         in_threads([produce_large, *(partial(each.run, stop, spec["limit_seconds"]) for each in clients)])
-        return {"latencies": _latencies(clients), "bytes": (large.acked - 1) * batch.payload_bytes}
+        seconds = time.perf_counter() - started
+        with Client((spec["host"], spec["port"])) as client:
+            (stored,) = client.end_offsets(spec["topic"], 1)
+        if stored != large.acked * batch.record_count:
+            raise RuntimeError(f"{large.acked * batch.record_count} records acknowledged but {stored} stored")
+        return {"seconds": seconds, "latencies": _latencies(clients), "bytes": (large.acked - 1) * batch.payload_bytes}
 
     return timed
 

@@ -11,16 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from ottla.bench import payloads, proc
-from ottla.bench.client import (
-    FETCH_VERSION,
-    PRODUCE_VERSION,
-    SIZE,
-    Client,
-    connect,
-    decode_response,
-    raise_for,
-    receive_frame,
-)
+from ottla.bench.client import FETCH_VERSION, PRODUCE_VERSION, SIZE, Client, connect
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.stream import HEAD_BYTES, OFFSET, fetched_record_bytes
 from ottla.wire.messages import FetchRequest, ProduceRequest
@@ -28,7 +19,6 @@ from ottla.wire.messages import FetchRequest, ProduceRequest
 ANSWER_BYTES = 65536
 DRAIN_SECONDS = 30.0
 MEMORY_SAMPLES = 40
-NO_ERROR = b"\0\0"
 
 
 class Participant(ABC):
@@ -63,22 +53,15 @@ class Participant(ABC):
 class Producer(Participant):
     def __init__(self, topic: str, partition: int, leader: tuple[str, int], batch: payloads.Batch) -> None:
         super().__init__(leader)
+        self.topic = topic
         self.frame = payloads.produce_frame(topic, partition, batch.data)
         self.batch_records = batch.record_count
-        # Length, correlation id, tags, topics, the name, partitions, partition: then comes the error.
-        self.error_at = 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
-        self.ask()
-        answer = receive_frame(self.sock)
-        raise_for(decode_response(0, PRODUCE_VERSION, answer).responses[0].partition_responses[0].error_code)
-        self.records = self.batch_records
 
     def ask(self) -> None:
         self.sock.sendall(self.frame)
 
     def on_answer(self, answer: bytearray) -> None:
-        error = answer[self.error_at : self.error_at + 2]
-        if error != NO_ERROR:
-            raise_for(int.from_bytes(error, "big", signed=True))
+        payloads.check_produced(answer, self.topic)
         self.records += self.batch_records
 
 

@@ -32,23 +32,18 @@ def _leader(spec: Spec) -> tuple[str, int]:
         return client.leaders(spec["topic"])[0]
 
 
-def _send_all(sock: socket.socket, frames: Iterable[bytes | bytearray]) -> int:
+def _send_all(sock: socket.socket, topic: str, frames: Iterable[bytes | bytearray]) -> int:
     """Send produce frames with DEPTH of them under way; every answer is checked."""
     sent = answered = 0
     for each in frames:
         sock.sendall(each)
         sent += 1
         if sent - answered == DEPTH:
-            _acknowledged(sock)
+            payloads.check_produced(bytes(4) + receive_frame(sock), topic)
             answered += 1
     for _ in range(sent - answered):
-        _acknowledged(sock)
+        payloads.check_produced(bytes(4) + receive_frame(sock), topic)
     return sent
-
-
-def _acknowledged(sock: socket.socket) -> None:
-    answer = decode_response(ProduceRequest.API_KEY, PRODUCE_VERSION, receive_frame(sock))
-    raise_for(answer.responses[0].partition_responses[0].error_code)
 
 
 def _stamped(topic: str, batch: payloads.Batch, count: int) -> Iterator[bytearray]:
@@ -67,7 +62,7 @@ def fill_stamped(spec: Spec) -> Callable[[], Result]:
     """Produce `limit_bytes` to partition 0, one millisecond of record time a batch."""
     batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], "none")
     sock, count = connect(_leader(spec)), max(1, spec["limit_bytes"] // len(batch.data))
-    return lambda: {"batches": _send_all(sock, _stamped(spec["topic"], batch, count))}
+    return lambda: {"batches": _send_all(sock, spec["topic"], _stamped(spec["topic"], batch, count))}
 
 
 def _keyed(spec: Spec) -> list[bytes]:
@@ -95,7 +90,8 @@ def fill_keyed(spec: Spec) -> Callable[[], Result]:
     """Produce `limit_bytes` to partition 0, in which the same keys come round and round."""
     frames, sock = _keyed(spec), connect(_leader(spec))
     count = max(1, spec["limit_bytes"] // len(frames[0]))
-    return lambda: {"batches": _send_all(sock, (frames[number % len(frames)] for number in range(count)))}
+    chosen = (frames[number % len(frames)] for number in range(count))
+    return lambda: {"batches": _send_all(sock, spec["topic"], chosen)}
 
 
 def lookup_time(spec: Spec) -> Callable[[], Result]:
