@@ -203,7 +203,7 @@ def test_large_frames_are_refused_before_authentication(run: Any, run_broker: An
         ),
         (
             b"alice\0alice-secret",
-            "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN",
+            "Invalid SASL/PLAIN response: expected 3 tokens, got 2",
         ),
     ],
 )
@@ -364,11 +364,7 @@ def test_a_renewed_session_keeps_user_and_mechanism(run: Any, run_broker: Any, s
             assert await client.closed()
             client = await running.as_user("alice")
             assert (await client.handshake(SCRAM)).error_code == 0
-            response = await client.token(b"n,,n=alice,r=x")
-            assert response.error_message == (
-                "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of "
-                "mechanism 'PLAIN'"
-            )
+            client.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"), 2)
             assert await client.closed()
 
     run(main())

@@ -56,7 +56,8 @@ class Plain:
         except UnicodeDecodeError:
             raise Refused("a PLAIN token that is not UTF-8") from None
         if len(parts) != 3:
-            raise Refused(f"a PLAIN token of {len(parts)} parts instead of 3")
+            # Kafka stops counting at four.
+            raise RefusedOpenly(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}")
         identity, user, password = parts
         if not user:
             raise RefusedOpenly("Authentication failed: username not specified")

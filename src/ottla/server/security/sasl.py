@@ -212,6 +212,10 @@ class Conversation:
             self._connection.close(f"api key {ctx.api_key} v{ctx.version} during authentication")
             return
         request, _ = route.decode(frame, position)
+        if self._previous is not None and self._previous[0] != self._mechanism_name:
+            # Kafka agrees to the handshake and then closes without a word.
+            self._fail(f"came back with {self._mechanism_name} after {self._previous[0]}")
+            return
         if ctx.api_key != _AUTHENTICATE:
             response = route.api.on_error(ctx, request, IllegalSaslState())
             self._fail(f"sent {route.api.name} during authentication", ctx, route, response)
@@ -252,11 +256,6 @@ class Conversation:
     def _evaluate(self, token: bytes) -> tuple[bytes, int]:
         """The answer to a token, and how long the session may last (0: as long as it likes)."""
         assert self._mechanism is not None
-        if self._previous is not None and self._previous[0] != self._mechanism_name:
-            raise RefusedOpenly(
-                f"SASL mechanism '{self._mechanism_name}' requested by client is not supported for "
-                f"re-authentication of mechanism '{self._previous[0]}'"
-            )
         answer = self._mechanism.evaluate(token)
         if not self._mechanism.complete:
             return answer, 0
