@@ -9,6 +9,7 @@ import pytest
 # Tests are imported by path, without packages, so the shared helpers come from folders of their own.
 sys.path.insert(0, str(Path(__file__).parent / "lib"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "interop" / "lib"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "sim" / "lib"))
 
 
 @pytest.fixture

@@ -173,6 +173,8 @@ class PartitionCheck:
         segment.next_offset = self._next_offset
         if len(data) and f"{stem}.index" not in names:
             self.find(WARNING, f"{stem}.index", "is missing; the next start makes it from the log")
+        if len(data) and f"{stem}.timeindex" not in names:
+            self.find(WARNING, f"{stem}.timeindex", "is missing; the next start makes it from the log")
         if f"{stem}.index" in names:
             self._check_index(f"{stem}.index", segment, batches)
         if f"{stem}.timeindex" in names:

@@ -140,6 +140,7 @@ def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]
             found.append(Finding(ERROR, "meta.properties", "is missing: no broker knows this folder as its own"))
     except KafkaError as error:
         found.append(Finding(ERROR, "meta.properties", error.message))
+    found += _check_quorum(folder)
     found += _check_topic_ids(folder, reports)
     by_name = {report.name: report for report in reports}
     for name in _CHECKPOINTS:
@@ -148,6 +149,29 @@ def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]
     found += [
         Finding(WARNING, path.name, "a write was interrupted; it can be removed") for path in folder.glob("*.tmp")
     ]
+    return found
+
+
+def _check_quorum(folder: Path) -> list[Finding]:
+    """The files beside the metadata log; a broker goes on without them."""
+    import json
+
+    from ottla.cli.verification import WARNING, Finding
+    from ottla.records.batch import batches
+
+    found: list[Finding] = []
+    state = folder / "__cluster_metadata-0" / "quorum-state"
+    try:
+        if state.exists():
+            int(json.loads(state.read_bytes())["leaderEpoch"])
+    except (ValueError, KeyError, TypeError):
+        found.append(Finding(WARNING, f"{state.parent.name}/{state.name}", "cannot be read; the next start writes it"))
+    bootstrap = folder / "bootstrap.checkpoint"
+    if bootstrap.exists():
+        data = bootstrap.read_bytes()
+        sound = [batch for batch in batches(data) if batch.crc_ok()]
+        if sum(batch.size for batch in sound) != len(data) or not sound:
+            found.append(Finding(WARNING, bootstrap.name, "is damaged; Apache Kafka would not start with this folder"))
     return found
 
 

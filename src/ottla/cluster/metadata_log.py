@@ -16,6 +16,7 @@ from ottla.cluster.features import FORMATTED_FEATURES
 from ottla.cluster.metadata import RESOURCE_BROKER, MetadataImage
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.errors import KafkaStorageError
+from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.producers import Origin
 from ottla.records.batch import Batch, Record, batches, build_batch, control_batch
 from ottla.wire.primitives import MalformedMessage
@@ -218,8 +219,8 @@ class MetadataLog:
 
 def _damaged(where: str, offset: int, what: str) -> KafkaStorageError:
     return KafkaStorageError(
-        f"the cluster's metadata in {where} is damaged at offset {offset}: {what}. `ottla verify` says what else is; "
-        f"restore {where} from a backup, or move the data folder away and start with an empty one"
+        f"the cluster's metadata in {where} is damaged at offset {offset}: {what}. `ottla verify` says more; "
+        f"{RESTORE_HINT}"
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-METADATA_LOG_CONFIG = LogConfig(delete=False, retention_ms=-1)
+METADATA_LOG_CONFIG = LogConfig(delete=False, retention_ms=-1, refuse_damage=True)
 
 
 class Replicas:

@@ -21,6 +21,7 @@ LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
+RESTORE_HINT: Final = "restore it from a backup, or move the data folder away and start with an empty one"
 TopicPartition: TypeAlias = tuple[str, int]
 
 
@@ -114,7 +115,8 @@ class MetaProperties:
             node_id = int(fields.get("node.id", fields.get("broker.id", "")))
             return cls(fields["cluster.id"], node_id, fields.get("directory.id"))
         except (KeyError, ValueError) as error:
-            raise KafkaStorageError(f"{META_FILE} cannot be understood: {error!s}") from error
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise KafkaStorageError(f"{META_FILE} cannot be understood: {what}; {RESTORE_HINT}") from error
 
     def write(self, disk: Disk) -> None:
         lines = [f"node.id={self.node_id}", "version=1", f"cluster.id={self.cluster_id}"]

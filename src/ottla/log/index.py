@@ -287,13 +287,16 @@ class TransactionIndex:
         before = len(data)
         data += self.ENTRY.pack(0, producer_id, first_offset, last_offset, last_stable_offset)
         try:
+            if self._unwritten:
+                self.write_unwritten()
+                return
             file = self._disk.open(self.path)
             if file.size != before:
                 file.truncate(before)
             file.append([data[before:]])
             file.close()
         except KafkaStorageError:
-            # The marker is in the log by now. Readers see the entry; the next flush or close writes it or fails.
+            # The marker is in the log by now. Readers see the entry; the next flush, roll or close writes it or fails.
             self._unwritten = True
 
     def write_unwritten(self) -> None:

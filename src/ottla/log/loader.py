@@ -14,6 +14,8 @@ from bisect import bisect_right
 from typing import Final
 
 from ottla.clock import Clock
+from ottla.errors import KafkaStorageError
+from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.epochs import EPOCHS_FILE, LeaderEpochs
 from ottla.log.files import Disk
 from ottla.log.index import CorruptIndex
@@ -187,7 +189,12 @@ class _Loader:
     def _recover_segment(self, segment: Segment) -> int:
         producers = self._producer_manager(list(self.producers.snapshot_offsets))
         rebuild_producers(producers, self.segments, segment.base_offset, self.clock.now_ms(), clean=False)
-        truncated = segment.recover(producers, self.epochs)
+
+        def before_cut(position: int) -> None:
+            if self.config.refuse_damage:
+                _check_torn(segment, position)
+
+        truncated = segment.recover(producers, self.epochs, before_cut)
         producers.take_snapshot()
         self.producers = self._producer_manager(list(producers.snapshot_offsets))
         return truncated
@@ -246,6 +253,16 @@ class _Loader:
         self.epochs.clear()
         self.producers.start_at(self.log_start_offset)
         return 0
+
+
+def _check_torn(segment: Segment, position: int) -> None:
+    """What an interrupted write leaves has nothing sound behind it; anything else is damage."""
+    for batch in segment.batches(position):
+        if batch.crc_ok():
+            raise KafkaStorageError(
+                f"{segment.log.path} is damaged at position {position}, in front of offset {batch.base_offset}: "
+                f"cut there it would lose what follows. `ottla verify` says more; {RESTORE_HINT}"
+            )
 
 
 def _offset(name: str) -> int:

@@ -142,7 +142,10 @@ class LogManager:
         """A folder with files but without meta.properties is somebody else's."""
         others = sorted(name for name in names if name not in (".lock", "lost+found"))
         if others:
-            raise KafkaStorageError(f"the data folder has no {checkpoints.META_FILE} and is not empty ({others[0]})")
+            raise KafkaStorageError(
+                f"the data folder has no {checkpoints.META_FILE} and is not empty ({others[0]}); give an empty folder, "
+                f"or {checkpoints.RESTORE_HINT}"
+            )
 
     def _found_folder(self, name: str) -> None:
         marked = _MARKED.fullmatch(name)

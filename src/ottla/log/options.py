@@ -39,6 +39,8 @@ class LogConfig:
     max_message_bytes: int = 1024 * 1024 + 12
     preallocate: bool = False
     producer_id_expiration_ms: int = _DAY_MS
+    refuse_damage: bool = False
+    """A log that cannot be opened rather than cut where it is damaged in the middle."""
 
     @classmethod
     def from_topic_config(cls, topic: TopicSettings, producer_id_expiration_ms: int = _DAY_MS) -> LogConfig:
@@ -46,7 +48,7 @@ class LogConfig:
         policy = topic["cleanup.policy"]
         policies = {part.strip() for part in policy.split(",")} if isinstance(policy, str) else set(policy)
         return cls(
-            segment_bytes=topic["segment.bytes"],
+            segment_bytes=_segment_bytes(topic),
             segment_ms=topic["segment.ms"],
             segment_jitter_ms=topic["segment.jitter.ms"],
             segment_index_bytes=topic["segment.index.bytes"],
@@ -66,3 +68,13 @@ class LogConfig:
             preallocate=topic["preallocate"],
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
+
+
+def _segment_bytes(topic: TopicSettings) -> int:
+    """Kafka's internal key goes below the least that `segment.bytes` may be."""
+    try:
+        internal: int | None = topic["internal.segment.bytes"]
+    except KeyError:
+        internal = None
+    size: int = topic["segment.bytes"] if internal is None else internal
+    return size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -243,6 +243,7 @@ class Segment:
                 self.offset_index.load()
             except CorruptIndex:
                 self.rebuild_indexes()
+        self.txn_index.write_unwritten()
         self.offset_index.close()
         self.time_index.close()
         self._hints.clear()
@@ -463,8 +464,11 @@ class Segment:
         self.offset_index.write_pending()
         self.time_index.write_pending()
 
-    def recover(self, producers: ProducerStateManager, epochs: LeaderEpochs) -> int:
-        """Check every batch, rebuild all indexes, cut what is not whole and right; returns how many bytes went."""
+    def recover(
+        self, producers: ProducerStateManager, epochs: LeaderEpochs, before_cut: Callable[[int], None] | None = None
+    ) -> int:
+        """Check every batch, rebuild all indexes, cut what is not whole and right (`before_cut` may raise instead);
+        returns how many bytes went."""
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -487,6 +491,8 @@ class Segment:
             expected = located.last_offset + 1
         truncated = self.log.size - position
         if truncated:
+            if before_cut is not None:
+                before_cut(position)
             self.log.truncate(position)
         self._finish_indexes()
         return truncated
@@ -542,7 +548,7 @@ class Segment:
         else:
             self.offset_index.close()
             self.time_index.close()
-        self.txn_index.write_unwritten()
+            self.txn_index.write_unwritten()
         self.log.close()
 
     def paths(self) -> list[str]:
