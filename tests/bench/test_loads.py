@@ -7,7 +7,7 @@ from ottla.bench.lines.mixed import fairness, growth
 from ottla.bench.lines.topics import new_topic
 from ottla.bench.load import drive
 from ottla.bench.loads.beside import cleaned_up_to
-from ottla.bench.loads.fill import FIRST_TIMESTAMP_MS, _stamped
+from ottla.bench.loads.fill import stamped
 from ottla.bench.targets import OttlaMaker
 from ottla.errors import NotLeaderOrFollower
 from ottla.records.batch import batches
@@ -46,12 +46,13 @@ def test_small_requests_are_timed_while_large_ones_run(broker):
 
 def test_a_time_is_looked_up_where_it_was_put(broker):
     name = new_topic(broker, 1)
-    batches_made = drive(broker, "fill_stamped", topic=name, limit_bytes=200_000, **SMALL)["batches"]
-    assert batches_made > 100
-    done = drive(broker, "lookup_time", topic=name, batches=batches_made, requests=20, **SMALL)
+    filled = drive(broker, "fill_stamped", topic=name, limit_bytes=200_000, **SMALL)
+    assert filled["batches"] > 100
+    asked = {"batches": filled["batches"], "first_ms": filled["first_ms"], **SMALL}
+    done = drive(broker, "lookup_time", topic=name, requests=20, **asked)
     assert len(done["latencies"]) == 20
     with pytest.raises(RuntimeError, match="was found at offset"):
-        drive(broker, "lookup_time", topic=new_topic(broker, 1), batches=9, requests=1, **SMALL)
+        drive(broker, "lookup_time", topic=new_topic(broker, 1), requests=1, **asked)
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "commit"])
@@ -75,11 +76,11 @@ def test_a_topic_that_becomes_compacted_is_compacted(broker):
 def test_stamped_batches_are_sound_and_a_millisecond_apart():
     batch = payloads.batch(100, 1000, "none")
     stamps = []
-    for request in _stamped("t", batch, 3):
+    for request in stamped("t", batch, 1_000, 3):
         (found,) = batches(bytes(request)[request.index(batch.data[12:17]) - 12 :], 0, len(batch.data))
         assert found.crc_ok()
         stamps.append((found.base_timestamp, found.max_timestamp))
-    assert stamps == [(FIRST_TIMESTAMP_MS + number,) * 2 for number in range(3)]
+    assert stamps == [(1_000, 1_000), (1_001, 1_001), (1_002, 1_002)]
 
 
 def test_the_error_of_a_produce_answer_is_found_without_decoding():

@@ -122,6 +122,11 @@ def lookup_time(target: Target, size: Size) -> dict[str, float]:
     for key, limit_bytes in (("small_us", 16_000_000), ("large_us", size.pick(1_000_000_000, 32_000_000))):
         with topic(target, 1) as name:
             filled = drive(target, "fill_stamped", topic=name, limit_bytes=limit_bytes, **shape)
-            asked = {"batches": filled["batches"], "requests": size.pick(5000, 300), **shape}
+            asked = {
+                "batches": filled["batches"],
+                "first_ms": filled["first_ms"],
+                "requests": size.pick(5000, 300),
+                **shape,
+            }
             figures[key] = median(drive(target, "lookup_time", topic=name, **asked)["latencies"]) * 1e6
     return {**figures, "growth": figures["large_us"] / figures["small_us"]}

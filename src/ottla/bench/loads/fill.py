@@ -18,7 +18,6 @@ from ottla.records.batch import Record, build_batch
 from ottla.records.checksum import crc32c
 from ottla.wire.messages import ListOffsetsRequest, ProduceRequest
 
-FIRST_TIMESTAMP_MS = 1_700_000_000_000
 LIST_OFFSETS_VERSION = 6
 # Where a batch keeps its checksum, what the checksum covers, and its two timestamps.
 CRC_AT, COVERED_FROM, TIMESTAMPS_AT = 17, 21, 27
@@ -46,14 +45,13 @@ def _send_all(sock: socket.socket, topic: str, frames: Iterable[bytes | bytearra
     return sent
 
 
-def _stamped(topic: str, batch: payloads.Batch, count: int) -> Iterator[bytearray]:
+def stamped(topic: str, batch: payloads.Batch, first_ms: int, count: int) -> Iterator[bytearray]:
     """The same batch again and again, each a millisecond later. The frame is changed in place."""
     request = bytearray(payloads.produce_frame(topic, 0, batch.data))
     start = request.index(batch.data)
     covered = memoryview(request)[start + COVERED_FROM : start + len(batch.data)]
     for number in range(count):
-        now_ms = FIRST_TIMESTAMP_MS + number
-        TIMESTAMPS.pack_into(request, start + TIMESTAMPS_AT, now_ms, now_ms)
+        TIMESTAMPS.pack_into(request, start + TIMESTAMPS_AT, first_ms + number, first_ms + number)
         CRC.pack_into(request, start + CRC_AT, crc32c(covered))
         yield request
 
@@ -62,7 +60,10 @@ def fill_stamped(spec: Spec) -> Callable[[], Result]:
     """Produce `limit_bytes` to partition 0, one millisecond of record time a batch."""
     batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], "none")
     sock, count = connect(_leader(spec)), max(1, spec["limit_bytes"] // len(batch.data))
-    return lambda: {"batches": _send_all(sock, spec["topic"], _stamped(spec["topic"], batch, count))}
+    # Recent, or retention would take the log away.
+    first_ms = int(time.time() * 1000) - count
+    frames = stamped(spec["topic"], batch, first_ms, count)
+    return lambda: {"batches": _send_all(sock, spec["topic"], frames), "first_ms": first_ms}
 
 
 def _keyed(spec: Spec) -> list[bytes]:
@@ -115,7 +116,7 @@ def lookup_time(spec: Spec) -> Callable[[], Result]:
     def timed() -> Result:
         times, answers = [time.perf_counter()], []
         for number in numbers:
-            OFFSET.pack_into(encoded, where, FIRST_TIMESTAMP_MS + number)
+            OFFSET.pack_into(encoded, where, spec["first_ms"] + number)
             sock.sendall(encoded)
             answers.append(receive_frame(sock))
             times.append(time.perf_counter())

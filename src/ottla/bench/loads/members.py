@@ -12,7 +12,13 @@ from ottla.bench.client import SIZE, Client, connect, decode_response, frame, ra
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.requests import OFFSET_COMMIT_VERSION as COMMIT_VERSION
 from ottla.bench.loads.requests import pipelined
-from ottla.errors import MemberIdRequired, RebalanceInProgress
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    MemberIdRequired,
+    NotCoordinator,
+    RebalanceInProgress,
+)
 from ottla.wire.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -30,6 +36,8 @@ HEARTBEAT_VERSION = 4
 HEARTBEAT_SECONDS = 0.002
 LONG_SESSION_MS = 1_800_000
 JOIN_SECONDS = 60.0
+# What Kafka answers while it takes over the partition that a new group falls into.
+NOT_YET = {CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code}
 PROTOCOL = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\1\0\5bench\xff\xff\xff\xff")
 
 
@@ -93,6 +101,9 @@ class Member:
             self.next_heartbeat = float("inf")
             self.join()
         elif isinstance(response, JoinGroupResponse):
+            if response.error_code in NOT_YET:
+                self.join()
+                return
             self.joined = response
             if response.error_code == MemberIdRequired.code:
                 self.join()

@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable
 
 from ottla.bench import payloads
-from ottla.bench.client import PRODUCE_VERSION, Client, connect, decode_response, frame, raise_for, receive_frame
+from ottla.bench.client import (
+    PRODUCE_VERSION,
+    Client,
+    connect,
+    decode_response,
+    frame,
+    raise_for,
+    receive_frame,
+    retried,
+)
 from ottla.bench.load import Result, Spec
 from ottla.wire.messages import OffsetCommitRequest, ProduceRequest
 
@@ -91,9 +100,14 @@ def commits(spec: Spec) -> Callable[[], Result]:
         coordinator = client.coordinator(spec["group"], "group")
     encoded = frame(request, OFFSET_COMMIT_VERSION)
     sock = connect(coordinator, None)
-    sock.sendall(encoded)
-    first = receive_frame(sock)
-    _check_commit(first)
+
+    def commit() -> bytearray:
+        sock.sendall(encoded)
+        answer = receive_frame(sock)
+        _check_commit(answer)
+        return answer
+
+    first = retried(commit)
 
     def timed() -> Result:
         answered, last = pipelined(sock, encoded, 4 + len(first), spec["depth"], spec["limit_seconds"])
