@@ -222,6 +222,9 @@ class Driver:
 
     def consumer_poll(self, id: str, timeout_ms: int = 1000) -> dict[str, Any]:
         consumer = self.consumers[id]
+        # 3.0.12 drops the assignment for good when a poll's time ends while its SyncGroup is under way.
+        if not OLD and not consumer.assignment():
+            timeout_ms = max(timeout_ms, 1000)
         records = self._polled(consumer.poll(timeout_ms=timeout_ms))
         return {"records": records, "assignment": sorted([p.topic, p.partition] for p in consumer.assignment())}
 
