@@ -157,6 +157,7 @@ class Broker:
             await asyncio.wait([self._all_closed], timeout=_STOP_GRACE_S)
         for connection in tuple(self._connections):
             connection.close()
+        await self.security.stop()
         await self.housekeeper.stop()
         await self._before_closing()
         self.logs.close(self.metadata.brokers[self.node_id].epoch)

@@ -98,6 +98,13 @@ class Security:
         if broker.config["delegation.token.secret.key"] and broker.node_id == broker.controller_id:
             broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
+    async def stop(self) -> None:
+        """Leave no task behind."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def metadata_changed(self, records: Sequence[Message]) -> None:
         broker = self._broker
         if broker.authorizer is not None:
