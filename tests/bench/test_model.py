@@ -123,6 +123,7 @@ def test_every_registered_line_is_whole():
     flat = ("lookup", "lookup-time", "members-heartbeat", "members-commit", "idle-groups", "idle-connections", "topics")
     assert all(bars[f"{name} growth"] == (value_at_most(1.2),) for name in flat)
     assert bars["crowd producers"] == bars["crowd consumers"] == (value_at_least(0.5),)
+    assert bars["lookup-time cpu_growth"] == (value_at_most(1.2),)
     assert bars["crowd growth"] == (value_at_most(1.1),)
     assert bars["small-beside-large p99_ms"] == (value_at_most(20),)
     assert bars["compaction slower"] == (value_at_most(2),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
+from ottla.bench.lines.requests import per_request
 from ottla.bench.lines.topics import new_topic, per_gb, topic
 from ottla.bench.load import drive
 from ottla.bench.model import Bar, Figure, Line, NotServed, Run, Size, at_least, at_most, line, register, value_at_most
@@ -115,18 +116,19 @@ def lookup(target: Target, size: Size) -> dict[str, float]:
     Figure("small_us", "µs", False, title="16 MB"),
     Figure("large_us", "µs", False, title="1 GB"),
     Figure("growth", "× of 16 MB", False, (value_at_most(1.2),), title="1 GB"),
+    Figure("cpu_growth", "× CPU a request", False, (value_at_most(1.2),), title="1 GB against 16 MB"),
 )
 def lookup_time(target: Target, size: Size) -> dict[str, float]:
     shape = {"record_bytes": 1024, "batch_bytes": 16384}
-    figures = {}
+    figures, costs_us = {}, []
     for key, limit_bytes in (("small_us", 16_000_000), ("large_us", size.pick(1_000_000_000, 32_000_000))):
         with topic(target, 1) as name:
             filled = drive(target, "fill_stamped", topic=name, limit_bytes=limit_bytes, **shape)
-            asked = {
-                "batches": filled["batches"],
-                "first_ms": filled["first_ms"],
-                "requests": size.pick(5000, 300),
-                **shape,
-            }
-            figures[key] = median(drive(target, "lookup_time", topic=name, **asked)["latencies"]) * 1e6
-    return {**figures, "growth": figures["large_us"] / figures["small_us"]}
+            asked = {"batches": filled["batches"], "first_ms": filled["first_ms"], **shape}
+            driven = drive(target, "lookup_time", topic=name, requests=size.pick(10_000, 300), **asked)
+            figures[key] = median(driven["latencies"]) * 1e6
+            costs_us.append(per_request(driven).get("cpu_us", 0.0))
+    figures["growth"] = figures["large_us"] / figures["small_us"]
+    if all(costs_us):
+        figures["cpu_growth"] = costs_us[1] / costs_us[0]
+    return figures
