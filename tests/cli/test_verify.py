@@ -161,7 +161,8 @@ def test_records_are_looked_at_when_asked(ottla: Any, tmp_path: Path) -> None:
         base_sequence=-1,
     )
     (folder / f"{0:020d}.log").write_bytes(bad)
-    (folder / f"{0:020d}.index").write_bytes(b"")
+    for index in ("index", "timeindex"):
+        (folder / f"{0:020d}.{index}").write_bytes(b"")
     assert findings(ottla, folder) == []
     assert any("a record has offset" in problem for _, _, problem in findings(ottla, folder, "--deep"))
 
