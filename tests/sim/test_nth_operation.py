@@ -1,0 +1,113 @@
+"""The N-th operation of the disk fails, once or from then on, in a scenario of everything: create, produce, roll,
+commit, a transaction, stop, start. Whatever N is, what was acknowledged holds.
+
+By default some of the Ns are tried, `OTTLA_EVERY_OPERATION=1` tries each.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+from simulating.disk import SimDisk
+from simulating.loop import Lost, SimLoop
+from simulating.world import Committer, Producer, Transactor, World
+
+from ottla.errors import KafkaError
+
+STEPS = 12
+STRIDE = 1 if os.environ.get("OTTLA_EVERY_OPERATION") else 151
+
+
+class Scenario(World):
+    """The same steps each time; only the disk differs."""
+
+    def __init__(self, fail_at: int, forever: bool, fsync: bool) -> None:
+        super().__init__(7)
+        self.fsync = fsync
+        self.fail_at = fail_at
+        self.forever = forever
+        self.spent = 0
+
+    def fails(self, operation: str, path: str) -> str | None:
+        self.spent += 1
+        if self.spent == self.fail_at or (self.forever and self.spent > self.fail_at):
+            return "Input/output error"
+        return None
+
+    async def act(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop = loop
+        loop.set_exception_handler(self._unhandled)
+        self.disk = SimDisk(loop)
+        self.clients = [Producer(self, 0), Producer(self, 1), Committer(self), Transactor(self)]
+        await self._start()
+        await self._work()
+        for how in ("stop", "kill"):
+            self.disk.check = self.fails
+            if how == "stop":
+                await self.broker.stop()
+            else:
+                self.broker.kill()
+            self.disk = self.disk.after_kill()
+            await self._restart()
+            await self._work()
+        self.disk.check = None
+        await self._check_everything()
+        await self.broker.stop()
+        assert not self.unhandled, self.unhandled[0]
+
+    async def _restart(self) -> None:
+        """A start that fails says why; with the disk repaired the next one works."""
+        self.disk.check = self.fails
+        try:
+            await self._start()
+        except KafkaError as error:
+            self.note(f"no start: {error}")
+            self.disk.check = None
+            self.disk = self.disk.after_kill()
+            await self._start()
+        self.disk.check = None
+        await self._check_everything()
+
+    async def _work(self) -> None:
+        self.disk.check = self.fails
+        for _ in range(STEPS):
+            for client in self.clients:
+                try:
+                    client.connection = client.connection or self.connect()
+                    await client.step(client.connection)
+                except Lost:
+                    client.disconnect()
+            self._check_offsets()
+        for client in self.clients:
+            client.disconnect()
+
+
+def play(fail_at: int, forever: bool, fsync: bool) -> Scenario:
+    scenario = Scenario(fail_at, forever, fsync)
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        try:
+            runner.run(scenario.act())
+        except BaseException as error:
+            error.add_note(f"operation {fail_at} failed; {'all' if forever else 'none'} after it; fsync={fsync}")
+            raise
+    return scenario
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.getLogger("ottla").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("ottla").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("fsync", [False, True], ids=["cached", "flushed"])
+def test_any_operation_may_fail(forever: bool, fsync: bool) -> None:
+    total = play(0, False, fsync).spent
+    assert total > 200
+    for fail_at in range(1 + (forever + 2 * fsync) % STRIDE, total, STRIDE * (2 if fsync else 1)):
+        play(fail_at, forever, fsync)
