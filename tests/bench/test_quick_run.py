@@ -57,7 +57,7 @@ def test_an_unknown_broker_is_a_plain_error(bench):
     assert "--bootstrap" in printed.err
 
 
-def test_a_part_of_a_run_is_not_kept_as_the_page(bench):
-    code, rows, printed = bench("--write", "--only", "fetch-1")
+def test_a_quick_run_is_not_kept_as_the_page(bench):
+    code, rows, printed = bench("--write", "--quick", "--only", "fetch-1")
     assert code == 2 and not rows
     assert "--write" in printed.err

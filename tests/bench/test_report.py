@@ -121,3 +121,10 @@ def test_each_bar_says_how_many_times(results):
     texts = [element.text for element in ElementTree.fromstring(plot.svg(results)).iter() if element.text]
     assert "3.52×" in texts and "55.0×" in texts
     assert "Ottla beside Apache Kafka: how many times better" in texts
+
+
+def test_the_page_says_when_it_is_a_part_only(results):
+    whole = report.markdown(results, {}, None, len(results.lines))
+    part = report.markdown(results, {}, None, len(results.lines) + 3)
+    assert "This run measured" not in whole
+    assert f"measured {len(results.lines)} of the {len(results.lines) + 3} lines" in part

@@ -67,8 +67,8 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(listing(lines))
         return 0
-    if arguments.write and (arguments.quick or arguments.only):
-        raise ValueError("--write keeps the results of a whole run; leave out --quick and --only")
+    if arguments.write and arguments.quick:
+        raise ValueError("--write keeps what was measured at full size; leave out --quick")
     size = Size(quick=arguments.quick)
     with ExitStack() as stack:
         # Apache Kafka outlives whoever started it, so a benchmark that is told to stop must still stop its brokers.
@@ -102,7 +102,7 @@ def write(arguments: argparse.Namespace, results: Results, versions: dict[str, s
     if arguments.write:
         root = project_root()
         (root / PLOT).write_text(plot.svg(results))
-        (root / PAGE).write_text(report.markdown(results, versions, PLOT.name))
+        (root / PAGE).write_text(report.markdown(results, versions, PLOT.name, len(LINES)))
         to_stderr(f"wrote {PAGE} and {PLOT}")
 
 

@@ -144,7 +144,16 @@ def as_json(results: Results, broker_versions: dict[str, str]) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def markdown(results: Results, broker_versions: dict[str, str], plot_name: str | None) -> str:
+def _part(results: Results, line_count: int | None) -> list[str]:
+    """Says so where not every line was run."""
+    if line_count is None or len(results.lines) >= line_count:
+        return []
+    return [f"- This run measured {len(results.lines)} of the {line_count} lines that `scripts/bench --list` names."]
+
+
+def markdown(
+    results: Results, broker_versions: dict[str, str], plot_name: str | None, line_count: int | None = None
+) -> str:
     """The page docs/performance.md, whole."""
     known = {**versions(), **broker_versions}
     table = [header(results), ["---"] * len(header(results)), *rows(results, names=False)]
@@ -163,6 +172,7 @@ def markdown(results: Results, broker_versions: dict[str, str], plot_name: str |
         f"- Machine: {proc.machine()}",
         f"- Versions: {', '.join(f'{name} {version}' for name, version in known.items())}",
         f"- {summary(results)}",
+        *_part(results, line_count),
         "",
         *([f"![Ottla beside Apache Kafka]({plot_name})", ""] if plot_name else []),
         *("| " + " | ".join(row) + " |" for row in table),
