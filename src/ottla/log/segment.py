@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from ottla.errors import KafkaStorageError
@@ -19,6 +19,8 @@ from ottla.log.index import (
     TimeIndex,
     TransactionIndex,
 )
+from ottla.log.located import Located
+from ottla.log.located import TimestampedOffset as TimestampedOffset
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
 
 if TYPE_CHECKING:
@@ -46,25 +48,6 @@ _SCAN_BYTES: Final = 1 << 20
 _FAR: Final = 1 << 62
 _HINTS: Final = 128
 """Positions of the newest batches, kept so that readers at the tail neither search nor scan."""
-
-
-class Located(NamedTuple):
-    """A batch in the file."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
-
-
-class TimestampedOffset(NamedTuple):
-    """A record found by time; the epoch is -1 when unknown."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int = -1
 
 
 class Segment:
@@ -365,10 +348,19 @@ class Segment:
         """One past the last record, and how many bytes lie behind it that are no whole batch."""
         position = self.start_before(_FAR)
         last = self.base_offset - 1
-        for batch in self.locate_from(position):
+        for batch in self._sane_from(position):
             last = batch.last_offset
             position = batch.position + batch.size
         return last + 1, self.log.size - position
+
+    def _sane_from(self, position: int) -> Iterator[Located]:
+        """As `locate_from`, up to where offsets cannot be: damage must not make an index or an end of the log."""
+        last = self.base_offset - 1
+        for batch in self.locate_from(position):
+            if not last < batch.base_offset <= batch.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
+                return
+            last = batch.last_offset
+            yield batch
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
         """Whole v2 batches with their bytes, read in large pieces."""
@@ -447,7 +439,7 @@ class Segment:
         self.offset_index.reset()
         self.time_index.reset()
         self._reset_progress()
-        for batch in self.locate_from(0):
+        for batch in self._sane_from(0):
             self._index(batch.last_offset, batch.max_timestamp, batch.position, batch.size)
         self._finish_indexes()
 

@@ -1,0 +1,68 @@
+"""What a coverage-guided fuzzer calls: bytes in, and nothing may come out but the refusal that is meant for them."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from zlib import crc32
+
+from ottla.clock import ManualClock
+from ottla.errors import KafkaError
+from ottla.log.files import MemoryDisk
+from ottla.log.loader import open_log
+from ottla.log.options import LogConfig
+from ottla.records.batch import batches
+from ottla.records.checksum import crc32c
+from ottla.records.validation import ValidationOptions, validate
+from ottla.wire.frames import decode_request_header
+from ottla.wire.messages import REQUESTS
+from ottla.wire.primitives import MalformedMessage
+
+CLOCK = ManualClock(1_700_000_000_000)
+OPTIONS = {
+    compacted: ValidationOptions(compacted=compacted, decompressed_limit=1 << 20, max_message_bytes=1 << 20)
+    for compacted in (False, True)
+}
+HEADER_BYTES = 61
+
+
+def request(data: bytes) -> None:
+    """A frame: header, then the body that the header announces."""
+    with suppress(MalformedMessage, UnicodeDecodeError):
+        header, position = decode_request_header(memoryview(data))
+        cls = REQUESTS.get(header.api_key)
+        if cls is not None and cls.MIN_VERSION <= header.api_version <= cls.MAX_VERSION:
+            decoded, _ = cls.decoder(header.api_version)(memoryview(data), position)
+            decoded.encode(header.api_version)  # what could be read can be written
+
+
+def batch(data: bytes) -> None:
+    """What a producer sends, with a checksum that fits: a fuzzer does not guess one."""
+    buffer = bytearray(data[1:])
+    if len(buffer) >= HEADER_BYTES:
+        buffer[8:12] = (len(buffer) - 12).to_bytes(4, "big")
+        buffer[16] = 2
+        buffer[17:21] = crc32c(bytes(buffer[21:])).to_bytes(4, "big")
+    with suppress(KafkaError):
+        checked = validate(buffer, OPTIONS[bool(data[:1] and data[0] & 1)], CLOCK.now_ms(), 9)
+        if checked is not None:
+            for record in checked.batch.records():
+                assert record.offset >= 0
+
+
+def recovery(data: bytes) -> None:
+    """A log whose newest segment is anything at all: it opens, and what is left of it is whole."""
+    disk = MemoryDisk(CLOCK)
+    disk.mkdir("t-0")
+    disk.open("t-0/00000000000000000000.log").append([data])
+    disk.open("t-0/00000000000000000000.index").append([data[: crc32(data) % 64]])
+    log = open_log(disk, "t", 0, LogConfig(), CLOCK, clean=bool(len(data) & 1))
+    end = 0
+    for one in log.batches(0):
+        assert one.base_offset >= end or log.log_end_offset == 0
+        end = one.next_offset
+    with suppress(KafkaError):
+        log.offset_for_timestamp(1)
+        log.read(log.log_start_offset, 1 << 20)
+    list(batches(data[:0]))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"request": request, "batch": batch, "recovery": recovery}
