@@ -44,6 +44,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--port", type=_port, help=f"port to listen on, 0 for a free one ({DEFAULT_PORT})")
     parser.add_argument("--data", metavar="FOLDER", help=f"the data folder, a Kafka log dir ({DEFAULT_DATA})")
     parser.add_argument("--ephemeral", action="store_true", help="keep everything in memory, nothing on disk")
+    parser.add_argument(
+        "--fsync", action="store_true", help="flush before each acknowledgement (log.flush.interval.messages=1)"
+    )
     parser.add_argument("--preset", choices=("dev", "kafka", "test"), help="defaults for tests, or Kafka's own (dev)")
     parser.add_argument(
         "--set",
@@ -125,6 +128,8 @@ def load_config(arguments: argparse.Namespace) -> Config:
         if not equals or not key:
             raise ConfigError(f"--set takes KEY=VALUE, not {setting!r}")
         overrides[key.strip()] = value
+    if arguments.fsync:
+        overrides.setdefault("log.flush.interval.messages", "1")
     from_file = arguments.properties is not None
     config = Config.load(
         arguments.properties,
