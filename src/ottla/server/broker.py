@@ -118,9 +118,16 @@ class Broker:
             self.security = Security(self)
             self._bind()
             self._open_storage()
+            await self._open_services()
         except BaseException:
             self._release()
             raise
+        self._running = True
+        for listener in self._listeners:
+            listener.start(self.loop, self._connected)
+
+    async def _open_services(self) -> None:
+        """Enter the cluster, and load what the coordinators keep in the logs."""
         self._register()
         self.security.open()
         self._metadata_log.subscribe(self.security.metadata_changed)
@@ -135,9 +142,6 @@ class Broker:
         self._housekeeping()
         await self.security.start()
         await self._before_serving()
-        self._running = True
-        for listener in self._listeners:
-            listener.start(self.loop, self._connected)
 
     async def stop(self) -> None:
         """Stop accepting, finish what is on its way, close the log cleanly. Safe to call twice."""
