@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from crashing.history import Commit, History, Outcome, Write
+from crashing.reading import read_all
 from interop.transacting import GROUP, NOT_YET, TRANSACTION, Transacting, committed_offset, find
-from interop.wire import Wire, batch, batches_of
+from interop.wire import Wire, batch
 
-from ottla.records.batch import CONTROL_ABORT
 from ottla.wire.messages import OffsetCommitRequest
 
 PARTITIONS = 3
@@ -159,29 +159,6 @@ class Transactions:
             elif self.decided[number] is None:
                 possible.add(offset)
         return possible
-
-
-def read_all(wire: Wire, place: tuple[str, int], isolation: int = 0) -> list[tuple[int, bytes]]:
-    """Every record; with isolation 1 those of aborted transactions left out, as consumers do."""
-    found: list[tuple[int, bytes]] = []
-    offset = 0
-    while True:
-        answer = wire.fetch(place[0], offset, place[1], isolation_level=isolation, partition_max_bytes=8 << 20)
-        assert answer.error_code == 0, answer
-        batches = batches_of(answer)
-        if not batches:
-            return found
-        aborted = sorted((a.first_offset, a.producer_id) for a in answer.aborted_transactions or [])
-        skipping: set[int] = set()
-        for one in batches:
-            while aborted and aborted[0][0] <= one.last_offset:
-                skipping.add(aborted.pop(0)[1])
-            if one.is_control:
-                if one.control_type() == CONTROL_ABORT:
-                    skipping.discard(one.producer_id)
-            elif not (isolation and one.is_transactional and one.producer_id in skipping):
-                found += [(r.offset, bytes(r.value)) for r in one.records() if r.offset >= offset]
-            offset = max(offset, one.next_offset)
 
 
 class World:
