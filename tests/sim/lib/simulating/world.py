@@ -56,6 +56,7 @@ class World:
         self.crashed_in: dict[str, int] = {}
         self.clients: list[Any] = []
         self.unhandled: list[dict[str, Any]] = []
+        self.open_connections: list[SimClient] = []
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.unhandled.append(context)
@@ -224,9 +225,17 @@ class World:
                     found += [(r.offset, bytes(r.value or b"")) for r in one.records()]
                 offset = one.next_offset
 
+    def abandon(self) -> None:
+        """After a violation: leave no sockets behind."""
+        self.broker.kill()
+        for client in self.open_connections:
+            client.close()
+
     def connect(self) -> SimClient:
         self.connections += 1
-        return SimClient(self.broker, self.connections)
+        client = SimClient(self.broker, self.connections)
+        self.open_connections.append(client)
+        return client
 
 
 def check_files(log: Any) -> None:
@@ -482,10 +491,18 @@ class Transactor(Worker):
 def run_seed(seed: int, lives: int = 3) -> World:
     """A whole run; the world is left for a look."""
     world = World(seed)
+
+    async def main() -> None:
+        try:
+            await world.run(lives)
+        except BaseException:
+            world.abandon()
+            raise
+
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
     try:
         with asyncio.Runner(loop_factory=lambda: SimLoop()) as runner:
-            runner.run(world.run(lives))
+            runner.run(main())
     except (AssertionError, KafkaError) as error:
         error.add_note(f"seed {seed}; the end of its trace:\n" + "\n".join(world.trace[-30:]))
         raise
