@@ -1,0 +1,19 @@
+"""Brings in the whole package before any test here.
+
+`pytester` forgets, after a test, every module that was imported during it. A part of the package that came back as a
+second copy would not know the classes and handlers of the first, and later tests in the same process would suffer.
+"""
+
+import importlib
+import pkgutil
+
+import ottla
+
+PARTS = ("client", "cluster", "config", "coordinator", "log", "records", "server", "testing", "wire")
+
+for part in PARTS:
+    package = importlib.import_module(f"ottla.{part}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+
+assert ottla.__version__
