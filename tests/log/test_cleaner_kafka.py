@@ -189,7 +189,7 @@ def write_everything(oracle: Oracle, round_number: int) -> None:
 
 @pytest.mark.skipif(
     "OTTLA_COMPARE_CLEANER" not in os.environ,
-    reason="Kafka's own cleaner sometimes does not begin within minutes on a busy machine; OTTLA_COMPARE_CLEANER=1 runs it",
+    reason="Kafka's cleaner does not always begin within minutes; OTTLA_COMPARE_CLEANER=1 runs it",
 )
 def test_kafka_leaves_what_we_leave(oracle: Oracle, tmp_path: Path) -> None:
     clean_to = 0
