@@ -180,6 +180,10 @@ func main() {
 		client = newSaramaTransactions(os.Args[2])
 	case "franz-transactions":
 		client = newFranzTransactions(os.Args[2])
+	case "sarama-secured":
+		client = newSaramaSecured(os.Args[2])
+	case "franz-secured":
+		client = newFranzSecured(os.Args[2])
 	default:
 		panic("unknown client " + os.Args[1])
 	}
