@@ -9,20 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import tempfile
 from collections.abc import Iterable
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 from ottla.config import Config, ConfigError
 from ottla.log.files import FileRegion
 from ottla.server.connection import Connection
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.sasl import SaslMixin
-from ottla.server.security.stores import key_store, trust_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from ottla.server.security.stores import key_store, key_store_context, trust_store
 
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -110,14 +106,7 @@ def _context(settings: dict[str, Any]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     _set_versions(context, settings["ssl.enabled.protocols"], settings["ssl.cipher.suites"])
-    store = key_store(settings.get)
-    with _as_file(store.pem) as path:
-        try:
-            context.load_cert_chain(path, password=lambda: store.password or "")
-        except ssl.SSLError as error:
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error.reason}") from None
-        except OSError as error:
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error}") from None
+    key_store_context(context, key_store(settings.get))
     context.verify_mode = _CLIENT_AUTH[settings["ssl.client.auth"]]
     if context.verify_mode is not ssl.CERT_NONE:
         trusted = trust_store(settings.get)
@@ -164,25 +153,6 @@ def openssl_name(suite: str) -> str:
     cipher = cipher.removesuffix("_SHA256") if "CHACHA20" in cipher else cipher
     name = cipher.replace("_", "-")
     return name if exchange == "RSA" else f"{exchange.replace('_', '-')}-{name}"
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """OpenSSL's binding reads keys from files only: one in memory where there is such a thing, else one just for us."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("ottla-key")
-        path = f"/proc/self/fd/{fd}"
-    else:
-        fd, path = tempfile.mkstemp()
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        yield path
-    finally:
-        os.close(fd)
-        if not path.startswith("/proc/"):
-            os.unlink(path)
 
 
 class TlsConnection(Connection):
