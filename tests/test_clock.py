@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.clock import ManualClock, SystemClock, Timer, VirtualLoop, run_virtual
@@ -89,6 +89,7 @@ def test_two_timers_on_one_clock_fire_in_common_order() -> None:
         max_size=60,
     )
 )
+@example([("schedule", 2), ("advance", 1), ("schedule", 0), ("advance", 0)])
 def test_wheel_against_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     clock = ManualClock()
     timer = Timer(clock)
