@@ -110,7 +110,9 @@ def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     pid = int(run(str(ROOT / "scripts" / "kafka-start"), str(port), str(base)).split()[-1])
     try:
         where = {"bootstrap.servers": f"127.0.0.1:{port}"}
-        topics = [NewTopic("plain", 1, 1, config={"segment.bytes": "1048576"}), NewTopic("tx", 1, 1)]
+        # The records are from long ago: half a minute after its start Kafka would begin to remove them.
+        kept = {"segment.bytes": "1048576", "retention.ms": "-1"}
+        topics = [NewTopic("plain", 1, 1, config=kept), NewTopic("tx", 1, 1)]
         admin = AdminClient(where)
         for future in admin.create_topics(topics).values():
             future.result(60)
