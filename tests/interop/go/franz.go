@@ -482,5 +482,5 @@ func (d *franzDriver) topicsAndGroups(ctx context.Context, op string, a *Args, a
 		_, err := admin.DeleteGroup(ctx, a.Group)
 		return nil, err
 	}
-	return nil, fmt.Errorf("franz-go has no %s", op)
+	return d.administration(ctx, op, a, admin)
 }
