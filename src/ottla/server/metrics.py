@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.http import HttpEndpoint
+from ottla.server.http import HttpAnswer, HttpEndpoint, pages, text
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ class Metrics:
 
         route.handler, route.encode = counted, measured
 
-    def page(self) -> tuple[int, str, bytes]:
+    def page(self) -> HttpAnswer:
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-        return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
 
 
 class _State:
@@ -138,12 +138,10 @@ def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
     metrics = Metrics(broker)
     broker.registry.instrument(metrics.instrument)
 
-    def health() -> tuple[int, str, bytes]:
-        return 200, "text/plain; charset=utf-8", b"ok\n"
+    def health() -> HttpAnswer:
+        return text(200, "ok")
 
-    def ready() -> tuple[int, str, bytes]:
-        if broker.is_running:
-            return 200, "text/plain; charset=utf-8", b"ready\n"
-        return 503, "text/plain; charset=utf-8", b"not ready\n"
+    def ready() -> HttpAnswer:
+        return text(200, "ready") if broker.is_running else text(503, "not ready")
 
-    return HttpEndpoint(host, port, {"/metrics": metrics.page, "/health": health, "/ready": ready})
+    return HttpEndpoint(host, port, pages({"/metrics": metrics.page, "/health": health, "/ready": ready}))
