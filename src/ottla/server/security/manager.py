@@ -149,12 +149,8 @@ class Security:
 
     def check(self, config: Config) -> None:
         """Whether a configuration that somebody asks for would work; raises ConfigError if not."""
-        if self._tls:
-            from ottla.server.security.tls import TlsListener
-
-            for listener in config.listeners:
-                if listener.name in self._tls:
-                    TlsListener(config, listener.name, sasl=listener.security_protocol == "SASL_SSL")
+        for tls in self._tls.values():
+            tls.check(config)
         if self._sasl:
             from ottla.server.security.sasl import SaslListener
 
