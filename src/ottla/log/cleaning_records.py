@@ -68,9 +68,7 @@ def filter_batch(
     if keep is not None and batch.record_count:
         data = payload_of(batch)
         base = batch.base_offset
-        for start, after_timestamp, value_at, end, timestamp_delta, offset_delta, key in spans(
-            data, batch.record_count
-        ):
+        for start, after_timestamp, value_at, end, delta_ms, offset_delta, key in spans(data, batch.record_count):
             has_value = not data[value_at] & 1
             if keep(base + offset_delta, key, has_value):
                 kept.append(Kept(start, after_timestamp, end, delta_ms))
