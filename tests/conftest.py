@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent / "lib"))
+
 START_TIMEOUT_S = 30
 LISTENING = re.compile(r"listening on \[?([^\s\]]+?)\]?:(\d+)")
 

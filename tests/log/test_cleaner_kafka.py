@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_ports
 
 from ottla.clock import SystemClock
 from ottla.log import checkpoints
@@ -53,13 +53,10 @@ class Oracle:
     def __init__(self, base: Path) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        with socket.socket() as one, socket.socket() as other:
-            for probe in (one, other):
-                probe.bind(("127.0.0.1", 0))
-            port, controller_port = one.getsockname()[1], other.getsockname()[1]
+        (port,) = free_ports()
         self.base = base
         start = (str(ROOT / "scripts" / "kafka-start"), str(port), str(base), "log.cleaner.backoff.ms=100")
-        self.pid = int(run(*start, KAFKA_CONTROLLER_PORT=str(controller_port)).split()[-1])
+        self.pid = int(run(*start).split()[-1])
         self.where = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 2}
         self.admin = AdminClient(self.where)
         config = {
