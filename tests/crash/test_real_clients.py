@@ -76,7 +76,7 @@ def test_librdkafka_loses_and_repeats_nothing(start_broker: Callable[..., Any], 
                 broker = start_broker(tmp_path / "data", port=broker.port)
     assert producer.flush(30) == 0
     assert {write.outcome for write in history.writes} == {Outcome.ACKNOWLEDGED}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(history.seen) < len(history.writes) and consuming.failure is None and time.monotonic() < deadline:
         time.sleep(0.05)
     consuming.done.set()
