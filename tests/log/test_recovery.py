@@ -275,9 +275,10 @@ def test_an_aborted_transaction_outlives_the_power_of_the_disk(
     log = open_t(flush_messages=1)
     log.append([make_batch(1, producer=(5, 0, 0), transactional=True)])
     log.append([make_marker(5, 0, commit=False)], origin=Origin.COORDINATOR)
+    noted = log.recovery_point
     log.roll()
     disk.write_atomic(name(0, "txnindex"), b"")  # what the disk has of it
-    again = open_t(clean=False, recovery_point=log.recovery_point)
+    again = open_t(clean=False, recovery_point=noted)
     assert [(a.producer_id, a.first_offset) for a in again.aborted_transactions(0, 2)] == [(5, 0)]
     log.append([make_batch(1)])
     assert log.recovery_point == 3
