@@ -133,7 +133,7 @@ class Expectations:
 
     def check(self, claims: Claims, now_ms: int) -> BearerToken:
         user = claims.get(self.user_claim)
-        if not isinstance(user, str) or not user.strip():
+        if not isinstance(user, str) or not user.strip() or not _is_text(user):
             raise InvalidToken(f"no user in the claim `{self.user_claim}`")
         expires_ms = _time_ms(claims, "exp")
         if expires_ms is None:
@@ -152,13 +152,22 @@ class Expectations:
             raise InvalidToken("another issuer")
         if self.audience:
             audience = claims.get("aud")
-            named = {audience} if isinstance(audience, str) else set(audience) if isinstance(audience, list) else set()
-            if not named & self.audience:
+            named = audience if isinstance(audience, list) else [audience]
+            if not any(isinstance(one, str) and one in self.audience for one in named):
                 raise InvalidToken("another audience")
         scope = _scope(claims.get(self.scope_claim))
         if not set(self.required_scope) <= scope:
             raise InvalidToken("a scope is missing", "insufficient_scope", " ".join(self.required_scope))
         return BearerToken(user.strip(), expires_ms)
+
+
+def _is_text(value: str) -> bool:
+    """JSON can say half of a surrogate pair, which nothing could ever write down."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _time_ms(claims: Claims, name: str) -> int | None:
