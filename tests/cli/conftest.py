@@ -142,7 +142,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     folder = tmp_path_factory.mktemp("kafka")
     (port,) = free_ports()
     started = subprocess.run(
-        [ROOT / "scripts" / "kafka-start", str(port), folder, "log.cleaner.backoff.ms=200"],
+        # Tests write records with timestamps of years ago, which are to stay.
+        [ROOT / "scripts" / "kafka-start", str(port), folder, "log.cleaner.backoff.ms=200", "log.retention.ms=-1"],
         capture_output=True,
         text=True,
         timeout=300,
