@@ -11,15 +11,17 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
-from ottla.server.http import HttpEndpoint
 from ottla.server.listener import ListenError
+
+if TYPE_CHECKING:
+    from ottla.server.http import HttpEndpoint
 
 log = logging.getLogger("ottla.cli")
 

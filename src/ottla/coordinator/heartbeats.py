@@ -7,7 +7,6 @@ step towards it. Nothing changes before the records are replayed: the function w
 
 from __future__ import annotations
 
-import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -66,7 +65,9 @@ REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 
 def new_uuid() -> str:
     """Kafka's text form of a random UUID."""
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    from uuid import uuid4  # asks what platform this is
+
+    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 
 class MemberTimers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
-from uuid import uuid4
 
 from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator import mixed
@@ -58,6 +57,12 @@ MAX_RECORDS_PER_BATCH = 1000
 """Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
 
 
+def new_member_id(prefix: str) -> str:
+    from uuid import uuid4  # asks what platform this is: not while the broker starts
+
+    return f"{prefix}-{uuid4()}"
+
+
 class Shard(LogShard):
     """The groups of one partition."""
 
@@ -97,7 +102,7 @@ class Shard(LogShard):
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
         """The metadata version at which a topic was last created: older regex results do not know it."""
-        self.new_member_id: Callable[[str], str] = lambda prefix: f"{prefix}-{uuid4()}"
+        self.new_member_id: Callable[[str], str] = new_member_id
         self.new_uuid: Callable[[], str] = new_uuid
         self._reported_corruption = False
         self._is_loaded = False

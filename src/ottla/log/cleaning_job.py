@@ -20,7 +20,6 @@ from ottla.log.cleaning_records import Filtered, Keep, filter_batch, filter_lega
 from ottla.log.cleaning_transactions import CleanedTransactions
 from ottla.log.files import Chunk, Disk
 from ottla.log.index import MAX_RELATIVE_OFFSET, AbortedTransaction
-from ottla.log.offset_map import OffsetMap
 from ottla.log.options import LogConfig
 from ottla.log.segment import LOG_SUFFIX, Segment
 from ottla.records.batch import LOG_OVERHEAD, Batch
@@ -104,6 +103,8 @@ class Compaction:
     """The work of one job; `groups` does it piece by piece."""
 
     def __init__(self, job: CleaningJob, disk: Disk, pace: Pace = lambda size: None) -> None:
+        from ottla.log.offset_map import OffsetMap  # its digests bring in OpenSSL, which a start can do without
+
         self.job = job
         self.stats = CleaningStats()
         self._disk = disk

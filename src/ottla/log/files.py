@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
-import shutil
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -235,6 +234,8 @@ class PosixDisk:
             raise _failure("removal of", path, error) from error
 
     def remove_tree(self, folder: str) -> None:
+        import shutil  # brings in every archive format that Python knows
+
         shutil.rmtree(self.resolve(folder), ignore_errors=True)
 
     def read_bytes(self, path: str) -> bytes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import secrets
+import os
 
 _RESERVED_UUIDS = frozenset({bytes(16), bytes(15) + b"\x01"})
 """Kafka keeps the zero id for "none" and one more for its metadata topic."""
@@ -13,16 +12,20 @@ class SystemChance:
     """Unpredictable, for ids that others must not guess."""
 
     def randbelow(self, limit: int) -> int:
+        import secrets  # hashes and more come with it: a start need not wait for them
+
         return secrets.randbelow(limit)
 
     def uuid(self) -> bytes:
-        return _version_4(secrets.token_bytes)
+        return _version_4(os.urandom)
 
 
 class SeededChance:
     """The same seed gives the same run."""
 
     def __init__(self, seed: int) -> None:
+        import random
+
         self._random = random.Random(seed)
 
     def randbelow(self, limit: int) -> int:

@@ -123,7 +123,11 @@ def bind(listener: Listener) -> socket.socket:
     host = listener.host or "0.0.0.0"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            # As text it would load the tables for names in other scripts.
+            host.encode() if host.isascii() else host,
+            listener.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
         )[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
