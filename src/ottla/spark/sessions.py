@@ -84,6 +84,8 @@ def register(spark: SparkSession) -> None:
     _pyspark()
     from ottla.spark.source import OttlaDataSource
 
+    # Off by default, and a source that can take filters is refused while it is off.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(OttlaDataSource)
 
 
