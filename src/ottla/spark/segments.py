@@ -68,16 +68,16 @@ class Segment:
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def chunks(self, handle: int, position: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[list[Located]]:
+    def chunks(self, handle: int, position: int) -> Iterator[list[Located]]:
         """Whole batches from a position on, in chunks that share a buffer; ends where no whole batch is."""
-        need = chunk_bytes
+        need = CHUNK_BYTES
         while True:
             data = os.pread(handle, need, position)
             found, used, size = self._batches(data, position)
             if found:
                 yield found
                 position += used
-                need = chunk_bytes
+                need = CHUNK_BYTES
             elif size > len(data) >= need:
                 need = size  # one batch that is larger than a chunk
             else:
@@ -140,6 +140,14 @@ class Segment:
             return 0
         batch = Batch(data) if magic == 2 else LegacyBatch(data)
         return entry[1] if batch.crc_ok() else 0
+
+    def position_of(self, handle: int, offset: int) -> int:
+        """Where the batch that holds `offset`, or the next there is, starts; the end if there is none."""
+        size = self.size()
+        for located in self.headers(handle, self.position_before(handle, offset), size):
+            if located.batch.last_offset >= offset:
+                return located.position
+        return size
 
     def offset_at(self, position: int) -> int:
         """The last offset by the index of what starts at or before a position; the base offset at least."""
@@ -353,19 +361,17 @@ class PartitionFolder:
         return None
 
     def byte_size(self, start: int, end: int) -> int:
-        """Bytes of a range, to the grain of the index."""
+        """Bytes of the batches of a range."""
         total = 0
-        for segment in self.segments_from(start):
+        segments = self.segments_from(start)
+        bases = [segment.base_offset for segment in segments[1:]]
+        for segment, following in zip(segments, [*bases, end + 1], strict=True):
             if segment.base_offset >= end:
                 break
             try:
                 with _opened(segment.path) as handle:
-                    size = segment.size()
-                    begin = segment.position_before(handle, start) if start > segment.base_offset else 0
-                    following = [one.base_offset for one in self.segments() if one.base_offset > segment.base_offset]
-                    if not following or end < following[0]:
-                        size = max(segment.position_before(handle, end), begin)
-                    total += size - begin
+                    begin = segment.position_of(handle, start) if start > segment.base_offset else 0
+                    total += (segment.position_of(handle, end) if end < following else segment.size()) - begin
             except GoneSegment:
                 continue
         return total
