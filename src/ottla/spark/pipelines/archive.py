@@ -48,11 +48,9 @@ def archive(
     with Table.create_or_open(store, KIND, cluster=job.cluster.cluster_id(), topics={}, isolation=isolation) as table:
         _check_table(job, table, isolation)
         starts = job.range()[0]
-        if options.get("start") == "latest":
-            starts = {tp: end for tp, (_, end) in job.bounds().items()}
         archiver = _Archiver(job, table, compression, starts)
         # A checkpoint that is gone is no loss: the manifests know how far each partition is archived.
-        summary = run_stream(job, archiver.write, starts | _present(table.state.marks, starts), table.id)
+        summary = run_stream(job, archiver.write, go_on(table, starts), table.id)
         files = table.state.files.values()
         summary.details = {
             "out": store.root,
@@ -63,8 +61,9 @@ def archive(
     return summary
 
 
-def _present(marks: Offsets, partitions: Iterable[tuple[str, int]]) -> Offsets:
-    return {tp: marks[tp] for tp in partitions if tp in marks}
+def go_on(table: Table, starts: Offsets) -> Offsets:
+    """Where to begin without a checkpoint: behind what the table has."""
+    return {tp: table.state.marks.get(tp, start) for tp, start in starts.items()}
 
 
 def _check_table(job: Job, table: Table, isolation: str) -> None:

@@ -92,8 +92,10 @@ class Cluster:
 
         return self.call(ask)
 
-    def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic unless it is there; one with fewer partitions than asked for is an error."""
+    def ensure_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, at_least: int = 1
+    ) -> None:
+        """Create a topic unless it is there; one with fewer partitions than there must be is an error."""
 
         async def ask(client: Client) -> None:
             from ottla.client.admin import NewTopic, create_topics
@@ -106,10 +108,10 @@ class Cluster:
                     raise PipelineError(f"topic '{name}' cannot be created: {result.message}")
                 # Apache Kafka acknowledges a topic a moment before all of its brokers know it.
                 await _known_everywhere(client, name)
-            elif len(known.partitions) < partitions:
+            elif len(known.partitions) < at_least:
                 raise PipelineError(
-                    f"topic '{name}' has {len(known.partitions)} partitions and {partitions} are needed; add some: "
-                    f"ottla topics alter {name} -p {partitions}"
+                    f"topic '{name}' has {len(known.partitions)} partitions and {at_least} are needed; add some: "
+                    f"ottla topics alter {name} -p {at_least}"
                 )
 
         self.call(ask)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.archive import dated, fresh_rows, write_files
+from ottla.spark.pipelines.archive import dated, fresh_rows, go_on, write_files
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Job, Options, open_job
@@ -60,8 +60,7 @@ def parse(
         if table.description["schema"] != described:
             raise PipelineError(f"{store.root} was begun with another schema; name another folder with --out")
         parser = _Parser(job, table, decoding, letters)
-        starts = job.range()[0]
-        summary = run_stream(job, parser.write, {**starts, **table.state.marks}, table.id)
+        summary = run_stream(job, parser.write, go_on(table, job.range()[0]), table.id)
         summary.details = {"out": store.root, "dead_letters": letters, "bad": parser.bad, "good": parser.good}
     return summary
 

@@ -82,7 +82,7 @@ def replay(
     counts = {(row.topic, row.partition): row["count"] for row in frame.groupBy("topic", "partition").count().collect()}
     for source, target in names.items():
         most = max([0, *(partition for name, partition in table.state.marks if name == source)]) + 1
-        cluster.ensure_topic(target, most, _NEW_TOPIC)
+        cluster.ensure_topic(target, most, _NEW_TOPIC, at_least=most)
     note = f"{FOLDER}/replays/{_note_name(cluster, names, since_ms, until_ms)}.json"
     if again:
         store.delete(note)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
-from ottla.spark.pipelines.archive import fresh_rows
+from ottla.spark.pipelines.archive import fresh_rows, go_on
 from ottla.spark.pipelines.jobs import Job, Options, open_job
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
@@ -32,7 +32,7 @@ def snapshot(topics: str | Sequence[str], out: str, **options: Unpack[Options]) 
     store = open_store(out, job.spark)
     with Table.create_or_open(store, KIND, cluster=job.cluster.cluster_id()) as table:
         keeper = _Keeper(job, table)
-        summary = run_stream(job, keeper.write, {**job.range()[0], **table.state.marks}, table.id)
+        summary = run_stream(job, keeper.write, go_on(table, job.range()[0]), table.id)
         keys = sum(file.records for file in table.state.files.values())
         if keeper.without_key:
             job.warn(f"{keeper.without_key} records without a key were left out")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ottla.spark.pipelines.archive import fresh_rows, go_on
 from ottla.spark.pipelines.cluster import Offsets, flat, nested
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Job, Options, open_job
@@ -72,7 +73,7 @@ def stats(
                     f"{store.root} was begun with {name} {table.description[name]}; name another folder"
                 )
         counter = _Counter(job, table, window_ms, delay_ms, to_topic)
-        summary = run_stream(job, counter.write, {**job.range()[0], **table.state.marks}, table.id)
+        summary = run_stream(job, counter.write, go_on(table, job.range()[0]), table.id)
         extra = table.state.extra
         summary.details = {"out": store.root, "dropped": extra.get("dropped", {}), "to_topic": to_topic}
         if report is not None:
@@ -114,8 +115,6 @@ class _Counter:
 
     def write(self, batch: Batch) -> int:
         """Merge a batch into the open windows; those that are final now move to the table."""
-        from ottla.spark.pipelines.archive import fresh_rows
-
         table = self.table
         found = fresh_rows(table, batch)
         if found is None:

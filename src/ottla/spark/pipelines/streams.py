@@ -76,7 +76,7 @@ def run_stream(job: Job, handle: Handler, starts: Offsets, belongs_to: str = "")
     assert job.checkpoint is not None
     store = open_store(job.checkpoint, job.spark)
     check_note(job, store, belongs_to)
-    runner = _Runner(job, store, handle)
+    runner = _Runner(job, store, handle, starts)
     frame = job.read_stream(starts)
     try:
         query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
@@ -151,15 +151,16 @@ def last_offsets(store: Store) -> Offsets:
 class _Runner:
     """Between Spark's callbacks and the pipeline's handler."""
 
-    def __init__(self, job: Job, store: Store, handle: Handler) -> None:
+    def __init__(self, job: Job, store: Store, handle: Handler, starts: Offsets) -> None:
         self.job = job
         self.store = store
         self.handle = handle
+        self.starts = starts
         self.failure: PipelineError | None = None
         self.summary = Summary(job.pipeline, sorted(job.topics), group=job.group, checkpoint=job.checkpoint, lag=0)
         self._began = time.monotonic()
         self._bounds = job.bounds()
-        self._position = last_offsets(store) or {tp: low for tp, (low, _) in self._bounds.items()}
+        self._position = {**starts, **last_offsets(store)}
         self._total = self._lag()
         self._committed: Offsets = {}
         self._committed_at = 0.0
@@ -178,7 +179,7 @@ class _Runner:
         ends = batch_offsets(self.store, number)
         if ends is None:
             raise PipelineError(f"{self.store.root} has no offsets of batch {number}; it was changed from outside")
-        starts = batch_offsets(self.store, number - 1) or {}
+        starts = batch_offsets(self.store, number - 1) or self.starts
         self._check_topics()
         self._bounds = self.job.bounds()
         lost = losses(starts, ends, {tp: low for tp, (low, _) in self._bounds.items()})

@@ -171,6 +171,7 @@ class Table:
             raise PipelineError(f"another process writes to {self.store.root}; wait for it, or stop it") from None
         self.state.apply(manifest)
         self._roll_forward(manifest)
+        self.store.delete(STAGING)
         if self.state.number % WHOLE_EVERY == WHOLE_EVERY - 1:
             whole = json.dumps(_whole(self.state)).encode()
             self.store.replace(_manifest(self.state.number).replace(".json", ".whole.json"), whole)

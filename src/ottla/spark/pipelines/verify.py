@@ -54,6 +54,8 @@ class Verification:
     partitions: list[PartitionReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     against_log: bool = True
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    """What the archive saw removed before it could read it."""
 
     @property
     def ok(self) -> bool:
@@ -68,7 +70,7 @@ def verify(archive: str, *, log: bool = True, content: bool = False, **options: 
     merged: Options = {**options, **archive_options(table)}  # type: ignore[typeddict-item]
     job = open_job("verify", topics, {**merged, "group": None}) if log and topics else None
     spark = job.spark if job is not None else spark_of(options)
-    found = Verification(store.root, against_log=job is not None)
+    found = Verification(store.root, against_log=job is not None, lost=table.state.lost)
     try:
         reports = _partitions(table)
         _check_files(table, found)
