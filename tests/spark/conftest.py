@@ -82,6 +82,27 @@ def until() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
+def finish() -> Callable[[Any], list[int]]:
+    """Starts a stream, waits for its end, and gives the sizes of its micro-batches that had records."""
+
+    def run(writer: Any) -> list[int]:
+        for left in (4, 3, 2, 1, 0):
+            query = writer.start()
+            try:
+                assert query.awaitTermination(300), "the stream has no end"
+            except Exception as error:
+                # Spark gives a Python process ten seconds to start, which a starved machine does not keep. Nothing of
+                # the query has happened by then.
+                if "failed to connect back" in str(error) and left:
+                    continue
+                raise
+            return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+        raise AssertionError
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def admin(broker: Any) -> Any:
     """A confluent admin client of the broker."""
     from confluent_kafka.admin import AdminClient

@@ -21,22 +21,16 @@ def read(spark: Any, broker: Any) -> Any:
 
 
 @pytest.fixture
-def stream(spark: Any, broker: Any, tmp_path: Path) -> Any:
+def stream(spark: Any, broker: Any, finish: Any, tmp_path: Path) -> Any:
     """One AvailableNow run to Parquet in the test's folder; the sizes of its micro-batches."""
 
     def run(**options: Any) -> list[int]:
         named = {key.replace("__", "."): str(value) for key, value in options.items()}
         reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
-        query = (
-            reader.options(**named)
-            .load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "out"))
-        )
-        assert query.awaitTermination(120)
-        return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+        writer = reader.options(**named).load().writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.options(path=str(tmp_path / "out"), checkpointLocation=str(tmp_path / "checkpoint"))
+        found: list[int] = finish(writer)
+        return found
 
     return run
 
@@ -152,7 +146,9 @@ def test_offsets_fetched_with_a_consumer_group(spark: Any, stream: Any, make_top
         spark.conf.unset(name)
 
 
-def test_both_sinks(spark: Any, broker: Any, read: Any, make_topic: Any, send: Any, tmp_path: Path) -> None:
+def test_both_sinks(
+    spark: Any, broker: Any, finish: Any, read: Any, make_topic: Any, send: Any, tmp_path: Path
+) -> None:
     source, target = make_topic(partitions=2), make_topic(partitions=3)
     columns = (
         "cast(id as string) key, concat('v', id) value, array(struct('h' as key, cast('1' as binary) as value)) headers"
@@ -161,7 +157,7 @@ def test_both_sinks(spark: Any, broker: Any, read: Any, make_topic: Any, send: A
     sink = {"kafka.bootstrap.servers": broker.bootstrap, "includeHeaders": "true"}
     frame.write.format("kafka").options(**sink).save()
     assert offsets(read(subscribe=source)) == span(0, 0, 150) + span(1, 0, 150)
-    query = (
+    finish(
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", broker.bootstrap)
         .options(subscribe=source, startingOffsets="earliest", includeHeaders="true")
@@ -170,9 +166,7 @@ def test_both_sinks(spark: Any, broker: Any, read: Any, make_topic: Any, send: A
         .writeStream.format("kafka")
         .options(**sink, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
     found = read(subscribe=target, includeHeaders="true").collect()
     assert sorted(row.value for row in found) == sorted(b"V%d" % i for i in range(300))
     assert {header.key for row in found for header in row.headers} == {"h"}

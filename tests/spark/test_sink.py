@@ -69,12 +69,14 @@ def test_rows_without_a_key_are_spread(spark: Any, broker: Any, sink: dict[str, 
     assert sum(counts) == 30_000 and min(counts) > 0
 
 
-def test_a_stream(spark: Any, broker: Any, sink: dict[str, str], make_topic: Any, send: Any, tmp_path: Path) -> None:
+def test_a_stream(
+    spark: Any, broker: Any, finish: Any, sink: dict[str, str], make_topic: Any, send: Any, tmp_path: Path
+) -> None:
     source, target = make_topic(partitions=2), make_topic(partitions=2)
     send(source, [(b"k%d" % i, b"v%d" % i) for i in range(200)], partition=1)
 
     def run() -> None:
-        query = (
+        finish(
             spark.readStream.format("ottla")
             .options(**sink, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="90")
             .load()
@@ -82,9 +84,7 @@ def test_a_stream(spark: Any, broker: Any, sink: dict[str, str], make_topic: Any
             .writeStream.format("ottla")
             .options(**sink, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(120)
 
     run()
     send(source, [(b"k200", b"v200")], partition=1)

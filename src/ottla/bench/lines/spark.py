@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -30,7 +31,7 @@ async def fill(bootstrap: str, name: str, records: int) -> None:
     from ottla.client.producer import Producer
 
     chance = random.Random(7)
-    now_ms = 1_800_000_000_000
+    now_ms = time.time_ns() // 1_000_000
     batches = [
         build_batch([Record(i, now_ms + i // 10, None, chance.randbytes(VALUE_BYTES)) for i in range(BATCH_RECORDS)])
         for _ in range(DISTINCT_BATCHES)
