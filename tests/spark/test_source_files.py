@@ -221,6 +221,11 @@ def test_a_folder_that_is_emptied(filled: Writer) -> None:
     lost: list[tuple[int, int]] = []
     assert offsets(origin_of(filled), 5, 9, lambda *span: lost.append(span)) == []
     assert lost == [(5, 9)]
+    folder = Path(filled.disk.root, "t-0")
+    aside = folder.rename(folder.with_name("t-0.deleted"))
+    assert offsets(origin_of(filled), 7, 9, lambda *span: lost.append(span)) == []
+    assert lost[1:] == [(7, 9)]
+    aside.rename(folder)  # the log is closed into it
 
 
 def test_sizes(filled: Writer) -> None:

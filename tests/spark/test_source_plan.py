@@ -93,6 +93,9 @@ def test_which_partitions() -> None:
         chosen(subscribe="t, u")
     with pytest.raises(SourceError, match="topic 't' has no partition 2"):
         chosen(assign='{"t": [2]}')
+    for choice, left in ({"subscribe": "t,u"}, 2), ({"assign": '{"t": [1, 2], "u": [0]}'}, 1), ({"subscribe": "u"}, 0):
+        options = source_options({"path": "/data", **choice}, streaming=True)
+        assert len(plan.partitions_of(origin, options, may_lack=True)) == left
 
 
 @pytest.mark.parametrize(

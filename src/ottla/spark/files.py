@@ -124,7 +124,11 @@ class FolderOrigin:
         return self._folder(tp).offset_within(start, end, max_bytes)
 
     def read(self, tp: TopicPartition, start: int, end: int, lost: Lost) -> Iterator[Sequence[AnyBatch]]:
-        folder = self._folder(tp)
+        try:
+            folder = self._folder(tp)
+        except SourceError:
+            lost(start, end)
+            return
         aborted: dict[int, list[tuple[int, int]]] = {}
         if self._isolation == READ_COMMITTED:
             for entry in folder.aborted(start, end):

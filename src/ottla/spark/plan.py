@@ -24,13 +24,16 @@ class Range(NamedTuple):
         return self.topic, self.partition
 
 
-def partitions_of(origin: Origin, options: SourceOptions) -> list[TopicPartition]:
-    """The partitions that the options choose. Topics named there must exist; a pattern may match none."""
+def partitions_of(origin: Origin, options: SourceOptions, *, may_lack: bool = False) -> list[TopicPartition]:
+    """The partitions that the options choose. A pattern may match none; what is named must be there, or may lack."""
     if options.pattern is not None:
         found = origin.topics(None)
         return sorted((topic, index) for topic in found if options.includes(topic) for index in found[topic])
     named = options.topics or tuple(dict.fromkeys(topic for topic, _ in options.assigned))
     found = origin.topics(named)
+    if may_lack:
+        wanted = options.assigned or [(topic, index) for topic in found for index in found[topic]]
+        return sorted((topic, index) for topic, index in wanted if index in found.get(topic, ()))
     for topic in named:
         if topic not in found:
             raise SourceError(f"topic '{topic}' does not exist")

@@ -80,7 +80,7 @@ class _Sending:
 
     async def send(self, batch: Any) -> None:
         """All rows of an Arrow batch, in order."""
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name in _TYPES}
+        columns = {name: _column(batch, name) for name in batch.schema.names if name in _TYPES}
         count = batch.num_rows
         nothing = [None] * count
         now_ms = time.time_ns() // 1_000_000
@@ -88,7 +88,7 @@ class _Sending:
         values = _octets(columns["value"])
         topics = nothing if self._options.topic is not None else columns.get("topic", nothing)
         chosen = columns.get("partition", nothing)
-        times = columns.get("timestamp", nothing)
+        times = columns.get("timestamp", nothing)  # in microseconds
         add, fixed = self._gatherer.add, self._options.topic
         for key, value, topic, partition, moment, headers in zip(
             keys, values, topics, chosen, times, columns.get("headers", nothing), strict=True
@@ -100,8 +100,7 @@ class _Sending:
             elif not 0 <= partition < total:
                 raise SinkError(f"topic '{name}' has partitions 0 to {total - 1}, and a row asks for {partition}")
             listed = [(one["key"] or "", one["value"]) for one in headers] if headers else []
-            time_ms = now_ms if moment is None else _milliseconds(moment)
-            await add((name, partition), time_ms, key, value, listed)
+            await add((name, partition), now_ms if moment is None else moment // 1000, key, value, listed)
         self.records += count
 
     def _partition(self, topic: str, key: bytes | None, total: int) -> int:
@@ -125,8 +124,10 @@ def _octets(column: list[Any]) -> list[bytes | None]:
     return [one.encode() if isinstance(one, str) else one for one in column]
 
 
-def _milliseconds(moment: Any) -> int:
-    return int(moment.timestamp() * 1000 + 0.5) if moment.tzinfo else int(moment.timestamp() * 1000)
+def _column(batch: Any, name: str) -> list[Any]:
+    column = batch.column(name)
+    values: list[Any] = (column.cast("int64") if name == "timestamp" else column).to_pylist()
+    return values
 
 
 def write_batches(options: SinkOptions, batches: Iterator[Any]) -> Written:

@@ -164,10 +164,13 @@ class _StreamReader(DataSourceStreamReader):
         return self._origin
 
     def _bounds(self) -> dict[tuple[str, int], Bounds]:
-        return self.origin.bounds(plan.partitions_of(self.origin, self._options))
+        """Of a query under way, which a topic that is deleted ends only where data must not be lost."""
+        may_lack = not self._options.fail_on_data_loss
+        return self.origin.bounds(plan.partitions_of(self.origin, self._options, may_lack=may_lack))
 
     def initialOffset(self) -> dict[str, Any]:
-        return plan.to_json(plan.starts(self.origin, self._options, self._bounds()))
+        bounds = self.origin.bounds(plan.partitions_of(self.origin, self._options))
+        return plan.to_json(plan.starts(self.origin, self._options, bounds))
 
     def reportLatestOffset(self) -> dict[str, Any]:
         return plan.to_json({tp: pair.end for tp, pair in self._bounds().items()})
