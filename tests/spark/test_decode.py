@@ -13,7 +13,8 @@ from ottla.errors import KafkaError
 from ottla.records.batch import Batch, Record, batches, build_batch
 from ottla.records.legacy import any_batches, build_message_set
 from ottla.spark import decode as module
-from ottla.spark.decode import Block, Irregular, Wanted, decode, decode_plainly, headers_type
+from ottla.spark.decode import Block, Irregular, decode, decode_plainly, headers_type
+from ottla.spark.wanted import Wanted
 
 HEADERS = headers_type()
 BYTES = st.none() | st.binary(max_size=40) | st.integers(100, 9000).map(lambda size: b"x" * size)
@@ -55,7 +56,7 @@ def rows(block: Block) -> list[tuple[Any, ...]]:
     ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.tuples(RECORDS, st.integers(0, 4), st.booleans()), max_size=5),
     st.integers(0, 3000),
@@ -81,7 +82,7 @@ def test_any_records(groups: Any, start: int, length: int, least_ms: int, with_h
         got.headers.validate(full=True)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(RECORDS.filter(bool), st.data())
 def test_damage_is_never_decoded_differently(entries: Any, data: Any) -> None:
     """Whatever the bytes say, the fast way gives what the plain one gives, or its error."""

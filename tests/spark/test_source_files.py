@@ -18,10 +18,11 @@ from ottla.log.loader import open_log
 from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
-from ottla.spark.decode import Wanted, decode
+from ottla.spark.decode import decode
 from ottla.spark.files import FolderOrigin
 from ottla.spark.origin import Bounds, SourceError
 from ottla.spark.segments import PartitionFolder
+from ottla.spark.wanted import Wanted
 
 START_MS = 1_700_000_000_000
 TP = ("t", 0)

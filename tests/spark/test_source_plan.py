@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.spark import plan
-from ottla.spark.decode import FOREVER, Wanted
 from ottla.spark.filters import Pushed, push
 from ottla.spark.options import OptionError, sink_options, source_options
 from ottla.spark.origin import Bounds, DataLost, SourceError
 from ottla.spark.plan import Range
+from ottla.spark.wanted import FOREVER, Wanted
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}
 

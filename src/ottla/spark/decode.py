@@ -17,28 +17,16 @@ import pyarrow as pa
 from ottla.records.batch import APPEND_TIME_FLAG, HEADER_SIZE, Batch
 from ottla.records.legacy import LegacyBatch
 from ottla.records.record import VARINT, Record, read_raw
+from ottla.spark.wanted import EVERYTHING, Wanted
 
 AnyBatch: TypeAlias = Batch | LegacyBatch
 Array: TypeAlias = Any
 
-FOREVER: Final = 1 << 62
 MIN_RUN: Final = 8
 """Records of one length in a row that are worth being found as such."""
 RUN_BACKOFF: Final = 32
 """Records walked singly after no such run was found."""
 _LONGEST_DATA: Final = (1 << 31) - 1
-
-
-class Wanted(NamedTuple):
-    """Which records of a partition: offsets from `start` to before `end`, and times (ms) alike."""
-
-    start: int = 0
-    end: int = FOREVER
-    least_ms: int = -FOREVER
-    before_ms: int = FOREVER
-
-
-EVERYTHING: Final = Wanted()
 
 
 class Irregular(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ottla.spark.decode import EVERYTHING, Wanted
+from ottla.spark.wanted import EVERYTHING, Wanted
 
 _NEVER_NULL: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from ottla.spark.decode import Wanted
 from ottla.spark.options import EARLIEST, Position, SourceOptions, TopicPartition
 from ottla.spark.origin import Bounds, DataLost, Origin, SourceError
+from ottla.spark.wanted import Wanted
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
