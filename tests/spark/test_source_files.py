@@ -165,7 +165,10 @@ def test_a_torn_tail_is_not_read(filled: Writer) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-5])
     assert origin_of(filled).bounds([TP]) == {TP: Bounds(0, 990)}
-    assert offsets(origin_of(filled), 980, 1000) == list(range(980, 990))
+    assert offsets(origin_of(filled), 980, 990) == list(range(980, 990))
+    lost: list[tuple[int, int]] = []
+    assert offsets(origin_of(filled), 980, 1000, lambda *span: lost.append(span)) == list(range(980, 990))
+    assert lost == [(990, 1000)]  # planned, and not there: never passed over in silence
 
 
 def test_a_damaged_batch_is_an_error(filled: Writer) -> None:

@@ -1,6 +1,6 @@
 """Archives a topic to Parquet in one Spark, in several ways by turns, and prints the records/s of each as JSON.
 
-A process of its own: `python -m ottla.bench.spark_job '{"bootstrap": …, "topic": …, "folder": …, "runs": [...]}'`.
+A process of its own: `python -m ottla.bench.spark_job '{"bootstrap": …, "topic": …, "folder": …, "ways": […]}'`.
 The first round warms the JVM and is not counted.
 """
 

@@ -273,7 +273,8 @@ class PartitionFolder:
                     raise
                 continue
             if len(segments) < 2:
-                return  # the end of the log
+                lost(position, end)  # the log ends before what was planned
+                return
             position = max(position, segments[1].base_offset)
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
