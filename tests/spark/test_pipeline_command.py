@@ -104,8 +104,9 @@ def test_what_is_wrong_is_one_line(ottla: Run, words: tuple[str, ...], code: int
     assert len(err.splitlines()) == 1
 
 
-def test_without_java(broker: Any, make_topic: Any, tmp_path: Path) -> None:
+def test_without_java(broker: Any, admin: Any, make_topic: Any, until: Any, tmp_path: Path) -> None:
     topic = make_topic(1)
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
     done = child("archive", topic, "--out", tmp_path / "a", "-b", broker.bootstrap, PATH="/nowhere", JAVA_HOME="")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

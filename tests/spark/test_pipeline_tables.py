@@ -109,6 +109,7 @@ def test_parse_avro_and_protobuf(spark: Any, broker: Any, make_topic: Any, send:
         schema=str(tmp_path / "shop.desc"),
         message="shop.Order",
         dead_letters=f"{topic}-bad",
+        source="ottla",
         **options,
     )
     rows = spark.read.parquet(str(tmp_path / "p")).orderBy("offset").select("id", "names")

@@ -161,7 +161,10 @@ def _spark(arguments: argparse.Namespace) -> Iterator[Any]:
     try:
         with _stderr_to(arguments.spark_log) as log:
             try:
-                made = session(master=arguments.master, app_name=f"ottla pipeline {arguments.verb}", config=conf)
+                name = f"ottla pipeline {arguments.verb}"
+                made = session(
+                    master=arguments.master, app_name=name, config=conf, connector=_wants_connector(arguments)
+                )
             except SparkSetupError:
                 raise
             except Exception as error:
@@ -170,6 +173,13 @@ def _spark(arguments: argparse.Namespace) -> Iterator[Any]:
     finally:
         if made is not None and not shared:
             made.stop()
+
+
+def _wants_connector(arguments: argparse.Namespace) -> bool:
+    """Its jars come through Maven on the first use; who reads with Ottla's own source, or no topic, needs none."""
+    if arguments.verb in ("compact", "replay"):
+        return False
+    return getattr(arguments, "source", "kafka") == "kafka" and not getattr(arguments, "data", None)
 
 
 def _running() -> bool:

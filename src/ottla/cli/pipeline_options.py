@@ -39,7 +39,7 @@ def _reading(parser: argparse.ArgumentParser, *, stream: bool = True) -> None:
     group.add_argument("--no-group", action="store_true", help="commit to no group")
     if not stream:
         return
-    group.add_argument("--max-records", type=int, metavar="N", help="the largest micro-batch (5000000)")
+    group.add_argument("--max-records", type=int, metavar="N", help="the largest micro-batch (2000000)")
     group.add_argument(
         "--on-data-loss",
         choices=("warn", "fail"),

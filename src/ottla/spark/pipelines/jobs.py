@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-BATCH_RECORDS: Final = 5_000_000
+BATCH_RECORDS: Final = 2_000_000
 """Records of a micro-batch: few enough that a crash repeats minutes, not hours; many enough that commits are cheap."""
 SOURCES: Final = ("kafka", "ottla")
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 ON_DATA_LOSS: Final = ("warn", "fail")
 _EARLIEST, _LATEST = -2, -1
+_LARGEST_REQUEST: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class Job:
 
     def read_batch(self, starts: Offsets, ends: Offsets) -> DataFrame:
         """The records from `starts` up to before `ends`, with headers."""
-        reader = self.spark.read.format(self._format()).options(**self._options())
+        reader = self.spark.read.format(self.format()).options(**self._options())
         return (
             reader.option("startingOffsets", json.dumps(nested(starts)))
             .option("endingOffsets", json.dumps(nested(ends)))
@@ -142,10 +143,11 @@ class Job:
     def read_stream(self, starts: Offsets) -> DataFrame:
         """All records from `starts` on; a checkpoint wins over them."""
         limit = str(self.options.get("max_records") or BATCH_RECORDS)
-        reader = self.spark.readStream.format(self._format()).options(**self._options())
+        reader = self.spark.readStream.format(self.format()).options(**self._options())
         return reader.option("startingOffsets", json.dumps(nested(starts))).option("maxOffsetsPerTrigger", limit).load()
 
-    def _format(self) -> str:
+    def format(self) -> str:
+        """Of the source, and of sinks as well: who chose Ottla's own needs no connector."""
         chosen = self.options.get("source") or SOURCES[0]
         if chosen not in SOURCES:
             raise PipelineError(f"there is no source '{chosen}'; choose one of {', '.join(SOURCES)}")
@@ -162,14 +164,18 @@ class Job:
             **self.options.get("source_options", {}),
         }
 
+    def sink_options(self) -> dict[str, str]:
+        """For writers; whoever could write a record somewhere can write it here."""
+        return {**self.kafka_options(), "kafka.max.request.size": str(_LARGEST_REQUEST)}
+
     def kafka_options(self) -> dict[str, str]:
-        """The connection, for readers and writers of the official connector."""
+        """The connection, for readers and writers alike."""
         properties = {f"kafka.{key}": value for key, value in self.cluster.properties.items()}
         return {"kafka.bootstrap.servers": self.cluster.bootstrap, **properties}
 
     def write_topic(self, frame: DataFrame) -> None:
         """Append rows (key, value, headers, topic, maybe partition) to topics; a failure may leave some written."""
-        frame.write.format("kafka").options(**self.kafka_options()).option("includeHeaders", "true").save()
+        frame.write.format(self.format()).mode("append").options(**self.sink_options()).save()
 
 
 def open_job(pipeline: str, topics: str | Sequence[str], options: Options, *, checkpoint: str | None = None) -> Job:
@@ -198,7 +204,8 @@ def spark_of(options: Options) -> SparkSession:
         return spark
     from ottla.spark import session
 
-    return session(master=options.get("master"), config=dict(options.get("conf") or {}))
+    own = options.get("source") == "ottla"
+    return session(master=options.get("master"), config=dict(options.get("conf") or {}), connector=not own)
 
 
 def _check_choices(options: Options) -> None:

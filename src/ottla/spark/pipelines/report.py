@@ -147,6 +147,7 @@ def _short(value: float) -> str:
 
 def _png(path: str, topics: Mapping[str, Sequence[Window]]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
 
     rows = max(len(topics), 1)
@@ -160,6 +161,9 @@ def _png(path: str, topics: Mapping[str, Sequence[Window]]) -> None:
             moments = [datetime.fromtimestamp(seconds, UTC) for seconds, _ in points]
             one.plot(moments, [value for _, value in points], color=_COLOURS[row % len(_COLOURS)])
             one.set_ylim(bottom=0)
+            ticks = AutoDateLocator(maxticks=5)
+            one.xaxis.set_major_locator(ticks)
+            one.xaxis.set_major_formatter(ConciseDateFormatter(ticks))
             one.set_title(f"{topic}: {label}", fontsize=9)
             one.tick_params(labelsize=7)
     figure.savefig(path, dpi=110)

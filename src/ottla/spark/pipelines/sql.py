@@ -149,7 +149,7 @@ def _run_stream(job: Job, frame: DataFrame, out: str | None, to_topic: str | Non
     check_note(job, store, out or to_topic or "")
     if to_topic is not None:
         job.cluster.ensure_topic(to_topic, 1)
-        sink = as_records(frame, to_topic).writeStream.format("kafka").options(**job.kafka_options())
+        sink = as_records(frame, to_topic).writeStream.format(job.format()).options(**job.sink_options())
     else:
         sink = frame.writeStream.format("parquet").option("path", open_store(out or "", job.spark).url())
     sink = sink.option("checkpointLocation", store.url())

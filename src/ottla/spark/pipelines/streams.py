@@ -161,7 +161,6 @@ class _Runner:
         self._began = time.monotonic()
         self._bounds = job.bounds()
         self._position = {**starts, **last_offsets(store)}
-        self._total = self._lag()
         self._committed: Offsets = {}
         self._committed_at = 0.0
 
