@@ -79,6 +79,10 @@ def test_what_is_printed(ottla: Run, make_topic: Any, send: Any) -> None:
     code, out, err = ottla("sql", "select key, value, offset from t order by offset", "--table", f"t={topic}")
     assert code == 0, err
     assert [line.split() for line in out.splitlines()] == [["key", "value", "offset"], ["a", "x", "0"], ["-", "�", "1"]]
+    code, out, err = ottla("sql", "select nope from t", "--table", f"t={topic}")
+    assert (code, out) == (1, "")
+    assert "`nope` cannot be resolved" in err
+    assert len(err.splitlines()) == 1
     code, out, err = ottla("quality", topic, "--fail", "--json")
     assert code == 1
     found = json.loads(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -158,6 +159,9 @@ def _spark(arguments: argparse.Namespace) -> Iterator[Any]:
     conf: dict[str, str | int | bool] = {"spark.log.level": "ERROR", **parse_settings(arguments.conf)}
     made: Any = None
     shared = _running()
+    # PySpark logs stacks of what we tell in one line, and of Ctrl-C.
+    logged = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with _stderr_to(arguments.spark_log) as log:
             try:
@@ -173,6 +177,7 @@ def _spark(arguments: argparse.Namespace) -> Iterator[Any]:
     finally:
         if made is not None and not shared:
             made.stop()
+        logging.disable(logged)
 
 
 def _wants_connector(arguments: argparse.Namespace) -> bool:

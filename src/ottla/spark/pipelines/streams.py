@@ -214,6 +214,7 @@ class _Runner:
                 self._show()
                 self._commit()
                 if stop is not None and stop.is_set():
+                    self.summary.interrupted = True
                     break
         finally:
             query.stop()
