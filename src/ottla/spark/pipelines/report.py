@@ -161,7 +161,7 @@ def _png(path: str, topics: Mapping[str, Sequence[Window]]) -> None:
             moments = [datetime.fromtimestamp(seconds, UTC) for seconds, _ in points]
             one.plot(moments, [value for _, value in points], color=_COLOURS[row % len(_COLOURS)])
             one.set_ylim(bottom=0)
-            ticks = AutoDateLocator(maxticks=5)
+            ticks = AutoDateLocator(minticks=2, maxticks=5)
             one.xaxis.set_major_locator(ticks)
             one.xaxis.set_major_formatter(ConciseDateFormatter(ticks))
             one.set_title(f"{topic}: {label}", fontsize=9)
