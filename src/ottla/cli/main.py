@@ -22,6 +22,7 @@ _COMMANDS = {
     "verify": ("ottla.cli.verify", "check a data folder, with a picture of its segments"),
     "versions": ("ottla.cli.versions", "what a broker supports beside what this build serves"),
     "faults": ("ottla.cli.faults", "make a broker misbehave, for tests"),
+    "pipeline": ("ottla.cli.pipeline", "archive, replay, count, parse and query topics with Spark"),
     "bench": ("ottla.cli.bench", "measure brokers side by side"),
     "completion": ("ottla.cli.completion", "print a completion script for bash, zsh or fish"),
 }

@@ -12,4 +12,5 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     security,
     scale,
     mixed,
+    spark,
 )

@@ -1,0 +1,112 @@
+"""Archiving a topic to Parquet with Spark: the official connector on both brokers, and Ottla's own source beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+from ottla.bench.lines.topics import topic
+from ottla.bench.model import Figure, NotMeasurable, Size, at_least, line, value_at_least
+from ottla.bench.targets import Spawned, Target
+from ottla.records.batch import Record, build_batch
+
+PARTITIONS = 8
+VALUE_BYTES = 200
+BATCH_RECORDS = 75
+"""What a Java producer puts into its 16 KB."""
+DISTINCT_BATCHES = 400
+"""Enough different values that Parquet's dictionary cannot shorten them."""
+
+
+async def fill(bootstrap: str, name: str, records: int) -> None:
+    """Records of random bytes in batches as a Java producer makes them, spread evenly."""
+    from ottla.client import Client
+    from ottla.client.producer import Producer
+
+    chance = random.Random(7)
+    now_ms = time.time_ns() // 1_000_000
+    batches = [
+        build_batch([Record(i, now_ms + i // 10, None, chance.randbytes(VALUE_BYTES)) for i in range(BATCH_RECORDS)])
+        for _ in range(DISTINCT_BATCHES)
+    ]
+    rest = build_batch([Record(0, now_ms, None, chance.randbytes(VALUE_BYTES))])
+    async with Client(bootstrap) as client:
+        producer = Producer(client, idempotent=False)
+
+        async def fill_partition(index: int) -> None:
+            mine = records // PARTITIONS + (index < records % PARTITIONS)
+            for number in range(mine // BATCH_RECORDS):
+                await producer.append((name, index), bytearray(batches[(index + number) % DISTINCT_BATCHES]))
+            for _ in range(mine % BATCH_RECORDS):
+                await producer.append((name, index), bytearray(rest))
+
+        await asyncio.gather(*(fill_partition(index) for index in range(PARTITIONS)))
+
+
+def measure(target: Target, size: Size, ways: tuple[str, ...]) -> dict[str, float]:
+    """The median records/s of each way."""
+    if find_spec("pyspark") is None:
+        raise NotMeasurable("needs PySpark: pip install 'ottla[spark]'")
+    if not isinstance(target, Spawned) and any(way.startswith("files") for way in ways):
+        raise NotMeasurable("needs the data folder of a broker that the benchmark started")
+    records = size.pick(1_000_000, 20_000)
+    bootstrap = f"{target.address[0]}:{target.address[1]}"
+    with topic(target, PARTITIONS) as name:
+        asyncio.run(fill(bootstrap, name, records))
+        job: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "topic": name,
+            "folder": str(target.folder / "logs") if isinstance(target, Spawned) else "",
+            "records": records,
+            "repeats": size.pick(3, 1),
+            "ways": ways,
+        }
+        command = [sys.executable, "-m", "ottla.bench.spark_job", json.dumps(job)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"Spark failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    rates = json.loads(done.stdout.strip().splitlines()[-1])
+    return {way: median(values) for way, values in rates.items()}
+
+
+@line(
+    "spark-archive-official",
+    "Spark's own connector archives 1,000,000 records of 200 B from 8 partitions to Parquet",
+    Figure("batch", "records/s", True, (at_least(1),), "batch"),
+    Figure("stream", "records/s", True, (), "stream"),
+    repeats=1,
+)
+def official(target: Target, size: Size) -> dict[str, float]:
+    rates = measure(target, size, ("official", "official-stream"))
+    return {"batch": rates["official"], "stream": rates["official-stream"]}
+
+
+@line(
+    "spark-archive-own",
+    "The same with format('ottla'), beside the official connector in one Spark",
+    Figure("files_ratio", "× official", True, (value_at_least(2),), "files, batch"),
+    Figure("files_stream_ratio", "× official", True, (value_at_least(1.2),), "files, stream"),
+    Figure("wire_ratio", "× official", True, (value_at_least(1),), "wire, batch"),
+    Figure("files", "records/s", True, (), "files, batch"),
+    Figure("files_stream", "records/s", True, (), "files, stream"),
+    Figure("wire", "records/s", True, (), "wire, batch"),
+    repeats=1,
+    reference=False,
+)
+def own(target: Target, size: Size) -> dict[str, float]:
+    rates = measure(target, size, ("official", "files", "wire", "official-stream", "files-stream"))
+    return {
+        "files_ratio": rates["files"] / rates["official"],
+        "files_stream_ratio": rates["files-stream"] / rates["official-stream"],
+        "wire_ratio": rates["wire"] / rates["official"],
+        "files": rates["files"],
+        "files_stream": rates["files-stream"],
+        "wire": rates["wire"],
+    }

@@ -1,0 +1,288 @@
+"""The options of `ottla pipeline`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ottla.cli.common import add_connection, add_json, argument, parse_duration, subcommand, words_go_to
+
+
+def _spark_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("spark")
+    group.add_argument("--master", metavar="URL", help="where Spark runs: local[*] (default), spark://…, yarn, k8s://…")
+    group.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's; repeatable"
+    )
+    group.add_argument("--spark-log", metavar="FILE", help="keep what Spark says")
+
+
+def _source_option(group: Any) -> None:
+    group.add_argument(
+        "--source",
+        choices=("kafka", "ottla"),
+        default="kafka",
+        help="who reads: Spark's official connector (default), or Ottla's own",
+    )
+
+
+def _reading(parser: argparse.ArgumentParser, *, stream: bool = True) -> None:
+    group = parser.add_argument_group("reading")
+    group.add_argument("--start", metavar="WHERE", help="of a first run: earliest (default), latest, a time, or -2h")
+    group.add_argument(
+        "--isolation", choices=("read_committed", "read_uncommitted"), default="read_committed", help="(read_committed)"
+    )
+    _source_option(group)
+    group.add_argument("--data", metavar="DIR", help="read the segment files of this data folder instead of the wire")
+    group.add_argument("--checkpoint", metavar="DIR", help="where it is kept how far the pipeline is")
+    group.add_argument("--group", metavar="NAME", help="the consumer group that shows the progress")
+    group.add_argument("--no-group", action="store_true", help="commit to no group")
+    if not stream:
+        return
+    group.add_argument("--max-records", type=int, metavar="N", help="the largest micro-batch (2000000)")
+    group.add_argument(
+        "--on-data-loss",
+        choices=("warn", "fail"),
+        default="warn",
+        help="when retention removed records before they were read (warn)",
+    )
+    group.add_argument("--follow", action="store_true", help="go on with new records until Ctrl-C")
+    group.add_argument(
+        "--interval",
+        type=argument(parse_duration),
+        metavar="DURATION",
+        help="time between micro-batches with --follow (5s)",
+    )
+
+
+def _finish(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+    _spark_options(parser)
+    add_connection(parser)
+
+
+def _topics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
+    words_go_to(parser, "topics")
+
+
+def add_archive(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "archive",
+        "copy topics to Parquet files, each offset in exactly one",
+        "Copy topics to Parquet files below DIR/topic=…/date=…/, named topic-partition-first-last.parquet. Run again, "
+        "or after a crash at any point, it goes on exactly where it stopped.",
+        examples=(
+            "ottla pipeline archive orders --out /data/archive",
+            "ottla pipeline archive 'orders*' payments --out /data/archive --follow --interval 1m",
+            "ottla pipeline archive orders --out s3a://bucket/archive --master spark://head:7077",
+        ),
+    )
+    _topics(parser)
+    parser.add_argument("--out", required=True, metavar="DIR", help="a folder, or a URL that Hadoop knows")
+    parser.add_argument(
+        "--compression",
+        choices=("snappy", "zstd", "gzip", "lz4", "none"),
+        default="snappy",
+        help="of the files (snappy)",
+    )
+    _reading(parser)
+    _finish(parser)
+
+
+def add_verify(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "verify",
+        "prove that each offset of an archive is in exactly one file",
+        "Check that the files hold what their names say, that no offset is in two, and that the log has no record that "
+        "is in none. Exit code 1 if something is wrong.",
+        examples=("ottla pipeline verify /data/archive", "ottla pipeline verify /data/archive --content"),
+    )
+    parser.add_argument("archive", metavar="DIR")
+    parser.add_argument("--content", action="store_true", help="compare keys, values, headers and times with the log")
+    parser.add_argument("--no-log", action="store_true", help="check the files alone, without a broker")
+    _source_option(parser)
+    _finish(parser)
+
+
+def add_compact(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "compact",
+        "merge small files of an archive",
+        "Merge neighbouring files of a partition and day until they are large enough. Each offset stays in one.",
+        examples=("ottla pipeline compact /data/archive --target-mb 256",),
+    )
+    parser.add_argument("archive", metavar="DIR")
+    parser.add_argument("--target-mb", type=int, default=128, metavar="N", help="the size to reach (128)")
+    _finish(parser)
+
+
+def add_replay(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "replay",
+        "write an archive back to a topic",
+        "Write archived records to a topic with their keys, values, headers, timestamps, partitions and order. The "
+        "same command goes on where it stopped; nobody else may write to the topic meanwhile.",
+        examples=(
+            "ottla pipeline replay /data/archive --to-topic orders-again",
+            "ottla pipeline replay /data/archive --prefix replayed. --speed 10      # ten times as fast as it was",
+            "ottla pipeline replay /data/archive --only orders --to-topic test --rate 500 --since -2h",
+        ),
+    )
+    parser.add_argument("archive", metavar="DIR")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="where to (a topic of the same name); created if missing")
+    parser.add_argument("--prefix", default="", help="in front of the topics' names, when there are several")
+    parser.add_argument("--only", metavar="TOPIC", help="one of the archived topics")
+    parser.add_argument(
+        "--speed", type=float, default=0.0, metavar="X", help="1 as it was recorded, 10 ten times as fast (no pauses)"
+    )
+    parser.add_argument("--rate", type=float, default=0.0, metavar="N", help="records per second instead")
+    parser.add_argument("--since", metavar="TIME", help="only records that are younger")
+    parser.add_argument("--until", metavar="TIME", help="only records that are older")
+    parser.add_argument(
+        "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="of batches (none)"
+    )
+    parser.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
+    _finish(parser)
+
+
+def add_stats(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "stats",
+        "count records, rates, sizes, keys and lateness by windows of time",
+        "Keep a table of windows of event time for each topic: records, bytes, rates, distinct keys, lateness. A "
+        "window is final when the watermark has passed it; later records are counted as dropped.",
+        examples=(
+            "ottla pipeline stats orders --out /data/stats --report stats.html",
+            "ottla pipeline stats 'orders*' --out /data/stats --window 5m --delay 1h --to-topic topic-stats --follow",
+        ),
+    )
+    _topics(parser)
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table")
+    parser.add_argument(
+        "--window", type=argument(parse_duration), default=60_000, metavar="DURATION", help="length of a window (1m)"
+    )
+    parser.add_argument(
+        "--delay",
+        type=argument(parse_duration),
+        default=600_000,
+        metavar="DURATION",
+        help="how late a record may be and still be counted (10m)",
+    )
+    parser.add_argument("--to-topic", metavar="TOPIC", help="send changed windows there as well, as JSON")
+    parser.add_argument("--report", metavar="FILE", help="draw the windows: .html or .png")
+    _reading(parser)
+    _finish(parser)
+
+
+def add_parse(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "parse",
+        "values to typed columns by a schema, bad records to a dead-letter topic",
+        "Write values as typed columns to Parquet. Records that do not fit go, with all their bytes and the reason in "
+        "headers, to a dead-letter topic.",
+        examples=(
+            "ottla pipeline parse orders --out /data/orders --format json --schema 'id BIGINT NOT NULL, price DOUBLE'",
+            "ottla pipeline parse orders --out /data/orders --format avro --schema order.avsc --framing confluent",
+            "ottla pipeline parse orders --out /data/orders --format protobuf --schema shop.desc --message shop.Order",
+        ),
+    )
+    _topics(parser)
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table")
+    parser.add_argument("--format", required=True, choices=("json", "avro", "protobuf"))
+    parser.add_argument(
+        "--schema",
+        required=True,
+        metavar="SCHEMA",
+        help="DDL, JSON Schema or Avro schema, itself or in a file; a .proto file or descriptor set",
+    )
+    parser.add_argument("--message", default="", metavar="NAME", help="the Protobuf message: package.Name")
+    parser.add_argument(
+        "--framing", choices=("plain", "confluent"), default="plain", help="what stands before the value"
+    )
+    parser.add_argument("--dead-letters", metavar="TOPIC", help="for bad records (TOPIC.dead-letters)")
+    _reading(parser)
+    _finish(parser)
+
+
+def add_snapshot(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "snapshot",
+        "the latest value of each key as a table",
+        "Keep a Parquet table of the latest value of each key; tombstones take their keys away.",
+        examples=("ottla pipeline snapshot customers --out /data/customers",),
+    )
+    _topics(parser)
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table")
+    _reading(parser)
+    _finish(parser)
+
+
+def add_sql(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "sql",
+        "a query over topics as tables",
+        "Run a query in which topics are tables (with _ for . and - in their names), and print its rows, or write them "
+        "to Parquet or a topic. Columns: key, value, topic, partition, offset, timestamp, headers.",
+        examples=(
+            "ottla pipeline sql 'select key, count(*) from orders group by key'",
+            "ottla pipeline sql 'select sum(price) from orders' --schema 'orders=price DOUBLE'",
+            "ottla pipeline sql 'select key, value from orders where key is not null' --to-topic keyed-orders",
+            "ottla pipeline sql 'select * from o' --table o=orders.v1 --stream --checkpoint c --out /data/o",
+        ),
+    )
+    parser.add_argument("query", metavar="QUERY", help="or - for standard input")
+    parser.add_argument("--table", action="append", default=[], metavar="NAME=TOPIC", help="another name for a topic")
+    parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        metavar="TABLE=DDL",
+        help="columns of the JSON in the values, or a file",
+    )
+    parser.add_argument("--binary", action="store_true", help="keys and values as bytes, not as text")
+    parser.add_argument("--out", metavar="DIR", help="write Parquet there")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="write to this topic")
+    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows to print at most (1000)")
+    parser.add_argument("--stream", action="store_true", help="go on from --checkpoint with what is new")
+    _reading(parser)
+    _finish(parser)
+
+
+def add_quality(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "quality",
+        "find duplicates, gaps, timestamps out of order and null keys",
+        examples=(
+            "ottla pipeline quality orders",
+            "ottla pipeline quality orders --fail --json                 # exit code 1 if something was found",
+        ),
+    )
+    _topics(parser)
+    parser.add_argument("--out", metavar="DIR", help="write all findings there as Parquet")
+    parser.add_argument("--fail", action="store_true", help="exit code 1 if something was found")
+    _reading(parser, stream=False)
+    _finish(parser)
+
+
+def add_run(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "run",
+        "run the pipelines that a YAML file declares",
+        "Run pipelines from a YAML file in their order, with one Spark; those that follow their topics run side by "
+        "side until Ctrl-C.",
+        examples=("ottla pipeline run pipelines.yaml", "ottla pipeline run pipelines.yaml --check"),
+    )
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="only check the file")
+    _finish(parser)

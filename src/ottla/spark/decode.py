@@ -1,0 +1,315 @@
+"""Record batches to Arrow columns, by the column instead of by the record.
+
+A record is a chain of varints, so its fields stand at no fixed place. Python walks the lengths of the records alone;
+numpy then reads the same field of all records at once; one Arrow `take` per column copies keys and values out of the
+bytes they came in. Anything unusual (an old message format, a record that does not add up) goes through the plain
+decoder of `ottla.records`, which knows all of it and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.records.batch import APPEND_TIME_FLAG, HEADER_SIZE, Batch
+from ottla.records.legacy import LegacyBatch
+from ottla.records.record import VARINT, Record, read_raw
+from ottla.spark.wanted import EVERYTHING, Wanted
+
+AnyBatch: TypeAlias = Batch | LegacyBatch
+Array: TypeAlias = Any
+
+MIN_RUN: Final = 8
+"""Records of one length in a row that are worth being found as such."""
+RUN_BACKOFF: Final = 32
+"""Records walked singly after no such run was found."""
+_LONGEST_DATA: Final = (1 << 31) - 1
+
+
+class Irregular(Exception):
+    """Not for the fast way."""
+
+
+class Block(NamedTuple):
+    """Decoded records; `headers` is None unless asked for."""
+
+    offsets: Array
+    timestamps_ms: Array
+    timestamp_types: Array
+    keys: pa.Array
+    values: pa.Array
+    headers: pa.Array | None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+def headers_type() -> pa.DataType:
+    return pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+
+
+def decode(batches: Sequence[AnyBatch], wanted: Wanted = EVERYTHING, headers: pa.DataType | None = None) -> Block:
+    """The wanted records of data batches. `headers` is the Arrow type of the headers column, None leaves it out.
+
+    InvalidRecord, as the plain decoder raises it, for records that do not add up.
+    """
+    batches = [batch for batch in batches if _overlaps(batch, wanted)]
+    try:
+        return _decode_columns(batches, wanted, headers)
+    except (Irregular, IndexError):
+        return decode_plainly(batches, wanted, headers)
+
+
+def _overlaps(batch: AnyBatch, wanted: Wanted) -> bool:
+    if batch.last_offset < wanted.start or (isinstance(batch, Batch) and batch.base_offset >= wanted.end):
+        return False
+    # The header's largest time is what Kafka's own index relies on; format 0 has none.
+    return batch.max_timestamp >= wanted.least_ms or batch.max_timestamp < 0
+
+
+# --- one by one ------------------------------------------------------------------------------------------------------
+
+
+def decode_plainly(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.DataType | None = None) -> Block:
+    """The same with the plain decoder."""
+    found: list[Record] = []
+    types: list[int] = []
+    for batch in batches:
+        before = len(found)
+        found += [
+            record
+            for record in batch.records()
+            if wanted.start <= record.offset < wanted.end and wanted.least_ms <= record.timestamp < wanted.before_ms
+        ]
+        types += [batch.timestamp_type] * (len(found) - before)
+    listed = None
+    if headers is not None:
+        rows = [[{"key": name, "value": value} for name, value in one.headers] or None for one in found]
+        listed = pa.array(rows, type=headers)
+    return Block(
+        np.array([record.offset for record in found], dtype=np.int64),
+        np.array([record.timestamp for record in found], dtype=np.int64),
+        np.array(types, dtype=np.int32),
+        pa.array([record.key for record in found], type=pa.binary()),
+        pa.array([record.value for record in found], type=pa.binary()),
+        listed,
+    )
+
+
+# --- by the column ---------------------------------------------------------------------------------------------------
+
+
+def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.DataType | None) -> Block:
+    data, spans = _payloads(batches)
+    if len(data) > _LONGEST_DATA:
+        raise Irregular
+    octets = np.frombuffer(data, dtype=np.uint8)
+    lengths, positions = _varints(octets, _walk(data, spans))
+    ends = positions + lengths
+    counts = [batch.record_count for batch in batches]  # type: ignore[union-attr]  # _payloads refused old ones
+
+    appended = np.array([batch.attributes & APPEND_TIME_FLAG != 0 for batch in batches], dtype=bool)
+    deltas, positions = _varints(octets, positions + 1, 9)  # over the attributes of the record
+    times = np.array(
+        [b.max_timestamp if b.attributes & APPEND_TIME_FLAG else b.base_timestamp for b in batches],  # type: ignore[union-attr]
+        dtype=np.int64,
+    )
+    if appended.any():
+        deltas[np.repeat(appended, counts)] = 0
+    timestamps = np.repeat(times, counts) + deltas
+    offsets, positions = _varints(octets, positions)
+    offsets += np.repeat(np.array([batch.base_offset for batch in batches], dtype=np.int64), counts)
+    types: Array = np.repeat(appended.astype(np.int32), counts)
+
+    kept = _kept(offsets, timestamps, wanted)
+    if kept is not None:
+        offsets, timestamps, types = offsets[kept], timestamps[kept], types[kept]
+        positions, ends = positions[kept], ends[kept]
+    key_sizes, key_starts = _varints(octets, positions)
+    key_ends = key_starts + np.maximum(key_sizes, 0)
+    value_sizes, value_starts = _varints(octets, key_ends)
+    value_ends = value_starts + np.maximum(value_sizes, 0)
+    if (value_ends >= ends).any():
+        raise Irregular
+    slices: Array = np.empty((len(offsets), 4), dtype=np.int32)
+    slices[:, 0], slices[:, 1], slices[:, 2], slices[:, 3] = key_starts, key_ends, value_starts, value_ends
+    source = _slices(data, slices)
+    keys = _take(source, slices, 0, key_sizes < 0)
+    values = _take(source, slices, 2, value_sizes < 0)
+    listed = None if headers is None else _headers(data, octets, value_ends, ends, headers)
+    return Block(offsets, timestamps, types, keys, values, listed)
+
+
+def _payloads(batches: Sequence[AnyBatch]) -> tuple[bytes | memoryview, list[tuple[int, int, int]]]:
+    """One buffer that holds the records of all batches, and (start, end, count) of each batch in it."""
+    first = batches[0].buffer if batches else b""
+    shared = True
+    for batch in batches:
+        if not isinstance(batch, Batch) or batch.record_count < 0:
+            raise Irregular
+        shared = shared and batch.buffer is first and not batch.is_compressed
+    if shared and not isinstance(first, bytearray):
+        return first, [
+            (batch.position + HEADER_SIZE, batch.position + batch.size, batch.record_count)  # type: ignore[union-attr]
+            for batch in batches
+        ]
+    parts: list[bytes | memoryview] = []
+    spans = []
+    position = 0
+    for batch in batches:
+        assert isinstance(batch, Batch)
+        part = batch.uncompressed_payload() if batch.is_compressed and batch.record_count else batch.payload()
+        parts.append(part)
+        spans.append((position, position + len(part), batch.record_count))
+        position += len(part)
+    return b"".join(parts), spans
+
+
+def _walk(data: bytes | memoryview, spans: Sequence[tuple[int, int, int]]) -> Array:
+    """Where each record starts, its length in front.
+
+    Producers send runs of records of one length. In a run the first bytes of the lengths stand a fixed stride apart, so
+    one slice and one comparison in C find its end; records outside of runs are walked one by one.
+    """
+    found: list[int] = []
+    add = found.append
+    octets = data if isinstance(data, bytes) else bytes(data)
+    for position, stop, count in spans:
+        until = len(found) + count
+        look_at = len(found)
+        while (done := len(found)) < until:
+            raw = octets[position]
+            if raw < 0x80:
+                size, width = 1 + (raw >> 1), 1
+            else:
+                second = octets[position + 1]
+                if second >= 0x80:
+                    raw, after = read_raw(octets, position, VARINT)
+                    size, width = after - position + (raw >> 1), 3
+                else:
+                    size, width = 2 + ((raw & 0x7F | second << 7) >> 1), 2
+            if raw & 1:
+                raise Irregular
+            add(position)
+            if done < look_at or width == 3 or until - done < MIN_RUN:
+                position += size
+                continue
+            end = position + size * min(until - done, (stop - position) // size)
+            column = octets[position:end:size]
+            run = len(column) - len(column.lstrip(column[:1]))
+            if width == 2 and run >= MIN_RUN:
+                column = octets[position + 1 : end : size]
+                run = min(run, len(column) - len(column.lstrip(column[:1])))
+            if run >= MIN_RUN:
+                found.extend(range(position + size, position + size * run, size))
+                position += size * run
+            else:
+                look_at = done + RUN_BACKOFF
+                position += size
+        if position != stop:
+            raise Irregular
+    return np.array(found, dtype=np.int64)
+
+
+def _varints(octets: Array, positions: Array, longest: int = 5) -> tuple[Array, Array]:
+    """The zigzag varint at each position, and the positions behind them."""
+    first = octets[positions]
+    raw = first.astype(np.int64)
+    positions = positions + 1
+    if len(first) and first.max() >= 0x80:
+        going = np.flatnonzero(first >= 0x80)
+        raw[going] &= 0x7F
+        for shift in range(7, 7 * longest, 7):
+            byte = octets[positions[going]]
+            positions[going] += 1
+            raw[going] |= (byte & 0x7F).astype(np.int64) << shift
+            going = going[byte >= 0x80]
+            if not len(going):
+                break
+        else:
+            raise Irregular
+        if longest == 5 and raw.max() > 0xFFFFFFFF:
+            raise Irregular
+    return (raw >> 1) ^ -(raw & 1), positions
+
+
+def _kept(offsets: Array, timestamps: Array, wanted: Wanted) -> Array | None:
+    """Indexes of wanted records; None when all are."""
+    if not len(offsets):
+        return None
+    mask = None
+    if offsets.min() < wanted.start or offsets.max() >= wanted.end:
+        mask = (offsets >= wanted.start) & (offsets < wanted.end)
+    if timestamps.min() < wanted.least_ms or timestamps.max() >= wanted.before_ms:
+        timely = (timestamps >= wanted.least_ms) & (timestamps < wanted.before_ms)
+        mask = timely if mask is None else mask & timely
+    return None if mask is None else np.flatnonzero(mask)
+
+
+def _slices(data: bytes | memoryview, bounds: Array) -> pa.Array:
+    """The buffer as an Arrow array whose entries are the slices between all bounds, without a copy."""
+    if not len(bounds):
+        return pa.array([], type=pa.binary())
+    return pa.Array.from_buffers(
+        pa.binary(), bounds.size - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)], null_count=0
+    )
+
+
+def _take(source: pa.Array, bounds: Array, column: int, null: Array) -> pa.Array:
+    """Every slice that starts at this column of the bounds."""
+    count = len(bounds)
+    missing = int(np.count_nonzero(null))
+    if missing == count:
+        return pa.nulls(count, pa.binary())
+    indexes = np.arange(column, count * bounds.shape[1], bounds.shape[1], dtype=np.int32)
+    return source.take(pa.array(indexes, mask=null if missing else None))
+
+
+def _headers(data: bytes | memoryview, octets: Array, positions: Array, ends: Array, kind: pa.DataType) -> pa.Array:
+    """The headers of all records: the first header of each, then the second of those that have one, and so on."""
+    counts, after = _varints(octets, positions)
+    if (counts < 0).any() or (counts > ends - after).any():
+        raise Irregular
+    active = np.flatnonzero(counts)
+    left, at = counts[active], after[active]
+    owners: list[Array] = []
+    bounds: list[Array] = []
+    nulls: list[Array] = []
+    while len(active):
+        name_sizes, name_starts = _varints(octets, at)
+        if (name_sizes < 0).any():
+            raise Irregular
+        name_ends = name_starts + name_sizes
+        value_sizes, value_starts = _varints(octets, name_ends)
+        at = value_starts + np.maximum(value_sizes, 0)
+        if (at > ends[active]).any():
+            raise Irregular
+        owners.append(active)
+        nulls.append(value_sizes < 0)
+        bounds.append(np.stack([name_starts, name_ends, value_starts, at], axis=1))
+        after[active] = at
+        left = left - 1
+        more = left > 0
+        active, left, at = active[more], left[more], at[more]
+    if (after != ends).any():
+        raise Irregular
+    if not owners:
+        return pa.nulls(len(counts), kind)
+    order = np.argsort(np.concatenate(owners), kind="stable")
+    slices = np.ascontiguousarray(np.concatenate(bounds)[order], dtype=np.int32)
+    source = _slices(data, slices)
+    names = _take(source, slices, 0, np.zeros(len(slices), dtype=bool))
+    values = _take(source, slices, 2, np.concatenate(nulls)[order])
+    try:
+        names = names.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
+        raise Irregular from None
+    fields = [kind.value_type.field(0), kind.value_type.field(1)]
+    entries = pa.StructArray.from_arrays([names, values], fields=fields)
+    limits: Array = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts, out=limits[1:])
+    present = pa.array(counts > 0).buffers()[1]
+    return pa.Array.from_buffers(kind, len(counts), [present, pa.py_buffer(limits)], children=[entries])

@@ -1,0 +1,111 @@
+"""The jars of Spark's official Kafka connector, fetched once with Maven into the user's cache folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ottla.spark.errors import SparkSetupError
+
+SCALA: Final = "2.13"
+CONNECTOR: Final = f"spark-sql-kafka-0-10_{SCALA}"
+TOKEN_PROVIDER: Final = f"spark-token-provider-kafka-0-10_{SCALA}"
+WANTED: Final = (CONNECTOR, TOKEN_PROVIDER, "kafka-clients", "commons-pool2")
+OLDER_TOKEN_PROVIDER: Final = "4.0.0"
+"""Mirrors do not always carry the token provider of the newest Spark; this one works with all connectors of Spark 4."""
+MAVEN_TIMEOUT_S: Final = 600
+
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla</groupId><artifactId>spark-connector</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.spark</groupId><artifactId>{connector}</artifactId><version>{version}</version>
+      <exclusions>
+        <exclusion><groupId>org.apache.spark</groupId><artifactId>{provider}</artifactId></exclusion>
+      </exclusions>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.spark</groupId><artifactId>{provider}</artifactId><version>{provider_version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def cache_folder() -> Path:
+    """Where fetched jars are kept: $XDG_CACHE_HOME/ottla, or ~/.cache/ottla."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+
+
+def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
+    """The connector for a Spark version and what it needs beside Spark: four jars, 10 MB. Fetched on the first call.
+
+    SparkSetupError says in one line what is missing.
+    """
+    base = cache_folder() if cache is None else cache
+    target = base / f"spark-connector-{version}"
+    if not target.is_dir():
+        if shutil.which("mvn") is None:
+            raise SparkSetupError(
+                "Maven (mvn) is not on PATH; it fetches Spark's Kafka connector. Install it, or use a session with "
+                "connector=False, which has format('ottla') alone"
+            )
+        base.mkdir(parents=True, exist_ok=True)
+        with _only_one(base / f".spark-connector-{version}.lock"):
+            if not target.is_dir():
+                _fetch(version, base, target)
+    return sorted(target.glob("*.jar"))
+
+
+def _fetch(version: str, base: Path, target: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=base) as work:
+        failure = ""
+        for provider_version in dict.fromkeys((version, OLDER_TOKEN_PROVIDER)):
+            failure = _maven(Path(work), version, provider_version)
+            if not failure:
+                # A folder of this name is always whole: it appears by this rename only.
+                (Path(work) / "jars").rename(target)
+                return
+        raise SparkSetupError(f"Maven could not fetch {CONNECTOR} {version}: {failure}")
+
+
+def _maven(work: Path, version: str, provider_version: str) -> str:
+    """Empty, or why it failed."""
+    pom = _POM.format(connector=CONNECTOR, provider=TOKEN_PROVIDER, version=version, provider_version=provider_version)
+    (work / "pom.xml").write_text(pom)
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(work / "pom.xml"), "dependency:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DincludeArtifactIds={','.join(WANTED)}"]
+    command += [f"-DoutputDirectory={work / 'jars'}"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {MAVEN_TIMEOUT_S} s"
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if "ERROR" in line]
+        return (errors or lines or [f"exit code {done.returncode}"])[0].strip()[:400]
+    found = {jar.name for jar in (work / "jars").glob("*.jar")}
+    missing = [name for name in WANTED if not any(jar.startswith(f"{name}-") for jar in found)]
+    return f"{', '.join(missing)} did not come" if missing else ""
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Whoever comes second waits and finds the work done."""
+    with path.open("w") as lock:
+        try:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except (ImportError, OSError):
+            pass  # both fetch; the second rename fails and the jars of the first are used
+        yield

@@ -1,0 +1,216 @@
+"""`archive`: topics to Parquet, each offset in exactly one committed file.
+
+A micro-batch is written by Spark into a staging folder, looked at once more (first and last offset, count), and
+committed with one manifest; see `tables` for why a crash at any point loses and repeats nothing. The manifest also
+holds how far each partition is archived, and a batch that comes again is cut at those marks: so the archive stays right
+when Spark repeats a batch, and when its checkpoint is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from ottla.spark.pipelines.cluster import Offsets, nested
+from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.jobs import ISOLATIONS, Job, Options, open_job
+from ottla.spark.pipelines.stores import Store, open_store
+from ottla.spark.pipelines.streams import Batch, Loss, Summary, losses, recreated, run_stream
+from ottla.spark.pipelines.tables import CHECKPOINT, DataFile, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+KIND: Final = "archive"
+COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
+SCHEMA: Final = (
+    "key binary, value binary, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>, topic string, date date"
+)
+_COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers", "topic")
+_OPEN_FILES: Final = 64
+"""Files that a task keeps open at a time; with more dates or partitions than that, Spark sorts the rows first."""
+
+
+def archive(
+    topics: str | Sequence[str], out: str, *, compression: str = "snappy", **options: Unpack[Options]
+) -> Summary:
+    """Copy topics to Parquet files below `out`, by topic and date, and go on from there when called again.
+
+    Files are named topic-partition-first-last.parquet. `verify` proves that each offset is in exactly one of them.
+    """
+    if compression not in COMPRESSIONS:
+        raise PipelineError(f"compression is one of {', '.join(COMPRESSIONS)}, not '{compression}'")
+    job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
+    store = open_store(out, job.spark)
+    isolation = options.get("isolation") or ISOLATIONS[0]
+    with Table.create_or_open(store, KIND, cluster=job.cluster.cluster_id(), topics={}, isolation=isolation) as table:
+        _check_table(job, table, isolation)
+        starts = job.range()[0]
+        archiver = _Archiver(job, table, compression, starts)
+        # A checkpoint that is gone is no loss: the manifests know how far each partition is archived.
+        summary = run_stream(job, archiver.write, go_on(table, starts), table.id)
+        files = table.state.files.values()
+        summary.details = {
+            "out": store.root,
+            "files": len(files),
+            "bytes": sum(file.bytes for file in files),
+            "archived": sum(file.records for file in files),
+        }
+    return summary
+
+
+def go_on(table: Table, starts: Offsets) -> Offsets:
+    """Where to begin without a checkpoint: behind what the table has."""
+    return {tp: table.state.marks.get(tp, start) for tp, start in starts.items()}
+
+
+def _check_table(job: Job, table: Table, isolation: str) -> None:
+    there = table.description
+    if there["cluster"] != job.cluster.cluster_id():
+        raise PipelineError(f"{table.store.root} is an archive of another cluster; name another folder with --out")
+    if there["isolation"] != isolation:
+        raise PipelineError(f"{table.store.root} was begun with --isolation {there['isolation']}; go on with the same")
+    for name, topic_id in table.state.extra.get("topic_ids", {}).items():
+        if topic_id and name in job.topics and job.topics[name].topic_id != topic_id:
+            raise PipelineError(recreated(name, table.store.root))
+
+
+class _Archiver:
+    def __init__(self, job: Job, table: Table, compression: str, begins: Offsets) -> None:
+        self.job = job
+        self.table = table
+        self.compression = compression
+        self.begins = begins
+
+    def write(self, batch: Batch) -> int:
+        """Everything of a batch that is not archived yet, in one commit."""
+        table = self.table
+        marks = table.state.marks
+        found = fresh_rows(table, batch)
+        if found is None:
+            return 0
+        rows, fresh = found
+        columns = dated(rows).select(*_COLUMNS, "date")
+        files = write_files(columns, table.store, table.staging(), self.compression)
+        for file in files.values():
+            mark = marks.get((file.topic, file.partition), 0)
+            if file.first_offset < mark:
+                raise PipelineError(
+                    f"{file.topic}-{file.partition}: offset {file.first_offset} came again after {mark} was reached; "
+                    "was the topic deleted and created again?"
+                )
+        known = {**table.state.extra.get("begins", {})}
+        begins = {tp: start for tp, start in self.begins.items() if str(tp[1]) not in known.get(tp[0], {})}
+        for topic, inner in nested(begins).items():
+            known[topic] = {**known.get(topic, {}), **inner}
+        ids = {topic.name: topic.topic_id for topic in self.job.topics.values()}
+        table.commit(
+            files,
+            marks=fresh,
+            lost=[asdict(loss) for loss in self._lost(batch, files.values())],
+            extra={"begins": known, "topic_ids": {**table.state.extra.get("topic_ids", {}), **ids}},
+        )
+        return sum(file.records for file in files.values())
+
+    def _lost(self, batch: Batch, files: Iterable[DataFile]) -> list[Loss]:
+        """Looked at after the records were read: retention may have struck before they were."""
+        firsts: Offsets = {}
+        for file in files:
+            tp = (file.topic, file.partition)
+            firsts[tp] = min(firsts.get(tp, file.first_offset), file.first_offset)
+        starts = {tp: max(start, self.table.state.marks.get(tp, start)) for tp, start in batch.starts.items()}
+        log_starts = {tp: min(low, firsts.get(tp, low)) for tp, (low, _) in self.job.bounds().items()}
+        return losses(starts, batch.ends, log_starts)
+
+
+def fresh_rows(table: Table, batch: Batch) -> tuple[DataFrame, Offsets] | None:
+    """What of a batch the table does not have yet, and the marks to reach; None if it has all of it."""
+    marks = table.state.marks
+    fresh = {tp: end for tp, end in batch.ends.items() if end > marks.get(tp, -1)}
+    if not fresh:
+        return None
+    repeated = {tp: mark for tp, mark in marks.items() if tp in batch.ends and batch.starts.get(tp, -1) < mark}
+    return _not_before(batch.frame, repeated), fresh
+
+
+def _not_before(frame: DataFrame, marks: Offsets) -> DataFrame:
+    """Without the records below a partition's mark."""
+    from pyspark.sql import functions as F
+
+    done: Column | None = None
+    for (topic, partition), mark in marks.items():
+        one = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < mark)
+        done = one if done is None else done | one
+    return frame if done is None else frame.where(~done)
+
+
+def dated(frame: DataFrame) -> DataFrame:
+    """With the day of the timestamp in UTC, whatever the session's time zone is."""
+    from pyspark.sql import functions as F
+
+    day = F.expr("date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000D) as int))")
+    return frame.withColumn("date", day)
+
+
+def write_files(
+    frame: DataFrame, store: Store, staging: str, compression: str, *, group: Sequence[str] = ()
+) -> dict[str, DataFile]:
+    """Write rows below a staging folder, a file for each topic, date and partition (and `group`) of a task."""
+    from pyspark.sql import functions as F
+
+    frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_OPEN_FILES))
+    by = ("topic", "date", "_partition", *group)
+    writer = frame.withColumn("_partition", F.col("partition")).write.partitionBy(*by)
+    writer.option("compression", compression).parquet(store.url(staging))
+    sizes = {path: size for path, size in store.walk(staging) if path.endswith(".parquet")}
+    return _files(frame.sparkSession, store, staging, sizes)
+
+
+def _files(spark: SparkSession, store: Store, staging: str, sizes: Mapping[str, int]) -> dict[str, DataFile]:
+    """What was written, read back: first and last offset and count of each file."""
+    from pyspark.sql import functions as F
+
+    if not sizes:
+        return {}
+    written = spark.read.schema("offset bigint, partition int, topic string, date date").parquet(store.url(staging))
+    rows = (
+        written.select(
+            "topic", F.date_format("date", "yyyy-MM-dd").alias("date"), "partition", "offset", "_metadata.file_path"
+        )
+        .groupBy("file_path", "topic", "date", "partition")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))
+        .collect()
+    )
+    found: dict[str, DataFile] = {}
+    for row in rows:
+        staged = f"{staging}/{row.file_path.partition(staging + '/')[2]}"
+        found[staged] = DataFile(
+            file_path(row.topic, row.date, row.partition, row.first, row.last),
+            row.topic,
+            row.partition,
+            row.first,
+            row.last,
+            row.records,
+            sizes[staged],
+        )
+    return found
+
+
+def file_path(topic: str, date: str, partition: int, first_offset: int, last_offset: int) -> str:
+    return f"topic={topic}/date={date}/{topic}-{partition}-{first_offset:020d}-{last_offset:020d}.parquet"
+
+
+def read_archive(spark: SparkSession, table: Table, files: Iterable[DataFile] | None = None) -> DataFrame:
+    """The committed records, or those of some files."""
+    chosen = table.state.files.values() if files is None else files
+    paths = [table.store.url(file.path) for file in chosen]
+    if not paths:
+        return spark.createDataFrame([], SCHEMA)
+    return spark.read.schema(SCHEMA).option("basePath", table.store.url()).parquet(*paths)
+
+
+def archive_options(table: Table) -> dict[str, Any]:
+    """What `verify` needs to read the log as the archive did."""
+    return {"isolation": table.description["isolation"]}

@@ -1,0 +1,138 @@
+"""Pipelines declared in a YAML file, run one after the other or, those that follow their topics, side by side."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Event
+from typing import Any, Final, cast
+
+from ottla.spark.pipelines import FUNCTIONS
+from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.jobs import Options, spark_of
+
+PIPELINES: Final = ("archive", "compact", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
+_TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
+# These come from whoever runs the file, not from the file.
+_NOT_DECLARED: Final = {"spark", "stop", "on_progress", "on_warning"}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One entry of the file."""
+
+    name: str
+    pipeline: str
+    arguments: dict[str, Any]
+
+    @property
+    def follows(self) -> bool:
+        return bool(self.arguments.get("follow"))
+
+
+def load(path: str) -> tuple[list[Declared], dict[str, Any]]:
+    """The entries, and the options for Spark; a PipelineError names the place that is wrong."""
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise PipelineError("PyYAML is not installed: pip install 'ottla[spark]'") from None
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise PipelineError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("pipelines"), list):
+        raise PipelineError(f"{path} has no list named 'pipelines'")
+    unknown = sorted(set(content) - _TOP)
+    if unknown:
+        raise PipelineError(f"{path}: '{unknown[0]}' is not known; there are {', '.join(sorted(_TOP))}")
+    shared = {key: content[key] for key in ("bootstrap", "client_config") if key in content}
+    shared |= content.get("defaults") or {}
+    entries = [_entry(path, at, entry, shared) for at, entry in enumerate(content["pipelines"], 1)]
+    names = [entry.name for entry in entries]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PipelineError(f"{path}: two pipelines are named '{twice}'")
+    return entries, {key: content[key] for key in ("master", "conf") if key in content}
+
+
+def _entry(path: str, number: int, entry: Any, shared: Mapping[str, Any]) -> Declared:
+    where = f"{path}, pipeline {number}"
+    if not isinstance(entry, dict) or entry.get("pipeline") not in PIPELINES:
+        raise PipelineError(f"{where}: 'pipeline' is one of {', '.join(PIPELINES)}")
+    pipeline = entry["pipeline"]
+    own = {key: value for key, value in entry.items() if key not in ("pipeline", "name")}
+    known = _parameters(pipeline)
+    unknown = sorted(set(own) - known)
+    if unknown:
+        raise PipelineError(f"{where}: {pipeline} has no option '{unknown[0]}'; it has {', '.join(sorted(known))}")
+    arguments = {**{key: value for key, value in shared.items() if key in known}, **own}
+    missing = [name for name in _required(pipeline) if name not in arguments]
+    if missing:
+        raise PipelineError(f"{where}: {pipeline} needs '{missing[0]}'")
+    return Declared(str(entry.get("name", f"{pipeline}-{number}")), pipeline, arguments)
+
+
+def function_of(pipeline: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(import_module(f"ottla.spark.pipelines.{FUNCTIONS[pipeline]}"), pipeline)
+    return found
+
+
+def _parameters(pipeline: str) -> set[str]:
+    own = {name for name in inspect.signature(function_of(pipeline)).parameters if name != "options"}
+    return own | (set(Options.__annotations__) - _NOT_DECLARED)
+
+
+def _required(pipeline: str) -> list[str]:
+    kinds = inspect.signature(function_of(pipeline)).parameters.values()
+    return [p.name for p in kinds if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+
+
+def run_declared(
+    entries: list[Declared], *, on_done: Callable[[Declared, Any], None] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Run entries in order with one Spark; those with `follow` start together behind them and run until stopped.
+
+    The results by name. The first failure ends all, and says which pipeline it was.
+    """
+    stop: Event = options.setdefault("stop", Event())
+    options["spark"] = spark_of(cast(Options, options))
+    for key in ("master", "conf"):
+        options.pop(key, None)
+    results: dict[str, Any] = {}
+
+    def run(entry: Declared) -> Any:
+        try:
+            result = function_of(entry.pipeline)(**{**entry.arguments, **options})
+        except PipelineError as error:
+            raise PipelineError(f"{entry.name}: {error}") from None
+        results[entry.name] = result
+        if on_done is not None:
+            on_done(entry, result)
+        return result
+
+    for entry in (entry for entry in entries if not entry.follows):
+        if stop.is_set() or getattr(run(entry), "interrupted", False):
+            return results
+    _run_together([entry for entry in entries if entry.follows], run, stop)
+    return results
+
+
+def _run_together(entries: list[Declared], run: Callable[[Declared], Any], stop: Event) -> None:
+    if not entries:
+        return
+    with ThreadPoolExecutor(len(entries)) as pool:
+        waiting: set[Future[Any]] = {pool.submit(run, entry) for entry in entries}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+        except BaseException:
+            stop.set()
+            raise

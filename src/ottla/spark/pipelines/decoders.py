@@ -1,0 +1,466 @@
+"""Values as typed columns: JSON, Avro and Protobuf, each by a schema.
+
+JSON is parsed by Spark itself; Avro and Protobuf by their Python packages in the executors. A value that does not fit
+gives the reason in words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.pipelines.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+FORMATS: Final = ("json", "avro", "protobuf")
+FRAMINGS: Final = ("plain", "confluent")
+_REASON_LENGTH: Final = 300
+
+Decode = Callable[[bytes], Any]
+
+
+class BadValue(Exception):
+    """Why a value cannot be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """A format with its schema; small enough to travel with every task."""
+
+    format: str
+    schema: bytes
+    message: str = ""
+    framing: str = "plain"
+
+    @property
+    def is_ddl(self) -> bool:
+        """Whether Spark must be asked what the schema means; it only answers in the driver."""
+        return self.format == "json" and not self.schema.lstrip().startswith(b"{")
+
+    def resolved(self) -> Decoding:
+        """The same in a form that executors can read."""
+        if self.format != "json":
+            return self
+        return replace(self, schema=json.dumps(self.spark_type().jsonValue()).encode())
+
+    def spark_type(self) -> StructType:
+        """The columns, or a PipelineError that says what is wrong with the schema."""
+        try:
+            return {"json": _json_type, "avro": _avro_type, "protobuf": _protobuf_type}[self.format](self)
+        except PipelineError:
+            raise
+        except ImportError as error:
+            raise PipelineError(f"{self.format} needs a package: {error}; pip install 'ottla[spark]'") from None
+        except Exception as error:
+            raise PipelineError(f"the {self.format} schema is not valid: {str(error).splitlines()[0][:300]}") from None
+
+    def decoder(self) -> Decode:
+        """From bytes to what Spark takes; BadValue says what is wrong."""
+        plain = {"json": _json_decoder, "avro": _avro_decoder, "protobuf": _protobuf_decoder}[self.format](self)
+        return plain if self.framing == "plain" else _unframed(plain, self.format)
+
+
+def load_decoding(format: str, schema: str, *, message: str = "", framing: str = "plain") -> Decoding:
+    """`schema` is a file or the text itself: DDL, a Spark or JSON schema; an Avro schema; a Protobuf descriptor set."""
+    if format not in FORMATS:
+        raise PipelineError(f"format is one of {', '.join(FORMATS)}, not '{format}'")
+    if framing not in FRAMINGS:
+        raise PipelineError(f"framing is one of {', '.join(FRAMINGS)}, not '{framing}'")
+    is_text = format != "protobuf" and ("\n" in schema or schema.lstrip()[:1] in ("{", "[") or " " in schema.strip())
+    path = Path(schema)
+    if is_text:
+        content = schema.encode()
+    elif path.suffix == ".proto":
+        content = _compiled(path)
+    else:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise PipelineError(f"the schema {schema} cannot be read: {error.strerror}") from None
+    if format == "protobuf" and not message:
+        raise PipelineError("Protobuf needs the full name of the message: --message package.Name")
+    made = Decoding(format, content, message, framing)
+    if not made.is_ddl:
+        made.spark_type()
+    return made
+
+
+def _compiled(path: Path) -> bytes:
+    import shutil
+    import subprocess
+    import tempfile
+
+    if not path.exists():
+        raise PipelineError(f"the schema {path} cannot be read: there is no such file")
+    if shutil.which("protoc") is None:
+        raise PipelineError(
+            f"protoc is not on PATH; where it is, compile the schema: protoc --include_imports "
+            f"--descriptor_set_out {path.with_suffix('.desc').name} {path.name}, and name that file"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "schema.desc")
+        command = ["protoc", f"-I{path.parent}", "--include_imports", f"--descriptor_set_out={target}", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PipelineError(f"protoc refuses the schema: {(done.stderr.splitlines() or ['no reason'])[0]}")
+        return target.read_bytes()
+
+
+def _unframed(plain: Decode, format: str) -> Decode:
+    """Confluent's framing: a zero byte, four bytes of schema id; for Protobuf also the indexes of the message."""
+
+    def decode(value: bytes) -> Any:
+        if len(value) < 5 or value[0] != 0:
+            raise BadValue("not in Confluent's framing: a zero byte and a schema id are to come first")
+        rest = value[5:]
+        if format == "protobuf":
+            count, at = _varint(rest, 0)
+            for _ in range(count):
+                _, at = _varint(rest, at)
+            rest = rest[at:]
+        return plain(rest)
+
+    return decode
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 28:
+            raise BadValue("the indexes of the message are cut off")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _json_type(decoding: Decoding) -> StructType:
+    from pyspark.sql.types import StructType
+
+    text = decoding.schema.decode()
+    if not text.lstrip().startswith("{"):
+        return StructType.fromDDL(text.strip())
+    content = json.loads(text)
+    if content.get("type") == "struct":
+        return StructType.fromJson(content)
+    found = _from_json_schema(content, "the schema")
+    if not isinstance(found, StructType):
+        raise PipelineError("the JSON schema must describe an object")
+    return found
+
+
+def _from_json_schema(node: Mapping[str, Any], where: str) -> DataType:
+    """The part of JSON Schema that has columns to match."""
+    from pyspark.sql import types as T
+
+    kinds = node.get("type")
+    kind = next((k for k in kinds if k != "null"), None) if isinstance(kinds, list) else kinds
+    if kind == "object":
+        required = set(node.get("required", ()))
+        return T.StructType(
+            [
+                T.StructField(name, _from_json_schema(inner, name), name not in required)
+                for name, inner in node.get("properties", {}).items()
+            ]
+        )
+    if kind == "array":
+        return T.ArrayType(_from_json_schema(node.get("items", {}), f"{where}[]"))
+    if kind == "string":
+        return {"date-time": T.TimestampType(), "date": T.DateType()}.get(node.get("format", ""), T.StringType())
+    simple = {"integer": T.LongType(), "number": T.DoubleType(), "boolean": T.BooleanType()}
+    if kind not in simple:
+        raise PipelineError(f"the JSON schema's type '{kind}' of {where} has no column to match")
+    return simple[kind]
+
+
+def _json_decoder(decoding: Decoding) -> Decode:
+    """Only explains: what Spark could not parse is looked at again for the reason."""
+    schema = decoding.spark_type()
+
+    def decode(value: bytes) -> Any:
+        try:
+            content = json.loads(value)
+        except ValueError as error:
+            raise BadValue(f"not JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise BadValue(f"not a JSON object but {type(content).__name__}")
+        for field in schema.fields:
+            if content.get(field.name) is None and not field.nullable:
+                raise BadValue(f"field '{field.name}' is missing")
+            reason = _misfit(content.get(field.name), field.dataType.typeName())
+            if reason:
+                raise BadValue(f"field '{field.name}': {reason}")
+        raise BadValue("it does not fit the schema")
+
+    return decode
+
+
+def _misfit(value: Any, kind: str) -> str:
+    wanted: dict[str, tuple[type, ...]] = {
+        "long": (int,),
+        "integer": (int,),
+        "short": (int,),
+        "byte": (int,),
+        "double": (int, float),
+        "float": (int, float),
+        "boolean": (bool,),
+        "array": (list,),
+        "struct": (dict,),
+        "map": (dict,),
+        "timestamp": (str, int),
+        "date": (str,),
+    }
+    if value is None or kind not in wanted:
+        return ""
+    fits = isinstance(value, wanted[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    return "" if fits else f"{json.dumps(value)[:60]} is no {kind}"
+
+
+# --- Avro ------------------------------------------------------------------------------------------------------------
+
+
+def _avro_schema(decoding: Decoding) -> Any:
+    import fastavro
+
+    return fastavro.schema.expand_schema(json.loads(decoding.schema))
+
+
+def _avro_type(decoding: Decoding) -> StructType:
+    from pyspark.sql.types import StructType
+
+    found, _ = _from_avro(_avro_schema(decoding), "the schema", 0)
+    if not isinstance(found, StructType):
+        raise PipelineError("the Avro schema must be a record")
+    return found
+
+
+_DEEPEST: Final = 20
+"""Deeper nesting than this is a schema that contains itself, which no column can."""
+
+
+def _from_avro(node: Any, where: str, depth: int) -> tuple[DataType, bool]:
+    """The type of a column, and whether it may be null."""
+    from pyspark.sql import types as T
+
+    if depth > _DEEPEST:
+        raise PipelineError(f"the Avro schema contains itself at {where}, which no column can")
+    if isinstance(node, list):
+        kinds = [inner for inner in node if inner != "null"]
+        if len(kinds) != 1:
+            raise PipelineError(f"the Avro schema has a union of several types at {where}, which no column can hold")
+        return _from_avro(kinds[0], where, depth + 1)[0], len(kinds) < len(node)
+    kind = node if isinstance(node, str) else node["type"]
+    if not isinstance(kind, str):
+        return _from_avro(kind, where, depth + 1)
+    logical = node.get("logicalType", "") if isinstance(node, dict) else ""
+    if kind == "record":
+        fields = [(f["name"], *_from_avro(f["type"], f["name"], depth + 1)) for f in node["fields"]]
+        return T.StructType([T.StructField(*field) for field in fields]), False
+    if kind == "array":
+        return T.ArrayType(*_from_avro(node["items"], f"{where}[]", depth + 1)), False
+    if kind == "map":
+        return T.MapType(T.StringType(), *_from_avro(node["values"], f"{where}{{}}", depth + 1)), False
+    if logical == "decimal":
+        return T.DecimalType(node["precision"], node.get("scale", 0)), False
+    if logical.startswith("time-"):
+        raise PipelineError(f"the Avro schema has a time of day at {where}, which Spark has no type for")
+    special = {"date": T.DateType(), "timestamp-millis": T.TimestampType(), "timestamp-micros": T.TimestampType()}
+    local = {"local-timestamp-millis": T.TimestampNTZType(), "local-timestamp-micros": T.TimestampNTZType()}
+    simple = {
+        "boolean": T.BooleanType(),
+        "int": T.IntegerType(),
+        "long": T.LongType(),
+        "float": T.FloatType(),
+        "double": T.DoubleType(),
+        "bytes": T.BinaryType(),
+        "fixed": T.BinaryType(),
+        "string": T.StringType(),
+        "enum": T.StringType(),
+    }
+    if kind not in simple:
+        raise PipelineError(f"the Avro schema's type '{kind}' at {where} is not known")
+    return {**special, **local}.get(logical, simple[kind]), False
+
+
+def _avro_decoder(decoding: Decoding) -> Decode:
+    from io import BytesIO
+
+    import fastavro
+
+    schema = fastavro.parse_schema(json.loads(decoding.schema))
+    convert = _converter(decoding.spark_type())
+
+    def decode(value: bytes) -> Any:
+        stream = BytesIO(value)
+        try:
+            found = fastavro.schemaless_reader(stream, schema, None)
+        except Exception as error:  # the package raises whatever it stumbles over
+            raise BadValue(f"not Avro of this schema: {type(error).__name__} {error}") from None
+        if stream.tell() != len(value):
+            raise BadValue(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
+        return convert(found)
+
+    return decode
+
+
+def _converter(kind: Any) -> Callable[[Any], Any]:
+    """Python's values as Spark takes them: UUIDs as text."""
+    name = kind.typeName()
+    if name == "struct":
+        fields = [(field.name, _converter(field.dataType)) for field in kind.fields]
+        return lambda value: None if value is None else {key: inner(value.get(key)) for key, inner in fields}
+    if name == "array":
+        each = _converter(kind.elementType)
+        return lambda value: None if value is None else [each(item) for item in value]
+    if name == "map":
+        held = _converter(kind.valueType)
+        return lambda value: None if value is None else {key: held(item) for key, item in value.items()}
+    if name == "string":
+        return lambda value: None if value is None else str(value)
+    return lambda value: value
+
+
+# --- Protobuf --------------------------------------------------------------------------------------------------------
+
+
+def _protobuf_message(decoding: Decoding) -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    files = descriptor_pb2.FileDescriptorSet()
+    files.ParseFromString(decoding.schema)
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    try:
+        found = pool.FindMessageTypeByName(decoding.message)
+    except KeyError:
+        names = [f"{file.package}.{m.name}".lstrip(".") for file in files.file for m in file.message_type]
+        raise PipelineError(f"the schema has no message '{decoding.message}'; it has {', '.join(names[:10])}") from None
+    return message_factory.GetMessageClass(found)
+
+
+def _protobuf_type(decoding: Decoding) -> StructType:
+    return _from_message(_protobuf_message(decoding).DESCRIPTOR, 0)
+
+
+def _from_message(descriptor: Any, depth: int) -> StructType:
+    from pyspark.sql import types as T
+
+    if depth > _DEEPEST:
+        raise PipelineError(f"the Protobuf message {descriptor.full_name} contains itself, which no column can")
+    return T.StructType([T.StructField(field.name, _from_field(field, depth)) for field in descriptor.fields])
+
+
+def _from_field(field: Any, depth: int) -> DataType:
+    from pyspark.sql import types as T
+
+    if _is_map(field):
+        entry = field.message_type.fields_by_name
+        return T.MapType(_one(entry["key"], depth), _one(entry["value"], depth))
+    one = _one(field, depth)
+    return T.ArrayType(one) if field.is_repeated else one
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _one(field: Any, depth: int) -> DataType:
+    from pyspark.sql import types as T
+
+    if field.message_type is not None:
+        if field.message_type.full_name == "google.protobuf.Timestamp":
+            return T.TimestampType()
+        return _from_message(field.message_type, depth + 1)
+    return {
+        field.CPPTYPE_INT32: T.IntegerType(),
+        field.CPPTYPE_INT64: T.LongType(),
+        field.CPPTYPE_UINT32: T.LongType(),
+        field.CPPTYPE_UINT64: T.DecimalType(20, 0),
+        field.CPPTYPE_DOUBLE: T.DoubleType(),
+        field.CPPTYPE_FLOAT: T.FloatType(),
+        field.CPPTYPE_BOOL: T.BooleanType(),
+        field.CPPTYPE_ENUM: T.StringType(),
+        field.CPPTYPE_STRING: T.BinaryType() if field.type == field.TYPE_BYTES else T.StringType(),
+    }[field.cpp_type]
+
+
+def _protobuf_decoder(decoding: Decoding) -> Decode:
+    from google.protobuf.message import DecodeError
+
+    message_class = _protobuf_message(decoding)
+
+    def decode(value: bytes) -> Any:
+        message = message_class()
+        try:
+            message.ParseFromString(value)
+        except DecodeError as error:
+            raise BadValue(f"not a {decoding.message}: {error}") from None
+        if not message.IsInitialized():
+            raise BadValue(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
+        return _message_values(message)
+
+    return decode
+
+
+def _message_values(message: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            found[field.name] = {key: _value(inner, value[key]) for key in value}
+        elif field.is_repeated:
+            found[field.name] = [_value(field, item) for item in value]
+        elif field.has_presence and not message.HasField(field.name):
+            found[field.name] = None
+        else:
+            found[field.name] = _value(field, value)
+    return found
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        if field.message_type.full_name == "google.protobuf.Timestamp":
+            from datetime import UTC
+
+            return value.ToDatetime(tzinfo=UTC)
+        return _message_values(value)
+    if field.cpp_type == field.CPPTYPE_ENUM:
+        known = field.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    if field.cpp_type == field.CPPTYPE_UINT64:
+        from decimal import Decimal
+
+        return Decimal(value)
+    return value
+
+
+# --- in the executors ------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def decoder_of(decoding: Decoding) -> Decode:
+    """Made once in a worker, not for each record."""
+    return decoding.decoder()
+
+
+def explained(decoding: Decoding, value: bytes | bytearray | None) -> tuple[Any, str | None]:
+    """What a value holds, or why that cannot be told."""
+    if value is None:
+        return None, None
+    try:
+        return decoder_of(decoding)(bytes(value)), None
+    except BadValue as error:
+        return None, str(error)[:_REASON_LENGTH]

@@ -1,0 +1,61 @@
+"""What goes wrong in a pipeline, in one line that says what to do."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Final
+
+
+class PipelineError(Exception):
+    """Ends a pipeline. What was committed before stays, and the same call goes on from there."""
+
+
+_AGAIN: Final = "Run the same command again afterwards: it goes on where it stopped, and nothing is lost"
+_KNOWN: Final = (
+    (r"No space left on device|ENOSPC|Disk quota exceeded", f"there is no space left on the disk; free some. {_AGAIN}"),
+    (r"UnknownTopicOrPartition|TopicDeletionError|was deleted", "a topic of this pipeline does not exist (any more)"),
+    (
+        r"offset was changed from \d+ to \d+|KAFKA_DATA_LOSS|OffsetOutOfRangeException|Cannot fetch (record|offset)",
+        "records of the topic are gone: retention removed them before they were read, or the topic was deleted and "
+        "created again. Begin anew with another --checkpoint, or read on behind the gap with --allow-data-loss",
+    ),
+    (
+        r"TopicAuthorizationException|GroupAuthorizationException",
+        "the broker refuses access; name a user with --client-config",
+    ),
+    (r"SaslAuthenticationException|SslAuthenticationException", "the broker refuses the login of --client-config"),
+    (r"RecordTooLargeException", "a record is larger than the topic takes; raise its max.message.bytes"),
+    (
+        r"OutOfMemoryError",
+        "Spark ran out of memory; give it more with --conf spark.driver.memory=4g, or set a smaller --max-records",
+    ),
+    (
+        r"Connection to node .* could not be established|Timed out waiting for a node|TimeoutException",
+        "the broker does not answer",
+    ),
+)
+_CAUSE: Final = re.compile(r"Caused by: (?:[\w$.]+\.)?([\w$]+(?:Exception|Error)[^:\n]*: ?[^\n]+)")
+
+# What a task or a callback of ours raised comes back as text, inside whatever Spark wrapped around it.
+_OURS: Final = re.compile(r"\bPipelineError: ([^\n]+)")
+_PYTHON: Final = re.compile(r"^((?:[\w.]+\.)?\w+(?:Error|Exception): [^\n]+)", re.MULTILINE)
+
+
+def explain(error: BaseException) -> PipelineError:
+    """Any failure of Spark, of the disk or of a broker, as one line."""
+    if isinstance(error, PipelineError):
+        return error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return PipelineError(_KNOWN[0][1])
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        return PipelineError(ours[-1].strip())
+    for pattern, advice in _KNOWN:
+        if re.search(pattern, text):
+            return PipelineError(advice)
+    causes = _CAUSE.findall(text) or _PYTHON.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    what = causes[-1] if causes else lines[0] if lines else type(error).__name__
+    return PipelineError(what.strip()[:500])

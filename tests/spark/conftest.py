@@ -1,0 +1,154 @@
+"""One Spark for all tests of this process, and a broker to read from: an Ottla, or with `--bootstrap` any other.
+
+Files are read from the folder of that Ottla; for a broker of `--bootstrap`, $OTTLA_TEST_DATA may name its log dir.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if find_spec("numpy") is None or find_spec("pyarrow") is None or find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]  # scripts/test installs them; scripts/test fast does without
+
+WAIT_S = 120
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A local Spark with the official connector and `format("ottla")`."""
+    import ottla.spark
+
+    folder = tmp_path_factory.mktemp("spark")
+    before = Path.cwd()
+    os.chdir(folder)  # Spark leaves folders where it is started
+    try:
+        made = ottla.spark.session(
+            master="local[2]",
+            app_name="ottla-tests",
+            config={
+                "spark.sql.shuffle.partitions": 2,
+                "spark.default.parallelism": 2,
+                "spark.local.dir": str(folder / "local"),
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                "spark.driver.memory": "1g",
+                "spark.sql.streaming.numRecentProgressUpdates": 20,
+                "spark.sql.streaming.pollingDelay": "10ms",
+                "spark.log.level": "ERROR",
+            },
+        )
+    finally:
+        os.chdir(before)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def data_folder(broker: Any) -> Path:
+    """The log dir of the broker, for tests that read files."""
+    if broker.data is not None:
+        return Path(broker.data)
+    named = os.environ.get("OTTLA_TEST_DATA")
+    if not named:
+        pytest.skip("$OTTLA_TEST_DATA does not name the log dir of the broker of --bootstrap")
+    return Path(named)
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., Any]:
+    """Waits for a condition, and gives what it gave: `until(lambda: query.lastProgress)`."""
+
+    def wait(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_S) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} did not hold within {seconds:.0f} s")
+            time.sleep(0.02)
+        return found
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def finish() -> Callable[[Any], list[int]]:
+    """Starts a stream, waits for its end, and gives the sizes of its micro-batches that had records."""
+
+    def run(writer: Any) -> list[int]:
+        for left in (4, 3, 2, 1, 0):
+            query = writer.start()
+            try:
+                assert query.awaitTermination(300), "the stream has no end"
+            except Exception as error:
+                # Spark gives a Python process ten seconds to start, which a starved machine does not keep. Nothing of
+                # the query has happened by then.
+                if "failed to connect back" in str(error) and left:
+                    continue
+                raise
+            return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+        raise AssertionError
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def admin(broker: Any) -> Any:
+    """A confluent admin client of the broker."""
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def make_topic(admin: Any, unique: Callable[[str], str]) -> Callable[..., str]:
+    """`make_topic(partitions=3, **configs)`: creates a topic with a name of its own, and gives the name."""
+    from confluent_kafka.admin import NewTopic
+
+    def make(partitions: int = 1, name: str | None = None, **configs: Any) -> str:
+        topic = name or unique("t")
+        settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(60)
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def send(broker: Any) -> Callable[..., None]:
+    """`send(topic, [(key, value), …], partition=0, headers=…, **client_settings)`; all is acknowledged at its end."""
+    from confluent_kafka import Producer
+
+    def go(topic: str, records: Any, partition: int = 0, timestamp: int = 0, headers: Any = None, **more: Any) -> None:
+        settings = {key.replace("_", "."): value for key, value in more.items()}
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, **settings})
+        failures: list[Any] = []
+        for key, value in records:
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        key=key,
+                        value=value,
+                        partition=partition,
+                        timestamp=timestamp,
+                        headers=headers,
+                        on_delivery=lambda error, _: failures.append(error) if error else None,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0
+        assert not failures, failures[0]
+
+    return go

@@ -1,0 +1,128 @@
+"""`ottla pipeline` as people run it: exit codes, one line for what is wrong, and files of declarations."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ottla(spark: Any, broker: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A command in this process, so that it uses the Spark of the tests."""
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", broker.bootstrap)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main(["pipeline", *map(str, words)])
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def child(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ottla.cli.main", "pipeline", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=900,
+        check=False,
+    )
+
+
+def test_a_file_of_pipelines(ottla: Run, make_topic: Any, send: Any, tmp_path: Path) -> None:
+    topic = make_topic(1)
+    send(topic, [(b"k%d" % n, b'{"n": %d}' % n) for n in range(10)])
+    file = tmp_path / "p.yaml"
+    entries = [
+        {"name": "copy", "pipeline": "archive", "topics": topic, "out": str(tmp_path / "a")},
+        {"name": "proof", "pipeline": "verify", "archive": str(tmp_path / "a")},
+        {"pipeline": "quality", "topics": [topic]},
+        {"pipeline": "sql", "query": "select count(*) as n from t", "tables": {"t": topic}},
+    ]
+    bootstrap = os.environ["OTTLA_BOOTSTRAP"]
+    file.write_text(json.dumps({"bootstrap": bootstrap, "pipelines": entries}))
+    code, out, _ = ottla("run", file, "--check")
+    assert (code, out.splitlines()) == (0, ["copy: archive", "proof: verify", "quality-3: quality", "sql-4: sql"])
+    code, out, err = ottla("run", file, "--json")
+    assert code == 0, err
+    copy, proof, quality, sql = json.loads(out)
+    assert (copy["name"], copy["records"], copy["lag"]) == ("copy", 10, 0)
+    assert proof["problems"] == []
+    assert quality["partitions"][0]["records"] == 10
+    assert sql["rows"] == [{"n": 10}]
+    code, out, _ = ottla("verify", tmp_path / "a")
+    assert code == 0
+    assert out.splitlines()[-1] == "each offset is in exactly one file"
+    next((tmp_path / "a").glob("topic=*/**/*.parquet")).unlink()
+    code, _, err = ottla("verify", tmp_path / "a", "--no-log")
+    assert code == 1
+    assert "is missing" in err
+
+
+def test_what_is_printed(ottla: Run, make_topic: Any, send: Any) -> None:
+    topic = make_topic(1)
+    send(topic, [(b"a", b"x"), (None, b"\xff")])
+    code, out, err = ottla("sql", "select key, value, offset from t order by offset", "--table", f"t={topic}")
+    assert code == 0, err
+    assert [line.split() for line in out.splitlines()] == [["key", "value", "offset"], ["a", "x", "0"], ["-", "�", "1"]]
+    code, out, err = ottla("sql", "select nope from t", "--table", f"t={topic}")
+    assert (code, out) == (1, "")
+    assert "`nope` cannot be resolved" in err
+    assert len(err.splitlines()) == 1
+    code, out, err = ottla("quality", topic, "--fail", "--json")
+    assert code == 1
+    found = json.loads(out)
+    assert (found["clean"], found["partitions"][0]["null_keys"]) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("archive", "no-such-topic", "--out", "x"), 1, "there is no topic 'no-such-topic'"),
+        (("archive", "no-such-*", "--out", "x"), 1, "no topic matches 'no-such-*'"),
+        (("archive", "t", "--out", "x", "--start", "soon"), 1, "there is no topic 't'"),
+        (("parse", "t", "--out", "x", "--format", "avro", "--schema", "gone.avsc"), 1, "gone.avsc cannot be read"),
+        (("stats", "t", "--out", "x", "--report", "r.pdf"), 1, "a report is a .html or .png file"),
+        (("run", "gone.yaml"), 1, "gone.yaml cannot be read"),
+        (("archive", "t", "--out", "x", "-b", "127.0.0.1:1"), 1, "cannot connect to 127.0.0.1:1"),
+    ],
+)
+def test_what_is_wrong_is_one_line(ottla: Run, words: tuple[str, ...], code: int, line: str, tmp_path: Path) -> None:
+    found, out, err = ottla(*words)
+    assert (found, out) == (code, "")
+    assert line in err
+    assert len(err.splitlines()) == 1
+
+
+def test_without_java(broker: Any, admin: Any, make_topic: Any, until: Any, tmp_path: Path) -> None:
+    topic = make_topic(1)
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
+    done = child("archive", topic, "--out", tmp_path / "a", "-b", broker.bootstrap, PATH="/nowhere", JAVA_HOME="")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "Spark needs Java 17 or newer" in done.stderr
+    assert not (tmp_path / "a").exists()
+
+
+def test_other_commands_cost_no_spark() -> None:
+    code = (
+        "import sys; sys.argv = ['ottla', 'pipeline', 'archive', '--help']\nfrom ottla.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith(('pyspark', 'pyarrow', 'numpy', 'ottla.spark'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,87 @@
+"""One call to a session, and one clear line when something that it needs is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ottla.spark
+from ottla.spark import SparkSetupError, connector_jars
+from ottla.spark.jars import WANTED
+from ottla.spark.sessions import check_java, has_connector
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_session_knows_both_formats(spark: Any) -> None:
+    assert has_connector(spark)
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.uiWebUrl is None
+    assert ottla.spark.session() is spark  # the one that is there is given back
+
+
+def test_importing_the_package_imports_no_spark() -> None:
+    code = "import ottla.spark, sys; print([n for n in ('pyspark', 'pyarrow', 'numpy') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkSetupError, match=r"^Spark needs Java 17 or newer, and there is no java on PATH[^\n]*$"):
+        check_java()
+
+
+def test_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkSetupError, match=r"JAVA_HOME is .*, which has no bin/java"):
+        check_java()
+
+
+@pytest.mark.parametrize(("version", "named"), [("11.0.2", "Java 11"), ("1.8.0_392", "Java 8")])
+def test_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, named: str) -> None:
+    script(tmp_path / "bin" / "java", f"""echo 'openjdk version "{version}"' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkSetupError, match=f"is {named}"):
+        check_java()
+
+
+def test_no_maven(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkSetupError, match=r"^Maven \(mvn\) is not on PATH[^\n]*connector=False"):
+        connector_jars("4.2.0", cache=tmp_path / "cache")
+
+
+def test_maven_that_fails_is_quoted_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script(tmp_path / "bin" / "mvn", "echo '[ERROR] no such artifact'; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    with pytest.raises(SparkSetupError, match=r"could not fetch spark-sql-kafka-0-10_2.13 9.9.9: \[ERROR\] no such"):
+        connector_jars("9.9.9", cache=tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [".spark-connector-9.9.9.lock"]
+
+
+def test_an_older_token_provider_stands_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a mirror without the newest token provider answers; jars are fetched once."""
+    makes = "; ".join(f'touch "$out/{name}-1.jar"' for name in WANTED)
+    script(
+        tmp_path / "bin" / "mvn",
+        f"""echo run >> {tmp_path}/runs
+for word in "$@"; do case $word in -DoutputDirectory=*) out=${{word#*=}};; *pom.xml) pom=$word;; esac; done
+[ $(grep -c '<version>4.0.0<' "$pom") = 1 ] || {{ echo '[ERROR] missing'; exit 1; }}
+mkdir -p "$out"; {makes}""",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    first = connector_jars("4.7.0", cache=tmp_path / "cache")
+    assert [jar.name for jar in first] == sorted(f"{name}-1.jar" for name in WANTED)
+    assert connector_jars("4.7.0", cache=tmp_path / "cache") == first
+    assert (tmp_path / "runs").read_text().splitlines() == ["run", "run"]
