@@ -174,6 +174,11 @@ class MetadataImage:
         """The brokers that serve clients now, by id."""
         return sorted((b for b in self.brokers.values() if not b.fenced), key=lambda broker: broker.broker_id)
 
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may lead: it is there, and not on its way out."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
     # -- one method a kind of record ---------------------------------------------------------------------------
 
     def _topic(self, record: stored.TopicRecord, offset: int) -> None:
