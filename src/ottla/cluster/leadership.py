@@ -304,6 +304,12 @@ class Leadership:
         self.proposed_epoch = self.state.partition_epoch
         self._around.propose(self, isr)
 
+    def settled(self, partition_epoch: int) -> None:
+        """The controller took it, and perhaps nothing had to be changed for that."""
+        if partition_epoch <= self.proposed_epoch:
+            self.proposed = None
+        self.advance()
+
     def refused(self) -> None:
         """The controller did not take the proposal, and the partition is as it was."""
         self.proposed = None

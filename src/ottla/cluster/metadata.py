@@ -284,7 +284,7 @@ class MetadataImage:
             broker.fenced = record.fenced > 0
         if record.in_controlled_shutdown != 0:
             broker.in_controlled_shutdown = record.in_controlled_shutdown > 0
-        if record.log_dirs is not None:
+        if record.log_dirs:
             broker.log_dirs = record.log_dirs
 
     def _producer_ids(self, record: stored.ProducerIdsRecord, offset: int) -> None:

@@ -31,7 +31,7 @@ def replica_fetch(
         or not plan.partitions
     ):
         return reading.response()
-    return ReplicaPoll(reading).future
+    return ReplicaPoll(reading)
 
 
 class ReplicaReading(Reading):
@@ -95,35 +95,34 @@ class ReplicaReading(Reading):
         )
 
 
-class ReplicaPoll:
-    """A follower's fetch that waits: for the log to grow, or for the high watermark to move."""
-
-    __slots__ = ("_leaderships", "_reading", "_scheduled", "_timer", "future")
+class ReplicaPoll(asyncio.Future[FetchResponse]):
+    """A follower's fetch that waits: for a log to grow, or for a high watermark to move."""
 
     def __init__(self, reading: ReplicaReading) -> None:
         broker = reading.ctx.broker
+        super().__init__(loop=broker.loop)
         self._reading = reading
         self._scheduled = False
         self._leaderships = list(reading.leaderships.values())
-        self.future: asyncio.Future[FetchResponse] = broker.loop.create_future()
-        self.future.add_done_callback(self._forget)
+        self.add_done_callback(self._forget)
         self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._answer)
         for leadership in self._leaderships:
             leadership.replica_watchers.add(self)
 
     def grown(self) -> None:
-        if not self._scheduled:
+        if not self._scheduled and not self.done():
             # Not at once: whoever appends may append to more partitions.
             self._scheduled = True
             self._reading.ctx.broker.loop.call_soon(self._answer)
 
     def _answer(self) -> None:
-        if not self.future.done():
-            try:
-                self._reading.read()
-                self.future.set_result(self._reading.response())
-            except KafkaError as error:
-                self.future.set_exception(error)
+        if self.done():
+            return
+        try:
+            self._reading.read()
+            self.set_result(self._reading.response())
+        except KafkaError as error:
+            self.set_exception(error)
 
     def _forget(self, _: asyncio.Future[FetchResponse]) -> None:
         self._timer.cancel()
