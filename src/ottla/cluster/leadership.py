@@ -10,7 +10,7 @@ shall join already holds the high watermark back, and one that shall leave still
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
@@ -36,6 +36,8 @@ class Surroundings(Protocol):
 
     image: MetadataImage
     clock: Clock
+    kept_out: Collection[tuple[str, int, int]]
+    """(topic, partition, broker) of replicas that somebody wants out of the ISR."""
 
     @property
     def lag_max_ms(self) -> int: ...
@@ -269,6 +271,7 @@ class Leadership:
         return (
             known is not None
             and image.is_active(follower.broker_id)
+            and (self.topic, self.state.index, follower.broker_id) not in self._around.kept_out
             and follower.broker_epoch in (-1, known.epoch)
             and follower.log_end_offset >= 0
         )

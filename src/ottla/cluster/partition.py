@@ -219,7 +219,9 @@ class Partition:
 
     def truncate(self, offset: int) -> None:
         """Cut off what the leader does not have."""
-        self.log.truncate_to(offset)
+        if not self.log.truncate_to(offset):
+            # A leader that was replaced before it wrote anything has an epoch without records: the leader has no such.
+            self.log.epochs.truncate_from_end(self.log.log_end_offset)
 
     def changed(self) -> None:
         """Leadership or the log's start moved, or the partition goes away: whoever waits is told at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Chance, Controller
@@ -86,6 +86,7 @@ class Around:
         self._node = node
         self.image = node.metadata
         self.clock: Clock = node.clock
+        self.kept_out: Collection[tuple[str, int, int]] = node.ensemble.kept_out
 
     @property
     def lag_max_ms(self) -> int:

@@ -29,6 +29,8 @@ class Ensemble:
         self.controller.on_append = self._appended
         self.nodes: dict[int, NodeBroker] = {}
         self.is_stopping = False
+        self.kept_out: set[tuple[str, int, int]] = set()
+        """(topic, partition, broker) of replicas that stay out of the ISR, however well they keep up."""
 
     def start(self) -> None:
         self.controller.start()

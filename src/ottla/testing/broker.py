@@ -264,7 +264,7 @@ class Broker(Embedded):
         """Start, or start again on the same port and data."""
         if self.is_running:
             raise RuntimeError("the broker is running already: stop() it first, or use restart()")
-        server = Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
+        server = self._new_server()
         await server.start()
         self._release_port()
         self._loop = asyncio.get_running_loop()
@@ -278,6 +278,9 @@ class Broker(Embedded):
 
             self._control = ControlServer(self, self.options.control)
             await self._control.start()
+
+    def _new_server(self) -> Server:
+        return Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
 
     async def stop(self) -> None:
         """Stop as `ottla serve` does on SIGTERM; data and port are kept for a start(). Safe to call twice."""

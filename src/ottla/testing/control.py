@@ -54,16 +54,18 @@ class HttpRequest(NamedTuple):
         try:
             return json.loads(self.body) if self.body.strip() else {}
         except ValueError as error:
-            raise _Refused(400, f"the body is not JSON: {error}") from None
+            raise Refused(400, f"the body is not JSON: {error}") from None
 
     def options(self) -> dict[str, Any]:
         found = self.json()
         if not isinstance(found, dict):
-            raise _Refused(400, "the body must be a JSON object")
+            raise Refused(400, "the body must be a JSON object")
         return found
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """Nothing was done; the status and the message say why."""
+
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -123,13 +125,17 @@ class ControlServer:
 
         try:
             return 200, await self._route(await _read(reader))
-        except _Refused as refusal:
+        except Refused as refusal:
             return refusal.status, {"error": str(refusal)}
         except BrokerStopped as error:
             return 409, {"error": str(error)}
         except (ValueError, TypeError, KeyError, AssertionError, RuntimeError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             return 400, {"error": str(message)}
+
+    async def route(self, request: HttpRequest) -> Any:
+        """The answer to a request that came in another way."""
+        return await self._route(request)
 
     async def _route(self, request: HttpRequest) -> Any:
         name = request.path[0] if request.path else ""
@@ -146,7 +152,7 @@ class ControlServer:
             "report": self._report,
         }
         if name not in handlers:
-            raise _Refused(404, f"there is no /{name}; there are {', '.join('/' + each for each in handlers)}")
+            raise Refused(404, f"there is no /{name}; there are {', '.join('/' + each for each in handlers)}")
         return await handlers[name](request)
 
     async def _overview(self, request: HttpRequest) -> Any:
@@ -165,15 +171,15 @@ class ControlServer:
         faults = self._broker.faults
         if len(request.path) > 1:
             if not request.path[1].isdigit():
-                raise _Refused(404, f"{request.path[1]!r} is not the number of a fault")
+                raise Refused(404, f"{request.path[1]!r} is not the number of a fault")
             try:
                 fault = faults.get(int(request.path[1]))
             except KeyError as error:
-                raise _Refused(404, error.args[0]) from None
-            if _method(request, "GET", "DELETE") == "DELETE":
+                raise Refused(404, error.args[0]) from None
+            if method_of(request, "GET", "DELETE") == "DELETE":
                 fault.remove()
             return fault.to_dict()
-        method = _method(request, "GET", "POST", "DELETE")
+        method = method_of(request, "GET", "POST", "DELETE")
         if method == "GET":
             return [fault.to_dict() for fault in faults.all]
         if method == "DELETE":
@@ -181,7 +187,7 @@ class ControlServer:
             return {}
         options = request.options()
         if "kind" not in options:
-            raise _Refused(400, 'say which: {"kind": "error", …}; see docs/faults.md')
+            raise Refused(400, 'say which: {"kind": "error", …}; see docs/faults.md')
         return faults.apply(options.pop("kind"), **options).to_dict()
 
     async def _topics(self, request: HttpRequest) -> Any:
@@ -189,15 +195,15 @@ class ControlServer:
             return self._broker.topics()
         topic = self._broker.topic(request.path[1])
         if len(request.path) == 2:
-            if _method(request, "POST", "DELETE") == "DELETE":
+            if method_of(request, "POST", "DELETE") == "DELETE":
                 topic.delete()
             else:
                 options = request.options()
                 topic.create(options.get("partitions", -1), options.get("config"))
             return {"topic": topic.name, "partitions": topic.partitions}
         if request.path[2] != "records":
-            raise _Refused(404, "a topic has /records")
-        if _method(request, "GET", "POST") == "POST":
+            raise Refused(404, "a topic has /records")
+        if method_of(request, "GET", "POST") == "POST":
             given = request.json()
             options = given if isinstance(given, dict) else {"records": given}
             records = [_given(each) for each in options.get("records", [])]
@@ -228,23 +234,23 @@ class ControlServer:
         return [seen.to_dict() for seen in self._broker.requests(**known)]
 
     async def _clock(self, request: HttpRequest) -> Any:
-        _method(request, "POST")
+        method_of(request, "POST")
         if request.path[1:] != ["advance"]:
-            raise _Refused(404, "the clock has /clock/advance")
+            raise Refused(404, "the clock has /clock/advance")
         self._broker.clock.advance(**request.options())
         return {"now_ms": self._broker.clock.now_ms()}
 
     async def _life(self, request: HttpRequest) -> Any:
-        _method(request, "POST")
+        method_of(request, "POST")
         verbs = {name: getattr(self._broker, name) for name in ("down", "up", "kill", "restart")}
         verb = verbs.get(request.path[1] if len(request.path) > 1 else "")
         if verb is None:
-            raise _Refused(404, f"a broker goes {', '.join(verbs)}")
+            raise Refused(404, f"a broker goes {', '.join(verbs)}")
         await verb()
         return {"running": self._broker.is_running}
 
     async def _reset(self, request: HttpRequest) -> Any:
-        _method(request, "POST")
+        method_of(request, "POST")
         self._broker.reset(**request.options())
         return {}
 
@@ -256,7 +262,7 @@ class ControlServer:
     async def _scenario(self, request: HttpRequest) -> Any:
         from ottla.testing.scenario import parse, run_scenario
 
-        _method(request, "POST")
+        method_of(request, "POST")
         return await run_scenario(self._broker, parse(request.body.decode()))
 
 
@@ -268,9 +274,9 @@ def _given(item: Any) -> Any:
     return from_json(key), from_json(value), [(name, from_json(data)) for name, data in (headers or [[]])[0]]
 
 
-def _method(request: HttpRequest, *allowed: str) -> str:
+def method_of(request: HttpRequest, *allowed: str) -> str:
     if request.method not in allowed:
-        raise _Refused(405, f"{request.method} is not possible here; use {' or '.join(allowed)}")
+        raise Refused(405, f"{request.method} is not possible here; use {' or '.join(allowed)}")
     return request.method
 
 
@@ -278,17 +284,17 @@ async def _read(reader: asyncio.StreamReader) -> HttpRequest:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.LimitOverrunError:
-        raise _Refused(400, "the headers are too long") from None
+        raise Refused(400, "the headers are too long") from None
     first, *lines = head.split("\r\n")
     words = first.split(" ")
     if len(words) != 3:
-        raise _Refused(400, "this is not HTTP")
+        raise Refused(400, "this is not HTTP")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("host", HOST).rpartition(":")[0] not in {*_LOCAL_NAMES, ""} or "origin" in headers:
-        raise _Refused(403, "only programs on this machine are served")
+        raise Refused(403, "only programs on this machine are served")
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > _BODY_MAX:
-        raise _Refused(400, f"content-length {length!r} is not a number up to {_BODY_MAX}")
+        raise Refused(400, f"content-length {length!r} is not a number up to {_BODY_MAX}")
     url = urlsplit(words[1])
     path = [unquote(part) for part in url.path.split("/") if part]
     return HttpRequest(words[0], path, dict(parse_qsl(url.query)), headers, await reader.readexactly(int(length)))
