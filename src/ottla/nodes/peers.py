@@ -86,7 +86,18 @@ class PeerConnection:
     """What a handler finds in the place of a connection when another broker asks: no socket, no quota, all rights."""
 
     def __init__(self, broker: NodeBroker, peer_id: int) -> None:
-        self.broker: Any = Seen(broker, authorizer=None, quotas=None)
+        self.broker: Any = Seen(
+            broker,
+            authorizer=None,
+            quotas=None,
+            # Looked up at every fetch of every follower.
+            metadata=broker.metadata,
+            replicas=broker.replicas,
+            fetch_sessions=broker.fetch_sessions,
+            fetch_bytes_max=broker.fetch_bytes_max,
+            loop=broker.loop,
+            timer=broker.timer,
+        )
         self.peer = f"broker {peer_id}"
         self.client_host = "/127.0.0.1"
         self.local_host = "127.0.0.1"

@@ -134,6 +134,7 @@ class ClusterWorld(World):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.fsync = False
+        self.pace_s = 0.4
         self.refused = single.Outcome.IN_DOUBT  # an append that was not replicated in time may be later
         self.ensemble: Ensemble
         self.disks = {number: MemoryDisk() for number in (*BROKERS, CONTROLLER_ID)}
