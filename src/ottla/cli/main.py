@@ -21,6 +21,7 @@ _COMMANDS = {
     "verify": ("ottla.cli.verify", "check a data folder, with a picture of its segments"),
     "versions": ("ottla.cli.versions", "what a broker supports beside what this build serves"),
     "faults": ("ottla.cli.faults", "make a broker misbehave, for tests"),
+    "cluster": ("ottla.cli.cluster", "trouble the brokers of a test cluster"),
     "bench": ("ottla.cli.bench", "measure brokers side by side"),
     "completion": ("ottla.cli.completion", "print a completion script for bash, zsh or fish"),
 }

@@ -94,6 +94,7 @@ class Leadership:
         "_around",
         "_on_advance",
         "_order",
+        "_trimming",
         "_waiting",
         "broker_id",
         "epoch_start_offset",
@@ -134,6 +135,7 @@ class Leadership:
         self.replica_watchers: set[ReplicaWatcher] = set()
         self._waiting: list[tuple[int, int, Committed]] = []
         self._order = count()
+        self._trimming: list[tuple[int, Committed]] = []
         self._follow_assignment()
 
     def __repr__(self) -> str:
@@ -163,6 +165,9 @@ class Leadership:
         waiting, self._waiting = self._waiting, []
         for _, _, committed in waiting:
             committed(NotLeaderOrFollower())
+        trimming, self._trimming = self._trimming, []
+        for _, trimmed in trimming:
+            trimmed(NotLeaderOrFollower())
         for watcher in tuple(self.replica_watchers):
             watcher.grown()
 
@@ -233,6 +238,22 @@ class Leadership:
         ]
         return min([self.log.log_start_offset, *starts])
 
+    def when_trimmed(self, offset: int, trimmed: Committed) -> None:
+        """Call back when the log starts at `offset` or later on every live replica (KIP-107)."""
+        if self.low_watermark >= offset:
+            trimmed(None)
+            return
+        self._trimming.append((offset, trimmed))
+        for watcher in tuple(self.replica_watchers):
+            watcher.grown()  # the answer tells the follower where the log starts
+
+    def _check_trimmed(self) -> None:
+        low = self.low_watermark
+        done = [trimmed for offset, trimmed in self._trimming if offset <= low]
+        self._trimming = [item for item in self._trimming if item[0] > low]
+        for trimmed in done:
+            trimmed(None)
+
     # -- followers ---------------------------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, broker_epoch: int, has_epoch: bool) -> Follower:
@@ -255,6 +276,8 @@ class Leadership:
             self._maybe_grow_isr(follower)
         if offset != before:
             self.advance()
+        if self._trimming:
+            self._check_trimmed()
 
     def _maybe_grow_isr(self, follower: Follower) -> None:
         if (

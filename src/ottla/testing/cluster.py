@@ -27,7 +27,7 @@ from ottla.server.broker import Broker as Server
 from ottla.server.chance import SeededChance, SystemChance
 from ottla.testing.broker import Broker, BrokerStopped
 from ottla.testing.clock import VirtualClock
-from ottla.testing.moves import drop_from_isr, lead_here
+from ottla.testing.moves import drop_from_isr, lead_here, move_replicas
 from ottla.testing.options import ClockOption, Options
 from ottla.testing.requests import ControlEvent, Request
 from ottla.testing.topics import AsyncTopic, SyncTopic
@@ -479,6 +479,11 @@ class Cluster:
         self._note(f"shrink the ISR of {topic}-{partition} by {gone}", gone, topic)
         self.call(lambda server: drop_from_isr(server, topic, partition, gone))
 
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int] | None) -> None:
+        """Begin a move to other replicas; None calls a move back that is under way."""
+        self._note(f"move {topic}-{partition} to {replicas}", replicas or (), topic)
+        self.call(lambda server: move_replicas(server, topic, partition, replicas))
+
     def elect_preferred(self) -> None:
         """Give every partition back to its preferred leader, if that one is in sync."""
         self._note("elect preferred leaders", self.brokers)
@@ -487,7 +492,8 @@ class Cluster:
     def _note(self, text: str, brokers: Iterable[int], topic: str | None = None) -> None:
         event = ControlEvent(text, self._clock.now_ms(), topic)
         for number in brokers:
-            self.brokers[number].note(event)
+            if number in self.brokers:
+                self.brokers[number].note(event)
 
 
 def defaults(brokers: int, preset: str) -> dict[str, object]:

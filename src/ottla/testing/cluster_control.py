@@ -65,7 +65,7 @@ class ClusterControlServer(ControlServer):
             raise Refused(404, f"a cluster can {', '.join(VERBS)}")
         options = request.options()
         positional = []
-        for key in ("broker", "topic", "first", "second"):
+        for key in ("broker", "topic", "partition", "first", "second"):
             if key in options:
                 positional.append(options.pop(key))
         positional += options.pop("sides", [])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cluster.reassignment import change_of
+from ottla.cluster.reassignment import change_of, reassign
+from ottla.errors import KafkaError
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
@@ -41,3 +42,22 @@ def drop_from_isr(server: ClusterServer, topic: str, index: int, brokers: Iterab
     record = change.record()
     if record is not None:
         server.controller.commit([record])
+
+
+def move_replicas(server: ClusterServer, topic: str, index: int, replicas: Sequence[int] | None) -> None:
+    """As AlterPartitionReassignments."""
+    controller = server.controller
+    try:
+        record = reassign(
+            server.metadata,
+            topic,
+            index,
+            replicas,
+            directories=controller.directories,
+            may_elect_unclean=controller.may_elect_unclean(topic),
+            min_isr=controller.min_isr(topic),
+        )
+    except KafkaError as error:
+        raise ValueError(f"{topic}-{index} cannot be moved to {replicas}: {error.message}") from error
+    if record is not None:
+        controller.commit([record])
