@@ -24,8 +24,8 @@ def test_every_command_has_help(level: Level, ottla: Any) -> None:
 
 
 def test_commands_that_print_results_know_json() -> None:
-    # `faults` steers a test broker; only its list is a result.
-    silent = {"serve", "completion", "faults"}
+    # `faults` and `cluster` steer test brokers; only a list and a status are results.
+    silent = {"serve", "completion", "faults", "cluster"}
     without = [
         level.path
         for level in LEVELS

@@ -28,7 +28,7 @@ from ottla.testing.clock import VirtualClock
 from ottla.testing.faults import Faults
 from ottla.testing.groups import Group, group_ids, remove_group
 from ottla.testing.options import ClockOption, Options
-from ottla.testing.requests import Request, RequestLog
+from ottla.testing.requests import ControlEvent, Request, RequestLog
 from ottla.testing.topics import AsyncTopic
 from ottla.wire.schema import Message
 
@@ -124,7 +124,7 @@ class Embedded:
         self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
     ) -> list[Request]:
         """The requests that came in, oldest first; the last 2,000 are kept."""
-        if api is not None and api not in self.api_names:
+        if api is not None and api not in self.api_names and api != ControlEvent.api:
             raise ValueError(f"the broker serves no API {api!r}; it has {', '.join(sorted(self.api_names))}")
         return self._log.find(api, client_id, topic, group)
 
