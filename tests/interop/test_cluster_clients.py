@@ -102,3 +102,33 @@ def test_a_group_goes_on_with_another_coordinator(driver: Driver, whole: ottla.C
     insisting(lambda: driver.produce_ok(topic, [Rec(b"%d" % n) for n in range(10, 20)]))
     poll_until(20)
     assert set(seen) == {b"%d" % n for n in range(20)}
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_transaction_outlives_its_coordinator(commit: bool, whole: ottla.Cluster) -> None:
+    from confluent_kafka import Producer
+
+    topic = transactional_id = f"transaction-{commit}"
+    whole.create_topic(topic, assignments=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    producer = Producer(
+        {"bootstrap.servers": whole.bootstrap, "transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
+    )
+    producer.init_transactions(PATIENCE_S)
+    for kill, outcome in ((False, True), (True, commit)):
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce(topic, b"%d-%d" % (kill, partition), partition=partition)
+        assert producer.flush(PATIENCE_S) == 0
+        if kill:
+            whole.kill(whole.transaction_coordinator(transactional_id))
+        if outcome:
+            producer.commit_transaction(PATIENCE_S)
+        else:
+            producer.abort_transaction(PATIENCE_S)
+    for number in whole.brokers:
+        if number not in whole.running():
+            whole.start(number)
+    whole.wait_in_sync(timeout=PATIENCE_S)
+    expected = {b"0-0", b"0-1", b"0-2"} | ({b"1-0", b"1-1", b"1-2"} if commit else set())
+    # A marker may come after the answer: Kafka's clients know that, too.
+    whole.wait_until(lambda cluster: set(cluster.topic(topic).values()) == expected, timeout=PATIENCE_S)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.wire.messages import FetchRequest, OffsetForLeaderEpochRequest
+from ottla.wire.stored.metadata import ConfigRecord
 
 NOT_LEADER, TIMED_OUT, NOT_ENOUGH, NOT_ENOUGH_AFTER, FENCED_EPOCH, UNKNOWN_EPOCH = 6, 7, 19, 20, 74, 75
 
@@ -280,3 +281,24 @@ def test_a_follower_of_before_its_restart_is_not_heard(run: Any, wire: Any) -> N
         assert await code(fetch_as(3, 5, leader_epoch=-1)) == NOT_LEADER
 
     run(scenario)
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_replicas_that_catch_up_can_be_throttled(run: Any, wire: Any, side: str) -> None:
+    """KIP-73: a new replica takes as long as the rate says; those in sync are not held back."""
+
+    async def scenario(cluster: Any) -> None:
+        make(cluster, 1, 2, **{f"{side}.replication.throttled.replicas": "*"})
+        rate = ConfigRecord(resource_type=4, resource_name="", name=f"{side}.replication.throttled.rate", value="10000")
+        cluster.call(lambda server: server.controller.commit([rate]))
+        for _ in range(40):
+            await wire.produce(cluster, 1, bytes(5_000), timeout_ms=60_000)
+        began = asyncio.get_running_loop().time()
+        cluster.reassign("t", 0, [1, 2, 3])
+        await cluster.wait_in_sync(timeout=3600)
+        took_s = asyncio.get_running_loop().time() - began
+        assert (await wire.produce(cluster, 1, b"x")).error_code == 0
+        # 200,000 bytes at 10,000 a second, the first ten seconds' worth at once.
+        assert 5 < took_s < 60
+
+    run(scenario, settings={"replica.fetch.max.bytes": 6_000})

@@ -64,7 +64,6 @@ def test_time_is_the_same_for_all_brokers() -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]])
         cluster.wait_in_sync()
         cluster.kill(1)
-        assert cluster.leader("t") == 1, "nine seconds have not passed"
         cluster.clock.advance(seconds=15)
         assert cluster.leader("t") == 2
 

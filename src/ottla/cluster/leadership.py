@@ -31,6 +31,17 @@ class ReplicaWatcher(Protocol):
     def grown(self) -> None: ...
 
 
+class Throttle(Protocol):
+    """A limit on what is sent to replicas that catch up (KIP-73)."""
+
+    @property
+    def is_exceeded(self) -> bool: ...
+
+    def concerns(self, topic: str, index: int) -> bool: ...
+
+    def record(self, byte_count: int) -> None: ...
+
+
 class Surroundings(Protocol):
     """What a leader needs from its broker."""
 
@@ -38,6 +49,7 @@ class Surroundings(Protocol):
     clock: Clock
     kept_out: Collection[tuple[str, int, int]]
     """(topic, partition, broker) of replicas that somebody wants out of the ISR."""
+    throttle: Throttle
 
     @property
     def lag_max_ms(self) -> int: ...
@@ -253,6 +265,12 @@ class Leadership:
         self._trimming = [item for item in self._trimming if item[0] > low]
         for trimmed in done:
             trimmed(None)
+
+    @property
+    def throttle(self) -> Throttle | None:
+        """The limit on what is sent from here, if this replica is under one."""
+        throttle = self._around.throttle
+        return throttle if throttle.concerns(self.topic, self.state.index) else None
 
     # -- followers ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Chance, Controller
-from ottla.cluster.leadership import Leadership
+from ottla.cluster.leadership import Leadership, Throttle
 from ottla.cluster.metadata import MetadataImage
 from ottla.cluster.metadata_log import Subscriber
 from ottla.cluster.replicas import Replicas
@@ -19,6 +19,7 @@ from ottla.nodes.controller import CONTROLLER_ID, ControllerNode
 from ottla.nodes.fetcher import ReplicaFetchers
 from ottla.nodes.network import Network, Unreachable
 from ottla.nodes.peers import ControllerGate, PeerConnection, passing_on
+from ottla.nodes.throttle import LEADER, ReplicationThrottle
 from ottla.nodes.transactions import TransactionsOfNode
 from ottla.server.api import Registry, RequestContext, registered_apis
 from ottla.server.broker import Broker, StartError
@@ -86,6 +87,7 @@ class Around:
         self._node = node
         self.image = node.metadata
         self.clock: Clock = node.clock
+        self.throttle: Throttle = ReplicationThrottle(node, LEADER)
         self.kept_out: Collection[tuple[str, int, int]] = node.ensemble.kept_out
 
     @property

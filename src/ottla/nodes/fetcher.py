@@ -20,6 +20,7 @@ from ottla.errors import (
 )
 from ottla.log.files import FileRegion
 from ottla.nodes.network import Unreachable
+from ottla.nodes.throttle import FOLLOWER, ReplicationThrottle
 from ottla.records.batch import batches
 from ottla.server.handlers.replica_fetch import ReplicaPoll
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, ListOffsetsRequest
@@ -43,6 +44,7 @@ class ReplicaFetchers:
         self._node = node
         self._fetchers: dict[int, Fetcher] = {}
         self._closed = False
+        self.throttle = ReplicationThrottle(node, FOLLOWER)
 
     def close(self) -> None:
         self._closed = True
@@ -109,6 +111,9 @@ class Fetcher:
         for key, partition in self.partitions.items():
             if key in self._resting:
                 continue
+            if self._is_throttled(partition):
+                self._rest(key)
+                continue
             topic_id, index = key
             topic = topics.get(topic_id)
             if topic is None:
@@ -170,6 +175,14 @@ class Fetcher:
                         self._take(key, partition, data)
         self._fetch()
 
+    def _is_throttled(self, partition: Partition) -> bool:
+        throttle = self._node.fetchers.throttle
+        return (
+            throttle.concerns(partition.topic, partition.index)
+            and self._node.node_id not in partition.state.isr
+            and throttle.is_exceeded
+        )
+
     def _rest(self, key: Key) -> None:
         """Leave a partition alone for `replica.fetch.backoff.ms`."""
         self._resting.add(key)
@@ -213,6 +226,9 @@ class Fetcher:
         # A read starts at a batch; the one that holds the offset may begin before it.
         found = [batch for batch in found if batch.base_offset >= partition.log.log_end_offset]
         partition.append_as_follower(found, data.high_watermark, data.log_start_offset)
+        throttle = self._node.fetchers.throttle
+        if found and throttle.concerns(partition.topic, partition.index):
+            throttle.record(len(records))
 
     # -- out of range ------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.cluster.controller import NewTopic
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
@@ -351,7 +352,11 @@ class Cluster:
 
     def coordinator(self, group_id: str) -> int:
         """The broker that coordinates a group."""
-        return self.call(lambda server: server.coordinator(group_id))
+        return self.call(lambda server: server.coordinator(GROUP_METADATA_TOPIC, group_id))
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """The broker that coordinates the transactions of an id."""
+        return self.call(lambda server: server.coordinator(TRANSACTION_STATE_TOPIC, transactional_id))
 
     def requests(self, **filters: Any) -> list[Request | ControlEvent]:
         """What clients asked of any broker, and what was done to the cluster, in order of time."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER, PartitionState
 from ottla.cluster.partition import Partition
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, internal_partition
+from ottla.cluster.topics import INTERNAL_TOPICS, internal_partition
 from ottla.errors import LeaderNotAvailable
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ class ClusterServer:
     def topic_names(self) -> list[str]:
         return sorted(set(self.metadata.topics) - INTERNAL_TOPICS)
 
-    def coordinator(self, group_id: str) -> int:
-        known = self.metadata.topics.get(GROUP_METADATA_TOPIC)
+    def coordinator(self, topic: str, key: str) -> int:
+        known = self.metadata.topics.get(topic)
         if known is None:
-            raise ValueError("no group was ever coordinated here; let a consumer join first")
-        return known.partitions[internal_partition(group_id, len(known.partitions))].leader
+            raise ValueError(f"nothing was ever coordinated here ({topic} does not exist); let a client ask first")
+        return known.partitions[internal_partition(key, len(known.partitions))].leader
 
     def partition_view(self, topic: str, index: int) -> PartitionView:
         state = self.state(topic, index)

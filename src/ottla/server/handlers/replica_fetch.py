@@ -7,6 +7,7 @@ import asyncio
 from ottla.clock import TimerHandle
 from ottla.cluster.leadership import Leadership
 from ottla.errors import NONE, KafkaError, NotLeaderOrFollower
+from ottla.log.files import FileRegion
 from ottla.server.api import RequestContext
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
 from ottla.server.handlers.fetch import PartitionData, Reading
@@ -79,7 +80,15 @@ class ReplicaReading(Reading):
                 aborted_transactions=None,
                 records=b"",
             )
-        records = partition.read_as_replica(wanted.fetch_offset, min(wanted.max_bytes, left), at_least_one=at_least_one)
+        throttle = leadership.throttle
+        if throttle is not None and throttle.is_exceeded and self.replica_id not in partition.state.isr:
+            records: FileRegion | bytes = b""
+        else:
+            records = partition.read_as_replica(
+                wanted.fetch_offset, min(wanted.max_bytes, left), at_least_one=at_least_one
+            )
+            if throttle is not None:
+                throttle.record(len(records))
         if self.arriving:
             leadership.follower_fetched(follower, wanted.fetch_offset, wanted.log_start_offset, self.broker_epoch)
         if min(partition.high_watermark, wanted.fetch_offset) > self._known.get(key, INT64_MAX):
