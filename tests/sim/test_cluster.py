@@ -10,7 +10,6 @@ import pytest
 from crashing.history import Violation
 from simulating.ensemble import run_cluster_seed
 
-from ottla.cluster.departures import Departures
 from ottla.cluster.leadership import Leadership
 from ottla.cluster.partition import Partition
 from ottla.errors import KafkaError
@@ -38,14 +37,13 @@ def commit_what_the_leader_has(leadership: Leadership) -> None:
     [
         (Leadership, "advance", commit_what_the_leader_has),
         (Partition, "truncate", lambda partition, offset: None),
-        (Departures, "_is_active", lambda departures, broker_id: True),
         (Partition, "read_as_replica", lambda partition, offset, max_bytes, at_least_one: b""),
     ],
-    ids=["too early", "never cut", "the dead lead", "nothing to follow"],
+    ids=["too early", "never cut", "nothing to follow"],
 )
 def test_it_would_notice(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]) -> None:
-    """Clusters that acknowledge what one broker has, keep what no leader has, elect who is gone, or copy nothing."""
+    """Clusters that acknowledge what one broker has, keep what no leader has, or copy nothing."""
     monkeypatch.setattr(owner, name, mistake)
     with pytest.raises((Violation, KafkaError)):
-        for seed in range(20):
+        for seed in (9, *range(20)):
             run_cluster_seed(seed)

@@ -205,7 +205,7 @@ class Fetcher:
             elif data.error_code:
                 raise error_for(data.error_code)
             elif data.diverging_epoch is not None:
-                partition.truncate(place_to_cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
+                self._cut(key, partition, data.diverging_epoch)
             else:
                 self._append(partition, data)
         except KafkaError as error:
@@ -214,6 +214,13 @@ class Fetcher:
         except Exception as error:
             log.error("%s-%d cannot be followed", partition.topic, partition.index, exc_info=error)
             self._rest(key)
+
+    def _cut(self, key: Key, partition: Partition, parting: FetchResponse.EpochEndOffset) -> None:
+        part = partition.log
+        before = (part.log_end_offset, part.epochs.latest)
+        partition.truncate(place_to_cut(partition, parting.epoch, parting.end_offset))
+        if (part.log_end_offset, part.epochs.latest) == before:
+            self._rest(key)  # the same question would get the same answer
 
     def _append(self, partition: Partition, data: FetchResponse.PartitionData) -> None:
         records: Any = data.records
