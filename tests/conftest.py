@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent / "lib"))
+
 START_TIMEOUT_S = 30
 LISTENING = re.compile(r"listening on \[?([^\s\]]+?)\]?:(\d+)")
 
@@ -70,7 +72,8 @@ def start_ottla(data: Path, settings: dict[str, object], port: int = 0) -> Broke
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.with_name(f"{data.name}-{uuid.uuid4().hex[:6]}.log")
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--data", str(data)]
-    for key, value in settings.items():
+    # Tests write records with timestamps of years ago; half a minute after the start the broker would drop them.
+    for key, value in {"log.initial.task.delay.ms": 86_400_000, **settings}.items():
         command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)

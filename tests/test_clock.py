@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.clock import ManualClock, SystemClock, Timer, VirtualLoop, run_virtual
@@ -89,6 +89,7 @@ def test_two_timers_on_one_clock_fire_in_common_order() -> None:
         max_size=60,
     )
 )
+@example([("schedule", 2), ("advance", 1), ("schedule", 0), ("advance", 0)])
 def test_wheel_against_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     clock = ManualClock()
     timer = Timer(clock)
@@ -153,7 +154,7 @@ def test_timer_runs_on_an_event_loop_in_virtual_time() -> None:
 
     before = time.monotonic()
     assert run_virtual(main()) == [("early", 5), ("late", 90_000)]
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 60
 
 
 def test_a_failing_callback_does_not_stop_the_others() -> None:

@@ -131,7 +131,8 @@ class Timer:
         if not self._count:
             self._now = int(now_ms)
         when = -int(-(now_ms + delay_ms) // 1)
-        handle = TimerHandle(self, max(when, self._now + 1), callback)
+        # The hand may be behind the clock while something waits; no delay at all is one tick from now all the same.
+        handle = TimerHandle(self, max(when, int(now_ms) + 1), callback)
         self._place(handle)
         self._count += 1
         if self._wake_tick < 0 or handle._when < self._wake_tick:

@@ -126,4 +126,5 @@ def test_every_registered_line_is_whole():
     assert bars["lookup-time cpu_growth"] == (value_at_most(1.2),)
     assert bars["crowd growth"] == (value_at_most(1.1),)
     assert bars["small-beside-large p99_ms"] == (value_at_most(20),)
+    assert bars["stopped-readers p99_ms"] == (value_at_most(20),)
     assert bars["compaction slower"] == (value_at_most(2),)

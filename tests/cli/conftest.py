@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_ports
 
 from ottla.cli.main import main
 
@@ -140,13 +140,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
             pytest.fail("needs java and mvn")
         pytest.skip("needs java and mvn")
     folder = tmp_path_factory.mktemp("kafka")
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        port, controller_port = one.getsockname()[1], other.getsockname()[1]
+    (port,) = free_ports()
     started = subprocess.run(
-        [ROOT / "scripts" / "kafka-start", str(port), folder, "log.cleaner.backoff.ms=200"],
+        # Tests write records with timestamps of years ago, which are to stay.
+        [ROOT / "scripts" / "kafka-start", str(port), folder, "log.cleaner.backoff.ms=200", "log.retention.ms=-1"],
         capture_output=True,
         text=True,
-        env={**os.environ, "KAFKA_CONTROLLER_PORT": str(controller_port)},
         timeout=300,
         check=False,
     )

@@ -79,6 +79,7 @@ def test_quotas_of_clients(cli: Any, unique: Callable[[str], str], eventually: A
         {"entity": {"client-id": client}, "quotas": {"consumer_byte_rate": 1048576.0, "request_percentage": 12.5}}
     ]
     assert f"client-id {client}" in cli("configs", "get", "clients").out
+    assert {"  consumer_byte_rate=1048576", "  request_percentage=12.5"} <= set(cli(*get).out.splitlines())
     cli("configs", "delete", "client", client, "consumer_byte_rate", "request_percentage")
     eventually(lambda: cli(*get, "--json").json == [], "the quota to go")
     assert "must be a number" in cli("configs", "set", "client", client, "consumer_byte_rate=fast", code=2).err

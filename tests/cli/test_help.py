@@ -25,13 +25,25 @@ def test_every_command_has_help(level: Level, ottla: Any) -> None:
 
 def test_commands_that_print_results_know_json() -> None:
     # `faults` and `cluster` steer test brokers; only a list and a status are results.
-    silent = {"serve", "completion", "faults", "cluster"}
+    silent = {"completion", "faults", "cluster"}
     without = [
         level.path
         for level in LEVELS
         if level.path and level.path[0] not in silent and not level.words and "--json" not in level.options
     ]
     assert without == []
+
+
+def test_commands_show_examples(ottla: Any) -> None:
+    # `faults` and `bench` show theirs in the documentation and one level above.
+    lacking = [
+        " ".join(level.path)
+        for level in LEVELS
+        if level.path
+        and level.path[0] not in ("faults", "cluster", "bench")
+        and "examples:" not in ottla(*level.path, "-h").out
+    ]
+    assert lacking == []
 
 
 def test_every_command_is_documented() -> None:
@@ -90,9 +102,16 @@ def test_versions_of_this_build_need_no_broker(ottla: Any) -> None:
 
 def test_wrong_words_are_usage_errors(ottla: Any) -> None:
     assert ottla(code=2).err.startswith("usage: ottla")
-    assert "unrecognized arguments: --nope" in ottla("topics", "list", "--nope", code=2).err
+    for words, message in (
+        (("topics", "list", "--xyzzy"), "ottla topics list: error: there is no --xyzzy"),
+        (("topics", "create", "t", "--configs=a"), "there is no --configs=a; did you mean --config?"),
+        (("serve", "--prot", "1"), "ottla serve: error: there is no --prot; did you mean --port?"),
+    ):
+        done = ottla(*words, code=2)
+        assert done.err.startswith(f"usage: ottla {words[0]}")
+        assert done.err.rstrip().endswith(message), done.err
     assert "invalid choice" in ottla("nope", code=2).err
-    assert "unrecognized arguments: extra" in ottla("completion", "bash", "extra", code=2).err
+    assert "'extra' is a word too many" in ottla("completion", "bash", "extra", code=2).err
 
 
 def test_other_commands_cost_the_server_no_time() -> None:

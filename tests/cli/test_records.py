@@ -166,6 +166,19 @@ def test_a_reader_that_leaves_is_no_error(broker: Any, cli: Any, topic: str, tmp
     assert (done.stdout.strip(), done.stderr) == (b"1001", b"")
 
 
+def test_json_lines_taken_for_text_are_noticed(cli: Any, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    cli("produce", topic, "-v", "x")
+    path.write_bytes(cli("consume", topic, "--json").raw)
+    noticed = cli("produce", topic, "-i", path, "--json")
+    assert "`--format json`" in noticed.err
+    assert noticed.json[0]["records"] == 1
+    for arguments in (("-f", "raw"), ("-f", "json")):
+        assert "line 1" not in cli("produce", topic, "-i", path, *arguments).err
+    path.write_text('{"topic": 1}\n{"topic": ')
+    assert "line 1" not in cli("produce", topic, "-i", path).err
+
+
 def test_bad_lines(cli: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text('{"value": "good"}\n{"value": 5}\n{"value": "too", "partition": 9}\n{"value": "last"}\n')

@@ -1,11 +1,13 @@
 """`ottla serve` as a user meets it: the line that says where it listens, signals, and starts that cannot work."""
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +82,19 @@ def test_it_stops_gracefully_on_a_signal(serve: type[Server], tmp_path: Path, ho
     socket.create_connection(("127.0.0.1", server.wait_until_listening())).close()
     assert server.stop(how) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists(), "the next start need not recover"
+
+
+def test_programs_read_where_it_listens(serve: type[Server]) -> None:
+    server = serve("--port", 0, "--ephemeral", "--json", "--metrics", 0)
+    assert server.process.stdout is not None
+    found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
+    assert found.keys() == {"version", "bootstrap", "where", "metrics"}
+    assert found["where"] == "in memory"
+    host, _, port = found["bootstrap"].rpartition(":")
+    socket.create_connection((host, int(port))).close()
+    with urllib.request.urlopen(found["metrics"], timeout=60) as page:
+        assert b"ottla_connections" in page.read()
+    assert server.stop() == 0
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:

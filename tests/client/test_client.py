@@ -278,3 +278,21 @@ def test_murmur2_is_kafkas() -> None:
     assert murmur2(b"a-little-bit-longer-string") == -1486304829 & 0xFFFFFFFF
     assert murmur2(b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8") == -58897971 & 0xFFFFFFFF
     assert murmur2(b"abc") == 479470107
+
+
+def test_a_cancellation_is_not_lost_to_an_answer_that_comes_with_it(
+    cluster: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with cluster() as fake, Client(fake.bootstrap) as client:
+            connection = await client.connection()
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            monkeypatch.setattr(connection, "call", lambda *_: answer)
+            asking = asyncio.create_task(client.ask(MetadataRequest()))
+            await asyncio.sleep(0)
+            answer.set_result("an answer")
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+
+    run(main())

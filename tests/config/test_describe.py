@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from free_ports import free_ports
 
 from ottla.config import Config, ConfigError
 from ottla.config.describe import ConfigSource, ConfigSynonym, DescribedConfig
@@ -148,18 +148,13 @@ class Model:
 @pytest.mark.slow
 def test_descriptions_equal_a_real_brokers(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     scripts = pytestconfig.rootpath / "scripts"
-    with socket.socket() as controller, socket.socket() as probe:
-        controller.bind(("127.0.0.1", 0))
-        probe.bind(("127.0.0.1", 0))
-        port, controller_port = probe.getsockname()[1], controller.getsockname()[1]
-    environ = {**os.environ, "KAFKA_CONTROLLER_PORT": str(controller_port)}
+    (port,) = free_ports()
     jars = subprocess.run([scripts / "kafka-jars"], check=True, capture_output=True, text=True).stdout.strip()
     started = subprocess.run(
         [scripts / "kafka-start", str(port), tmp_path / "kafka", *STATIC],
         check=True,
         capture_output=True,
         text=True,
-        env=environ,
     )
     resources = [("TOPIC", "t"), ("BROKER", "1"), ("BROKER", ""), ("GROUP", "g"), ("CLIENT_METRICS", "m")]
     lines = ["topic\tTOPIC\tt"]

@@ -336,7 +336,7 @@ class World:
                 )
                 for topic, indexes in owned.items()
             ]
-        topics = fields.pop("topics", None)
+        topics, may_see = fields.pop("topics", None), fields.pop("may_see", None)
         request = ConsumerGroupHeartbeatRequest(
             group_id=group_id,
             member_id=member_id,
@@ -345,7 +345,7 @@ class World:
             subscribed_topic_regex=fields.pop("regex", None),
             **fields,
         )
-        client = Client("client", HOST, version)
+        client = Client("client", HOST, version, may_see)
         return self.attempt(lambda: requests.consumer_heartbeat(self.coordinator, request, client))
 
     def assignment(self, answer: Any) -> dict[str, list[int]] | None:

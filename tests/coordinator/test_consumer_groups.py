@@ -215,6 +215,23 @@ def test_regular_expressions_are_resolved_off_the_request(world: Any, persisted_
     assert world.group("n").regexes == {}
 
 
+def test_regular_expressions_match_what_the_member_may_see(world: Any) -> None:
+    for name in ("foo", "food", "fool"):
+        world.topic(name, 1)
+    world.consumer("m1", 0, regex="fo.*", may_see=lambda topic: topic != "food")
+    world.clock.advance(1)
+    answer = world.consumer("m1", 1, may_see=lambda topic: topic == "food")
+    assert world.assignment(answer) == {"foo": [0], "fool": [0]}
+    # The next look has the eyes of who comes by then.
+    world.topic("foot", 1)
+    world.clock.advance(10_001)
+    world.consumer("m1", answer.member_epoch, may_see=lambda topic: topic != "foo")
+    world.clock.advance(1)
+    answer = world.consumer("m1", answer.member_epoch)
+    assert world.assignment(answer) == {"fool": [0]}  # "foo" is to be given up first
+    assert world.group("n").regexes["fo.*"].topics == {"fool", "food", "foot"}
+
+
 def test_a_full_group_takes_nobody_else(make_world: Any) -> None:
     world = make_world(consumer_max_size=1)
     world.topic("t")

@@ -68,3 +68,50 @@ def test_transactions(
         History(writes=writes).check_transactions(decided, visible, undecided)
     History(writes=writes).check_transactions({1: None}, {b"a", b"b"}, set())
     History(writes=writes).check_transactions({1: None}, set(), set())
+
+
+def keyed(key: bytes, value: bytes | None, outcome: Outcome, offset: int) -> Write:
+    return Write("p", P, value or b"gone-%d" % offset, outcome, offset, key=key, is_deletion=value is None)
+
+
+def compacted() -> History:
+    return History(
+        writes=[
+            keyed(b"a", b"1", OK, 0),
+            keyed(b"b", b"1", OK, 1),
+            keyed(b"a", b"2", OK, 2),
+            keyed(b"c", None, OK, 3),
+            keyed(b"b", b"2", DOUBT, -1),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(0, b"a", b"1"), (1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", None)],
+        [(1, b"b", b"1"), (2, b"a", b"2")],
+        [(2, b"a", b"2"), (4, b"b", b"2")],
+    ],
+)
+def test_what_a_compacted_partition_may_hold(records: list[tuple[int, bytes, bytes | None]]) -> None:
+    compacted().check_compacted(P, records)
+
+
+@pytest.mark.parametrize(
+    ("records", "complaint"),
+    [
+        ([(0, b"a", b"1"), (1, b"b", b"1")], "b'a' is b'1', and was b'2'"),
+        ([(1, b"b", b"1")], "b'a' is gone"),
+        ([(2, b"a", b"2")], "b'b' is gone"),
+        ([(1, b"b", b"1"), (5, b"a", b"2")], "nobody wrote"),
+        ([(1, b"b", b"1"), (2, b"a", b"1")], "nobody wrote"),
+        ([(2, b"a", b"2"), (1, b"b", b"1")], "offsets do not grow"),
+        ([(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"x")], "nobody wrote"),
+    ],
+)
+def test_what_a_compacted_partition_may_not_hold(
+    records: list[tuple[int, bytes, bytes | None]], complaint: str
+) -> None:
+    with pytest.raises(Violation, match=complaint):
+        compacted().check_compacted(P, records)

@@ -160,7 +160,7 @@ def test_decompression_bombs(codec: int) -> None:
             tracemalloc.stop()
             assert code == (10 if topic == "compacted" else 0)
             assert peak < PEAK_BYTES + 2 * len(payload), f"{topic}: {peak >> 20} MB"
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 60
 
     with_broker(test)
 
@@ -276,7 +276,7 @@ def test_deep_nesting_and_wide_requests() -> None:
         began = time.monotonic()
         answer = await client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 9)
         assert {topic.partitions[0].error_code for topic in answer.topics} == {3}
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name=f"p{n}", metadata=b"") for n in range(10_000)]
         joined = await client.call(
             JoinGroupRequest(

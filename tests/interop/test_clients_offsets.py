@@ -57,10 +57,10 @@ def test_seek_back_forth_and_into_a_batch(driver: Driver, topic: str, wire: Wire
             driver.call("consumer_seek", id=me, topic=topic, partition=0, offset=7)
             assert driver.call("consumer_position", id=me, topic=topic, partition=0) in (7, -1001)
         driver.call("consumer_seek", id=me, topic=topic, partition=0, offset="end")
-        wire.produce(topic, batch(b"new"))
-        # The end is looked up when the next fetch is made: before or after the record just written.
+        # The end is looked up when the next fetch is made, so records are written until one is behind it.
+        assert value_of_new_records(driver, wire, topic, me).startswith(b"new ")
         driver.call("consumer_seek", id=me, topic=topic, partition=0, offset=20)
-        assert next_value(driver, me) == b"new"
+        assert next_value(driver, me) == b"new 0"
         driver.call("consumer_seek", id=me, topic=topic, partition=0, offset="beginning")
         assert next_value(driver, me) == b"0"
     finally:
@@ -73,6 +73,17 @@ def next_value(driver: Driver, consumer: str) -> bytes | None:
         if records:
             return records[0].value
     raise AssertionError("nothing came")
+
+
+def value_of_new_records(driver: Driver, wire: Wire, topic: str, consumer: str) -> bytes:
+    """The first that a consumer at the end of the topic sees of records written one by one."""
+    for i in range(150):
+        wire.produce(topic, batch(b"new %d" % i))
+        records, _ = driver.poll(consumer, 200)
+        if records:
+            assert records[0].value is not None
+            return records[0].value
+    raise AssertionError("none of the new records came")
 
 
 @pytest.mark.parametrize("driver", clients("plain_read"), indirect=True)
@@ -105,15 +116,8 @@ def test_reset_policy(driver: Driver, reset: str, topic: str, wire: Wire, unique
         if reset == "earliest":
             assert next_value(driver, me) == b"0"
             return
-        # Where "latest" is, is known once the consumer has looked it up, so records are written until one is seen.
-        seen: list[bytes | None] = []
-        for i in range(100):
-            wire.produce(topic, batch(b"new %d" % i))
-            seen += [record.value for record in driver.poll(me, 200)[0]]
-            if seen:
-                break
-        assert seen
-        assert seen[0].startswith(b"new ")
+        # Where "latest" is, is known once the consumer has looked it up.
+        assert value_of_new_records(driver, wire, topic, me).startswith(b"new ")
     finally:
         driver.call("consumer_close", id=me)
 

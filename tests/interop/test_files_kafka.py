@@ -3,11 +3,11 @@
 import dataclasses
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from free_ports import free_ports
 from interop.drivers import CLIENTS, Driver
 from interop.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
 
@@ -144,18 +144,6 @@ def check_all(wire: Wire, written: Written) -> None:
     assert [record.value for record in records_of(wire.fetch(plain, 0))][:40] == VALUES
 
 
-def free_port() -> int:
-    """A port whose neighbour 1000 above is free too, for the controller."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = one.getsockname()[1]
-        try:
-            with socket.create_server(("127.0.0.1", port + 1000)):
-                return port
-        except (OSError, OverflowError):
-            continue
-
-
 @pytest.fixture
 def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
     """Starts Apache Kafka with the project's script; gives its address, and a way to stop it."""
@@ -165,7 +153,7 @@ def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
     pids: list[int] = []
 
     def start(folder: Path, *settings: str) -> tuple[str, int]:
-        port = free_port()
+        (port,) = free_ports()
         out = toolchains.run([toolchains.ROOT / "scripts" / "kafka-start", str(port), folder, *settings])
         pids.append(int(out.strip().splitlines()[-1]))
         return "127.0.0.1", port

@@ -120,7 +120,7 @@ def hello(wire: Wire, group: str, member: str, topics: list[str] | None, **more)
 def hello_assigned(wire: Wire, group: str, member: str, topics: list[str], **more):
     """Joins; returns the answer that brings partitions. Kafka's coordinator may learn of a topic a little late."""
     answer = hello(wire, group, member, topics, **more)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while answer.error_code == NONE and not (answer.assignment and answer.assignment.topic_partitions):
         assert time.monotonic() < deadline, answer
         answer = beat(wire, group, member, answer.member_epoch, **more)

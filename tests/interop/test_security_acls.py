@@ -827,3 +827,31 @@ def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None
                 break
             time.sleep(0.1)  # Apache Kafka learns of a token in the background
         assert tokens == [made.token_id]
+
+
+def test_a_pattern_shows_no_hidden_topics(
+    alice: Wire, admin: Wire, allow: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    """The broker resolves a subscription by pattern (KIP-848) to what the member may describe."""
+    stem, group = unique("pattern"), unique("g")
+    seen, hidden = admin.make(f"{stem}-seen"), admin.make(f"{stem}-hidden")
+    allow(GROUP, group, READ)
+    allow(TOPIC, seen, DESCRIBE)
+    epoch, found = 0, None
+    deadline = time.monotonic() + 90
+    while not found:
+        assert time.monotonic() < deadline, "the pattern was not resolved"
+        beat = m.ConsumerGroupHeartbeatRequest(group_id=group, member_id="A" * 22, member_epoch=epoch)
+        beat.subscribed_topic_names = beat.topic_partitions = None
+        if epoch == 0:
+            beat.subscribed_topic_names, beat.topic_partitions, beat.rebalance_timeout_ms = [], [], 60_000
+            beat.subscribed_topic_regex = f"{stem}.*"
+        answer = alice.call(beat, 1)
+        if answer.error_code in (14, 15, 16):  # Apache Kafka loads its coordinator
+            continue
+        assert answer.error_code == 0, answer
+        epoch = answer.member_epoch
+        found = answer.assignment.topic_partitions if answer.assignment is not None else None
+        time.sleep(0.05)
+    assert [part.topic_id for part in found] == [admin.topic_id(seen)]
+    assert hidden

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import subprocess
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop.drivers import Client, ClientError, Driver
 from interop.secured import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, Secured
 
 from interop import toolchains
@@ -156,6 +158,58 @@ def test_aiokafka(secured: Secured, door: str, unique: Callable[[str], str]) -> 
             assert sent.offset == 0
 
     asyncio.run(main())
+
+
+GO_CLIENTS = {"franz-go": "franz-secured", "sarama": "sarama-secured"}
+
+
+def go_config(secured: Secured, door: str) -> dict[str, str]:
+    protocol, how = DOORS[door]
+    config: dict[str, str] = {}
+    if protocol.endswith("SSL"):
+        config["ca"] = str(secured.trust)
+    if how == "certificate":
+        config["certificate"] = str(secured.identity("alice"))
+    elif how == "OAUTHBEARER":
+        config |= {"mechanism": how, "token": unsecured_token("alice")}
+    elif how == "PLAIN":
+        config |= {"mechanism": how, "user": "alice", "password": "alice-secret"}
+    elif how is not None:
+        config |= {"mechanism": how, "user": SCRAM_USER, "password": SCRAM_PASSWORD}
+    return config
+
+
+@contextlib.contextmanager
+def go_client(secured: Secured, name: str, door: str) -> Iterator[Driver]:
+    client = Client(name, lambda: ([str(toolchains.go_binary()), GO_CLIENTS[name]], {}))
+    driver = Driver(client, secured.bootstrap(DOORS[door][0]))
+    yield driver
+    driver.close()
+
+
+@pytest.mark.go
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", GO_CLIENTS)
+def test_go(secured: Secured, name: str, door: str, unique: Callable[[str], str]) -> None:
+    values = [str(number) for number in range(20)]
+    with go_client(secured, name, door) as driver:
+        got = driver.call(
+            "round", configs=go_config(secured, door), topic=unique("t"), group=unique("g"), values=values
+        )
+    assert got == values
+
+
+@pytest.mark.go
+@pytest.mark.parametrize("door", ["PLAIN in TLS", "SCRAM-SHA-256", "SCRAM-SHA-512 in TLS", "OAUTHBEARER"])
+@pytest.mark.parametrize("name", GO_CLIENTS)
+def test_go_with_wrong_credentials(secured: Secured, name: str, door: str) -> None:
+    right = go_config(secured, door)
+    wrong = right | ({"token": unsecured_token("")} if "token" in right else {"password": "wrong"})
+    with go_client(secured, name, door) as driver:
+        # franz-go does not read why a bearer token was refused, and says only that the answer was not empty.
+        with pytest.raises(ClientError, match=r"SASL Authentication failed|unexpected data in oauth"):
+            driver.call("ping", configs=wrong)
+        driver.call("ping", configs=right)
 
 
 def java_config(secured: Secured, door: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from free_ports import free_ports
 
 from ottla.clock import ManualClock
 from ottla.log.files import PosixDisk
@@ -104,13 +104,13 @@ def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     from confluent_kafka.admin import AdminClient, NewTopic
 
     base = tmp_path_factory.mktemp("kafka")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports()
     pid = int(run(str(ROOT / "scripts" / "kafka-start"), str(port), str(base)).split()[-1])
     try:
         where = {"bootstrap.servers": f"127.0.0.1:{port}"}
-        topics = [NewTopic("plain", 1, 1, config={"segment.bytes": "1048576"}), NewTopic("tx", 1, 1)]
+        # The records are from long ago: half a minute after its start Kafka would begin to remove them.
+        kept = {"segment.bytes": "1048576", "retention.ms": "-1"}
+        topics = [NewTopic("plain", 1, 1, config=kept), NewTopic("tx", 1, 1)]
         admin = AdminClient(where)
         for future in admin.create_topics(topics).values():
             future.result(60)

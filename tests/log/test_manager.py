@@ -13,8 +13,9 @@ from ottla.clock import ManualClock, Timer
 from ottla.errors import KafkaStorageError
 from ottla.log import checkpoints
 from ottla.log.files import Disk, PosixDisk
-from ottla.log.manager import LogManager, marked_folder
+from ottla.log.manager import RECOVERY_POINT_DELAY_MS, LogManager, marked_folder
 from ottla.log.options import LogConfig
+from ottla.log.segment import Segment
 from ottla.records.batch import Batch
 
 Make = Callable[..., Batch]
@@ -255,6 +256,65 @@ def test_rolls_are_flushed_in_the_background(disk: Disk, clock: ManualClock, mak
         done()
     assert log.recovery_point == 4
     manager.close()
+
+
+def test_after_a_crash_only_what_was_not_flushed_is_read_again(
+    tmp_path: Path, clock: ManualClock, make_batch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rolls are noted after seconds, not once a minute; what a recovery has read is flushed, so the next has less."""
+    disk = PosixDisk(tmp_path / "data")
+    timer = Timer(clock)
+    read: list[int] = []
+    recover = Segment.recover
+    monkeypatch.setattr(
+        Segment, "recover", lambda self, *arguments: read.append(self.base_offset) or recover(self, *arguments)
+    )
+    jobs: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    def start() -> LogManager:
+        jobs.clear()
+        read.clear()
+        disk.close()  # what a crash does to the lock
+        manager = LogManager(
+            disk,
+            lambda _: LogConfig(segment_bytes=200),
+            clock,
+            new_token=lambda: "0" * 32,
+            schedule=timer.schedule,
+            background=lambda work, done: jobs.append((work, done)),
+        )
+        manager.open("c", 1, "d")
+        manager.load_all()
+        return manager
+
+    def work() -> None:
+        while jobs:
+            job, done = jobs.pop(0)
+            job()
+            done()
+
+    log = start().get_or_create("t", 0)
+    for _ in range(5):
+        log.append([make_batch(2)])
+    start()
+    assert read == [0, 2, 4, 6, 8]  # killed before anything was flushed
+    work()
+    clock.advance(RECOVERY_POINT_DELAY_MS)
+    work()
+    manager = start()
+    assert read == [8]
+    again = manager.get("t", 0)
+    assert again is not None
+    for _ in range(2):
+        again.append([make_batch(2)])
+    work()
+    start()  # the rolls were flushed but not noted yet
+    assert read == [8, 10, 12]
+    work()
+    clock.advance(RECOVERY_POINT_DELAY_MS)
+    work()
+    start().close()
+    assert read == [12]
 
 
 def test_checkpoints_are_written_in_the_background_and_only_when_they_changed(

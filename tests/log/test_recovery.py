@@ -11,6 +11,7 @@ from ottla.clock import ManualClock
 from ottla.log.files import Disk
 from ottla.log.index import OffsetIndex
 from ottla.log.log import MAX_TIMESTAMP, Log
+from ottla.log.producers import Origin
 from ottla.records.batch import Batch
 from ottla.records.checksum import crc32c
 
@@ -265,3 +266,19 @@ def test_a_folder_with_only_an_empty_log(open_t: Open, disk: Disk) -> None:
 
 def test_crc_helper_is_crc32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_an_aborted_transaction_outlives_the_power_of_the_disk(
+    open_t: Open, make_batch: Make, make_marker: Make, disk: Disk
+) -> None:
+    """The marker is flushed before its entry of the transaction index is written: a recovery makes it again."""
+    log = open_t(flush_messages=1)
+    log.append([make_batch(1, producer=(5, 0, 0), transactional=True)])
+    log.append([make_marker(5, 0, commit=False)], origin=Origin.COORDINATOR)
+    noted = log.recovery_point
+    log.roll()
+    disk.write_atomic(name(0, "txnindex"), b"")  # what the disk has of it
+    again = open_t(clean=False, recovery_point=noted)
+    assert [(a.producer_id, a.first_offset) for a in again.aborted_transactions(0, 2)] == [(5, 0)]
+    log.append([make_batch(1)])
+    assert log.recovery_point == 3

@@ -214,8 +214,13 @@ class Certificates:
         self.server = folder / "server.pem"
         self.issue_server()
 
-    def issue_server(self, common_name: str = "localhost") -> None:
-        leaf = self.authority.issue_cert("localhost", "127.0.0.1", common_name=common_name)
+    def issue_server(self, common_name: str = "localhost", *names: str) -> None:
+        leaf = self.authority.issue_cert(
+            *(names or ("localhost", "127.0.0.1")),
+            common_name=common_name,
+            organization_name="Ottla",
+            organization_unit_name="test",
+        )
         self.server.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
 
     def client(self, name: str, authority: trustme.CA | None = None) -> trustme.LeafCert:

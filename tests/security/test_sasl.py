@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 from ottla.clock import ManualClock
 from ottla.config import ConfigError
 from ottla.server.security.jaas import parse_jaas
+from ottla.server.security.loglimit import RateLimitedLog
+from ottla.server.security.mechanisms import Plain, Refused, Scram
 from ottla.wire.messages.configs import DescribeConfigsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest
 from ottla.wire.messages.security import (
@@ -464,6 +466,8 @@ def test_signed_tokens(run: Any, run_broker: Any, oauth_settings: Any, issuer: I
         {"iss": "https://other"},
         {"aud": "nobody"},
         {"aud": None},
+        {"aud": [["kafka"], 1]},
+        {"sub": "\ud800"},
         {"nbf": 32503680000},
         {"kid": "unknown"},
         {"algorithm": "none"},
@@ -522,6 +526,49 @@ def test_new_keys_are_read_when_a_token_names_one(
             assert (await client.token(bearer(issuer.token()))).error_code == 0
 
     run(main())
+
+
+def test_a_mistake_of_ours_is_a_refusal(
+    run: Any,
+    run_broker: Any,
+    sasl_settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(self: Any, token: bytes) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Plain, "evaluate", fails)
+
+    async def main() -> None:
+        async with run_broker(settings=sasl_settings()) as running:
+            client = await running.connect()
+            assert (await client.plain("alice")).error_code == AUTHENTICATION_FAILED
+            assert await client.closed()
+
+    run(main())
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_scram_messages_of_absurd_length_are_not_looked_through() -> None:
+    def never(_: str) -> Any:
+        raise AssertionError
+
+    conversation = Scram("sha256", never, never, lambda: "nonce")
+    with pytest.raises(Refused, match="absurd length"):
+        conversation.evaluate(b"n,,n=" + b"a" * 500_000 + b",r=b")
+
+
+def test_many_peers_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    refusals = RateLimitedLog(logging.getLogger("ottla.test"), clock)
+    for peer in range(1000):
+        for _ in range(10):
+            refusals.warning(str(peer), "refused %d", peer)
+    assert len(caplog.messages) == 100
+    clock.advance(10_000)
+    refusals.warning("another", "refused")
+    assert caplog.messages[-1] == "refused (and 4900 more like it before)"
 
 
 def test_unsigned_tokens_only_where_asked_for(run: Any, run_broker: Any, sasl_settings: Any, issuer: Issuer) -> None:

@@ -17,6 +17,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from ottla.config import ConfigError
 from ottla.log.files import PosixDisk
+from ottla.server.security.certificates import names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.stores import trust_store
 from ottla.server.security.tls import openssl_name
@@ -122,7 +123,7 @@ def test_a_rule_makes_the_principal(run: Any, run_broker: Any, certificates: Any
 
 def test_a_new_certificate_counts_for_new_connections(run: Any, run_broker: Any, certificates: Any) -> None:
     async def main() -> None:
-        async with run_broker(settings=certificates.settings()) as running:
+        async with run_broker(settings=certificates.settings(ssl__allow__dn__changes="true")) as running:
             old = await running.connect(context=certificates.context())
             certificates.issue_server("another name")
             tls = running.broker.security._tls["SSL"]
@@ -139,6 +140,55 @@ def test_a_new_certificate_counts_for_new_connections(run: Any, run_broker: Any,
             assert (await again.call(ApiVersionsRequest(), 0)).error_code == 0
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("allowed", "names", "refusal"),
+    [
+        ((), ("localhost", "localhost", "127.0.0.1"), None),
+        ((), ("localhost", "localhost", "127.0.0.1", "more.example.org"), None),
+        ((), ("LocalHost", "localhost", "127.0.0.1"), None),
+        ((), ("other", "localhost", "127.0.0.1"), "distinguished name"),
+        ((), ("localhost", "localhost"), "alternative names"),
+        (("san",), ("other", "localhost", "127.0.0.1"), "distinguished name"),
+        (("dn",), ("localhost", "localhost"), "alternative names"),
+        (("dn", "san"), ("other", "localhost"), None),
+    ],
+    ids=str,
+)
+def test_a_new_certificate_is_for_the_same_server_unless_allowed(
+    run: Any, run_broker: Any, certificates: Any, allowed: tuple[str, ...], names: tuple[str, ...], refusal: str | None
+) -> None:
+    more = {f"ssl__allow__{kind}__changes": "true" for kind in allowed}
+
+    async def main() -> None:
+        async with run_broker(settings=certificates.settings(**more)) as running:
+            before = await running.connect(context=certificates.context())
+            certificates.issue_server(*names)
+            tls = running.broker.security._tls["SSL"]
+            if refusal is None:
+                assert tls.reload_changed_files()
+            else:
+                with pytest.raises(ConfigError, match=refusal):
+                    tls.reload_changed_files()
+                assert not tls.reload_changed_files()  # said once
+            after = await running.connect(context=certificates.context())
+            serials = [one.writer.get_extra_info("peercert")["serialNumber"] for one in (before, after)]
+            assert (serials[0] == serials[1]) is (refusal is not None)
+
+    run(main())
+
+
+def test_certificates_that_cannot_be_read_have_no_names(certificates: Any) -> None:
+    pem = certificates.server.read_bytes()
+    names = names_of(pem)
+    assert names is not None
+    assert [text for _, text in names.subject] == ["ottla", "test", "localhost"]
+    assert names.alternatives == {b"\x82localhost", b"\x87\x7f\0\0\x01"}
+    assert names_of(b"") is None
+    der = ssl.PEM_cert_to_DER_cert(pem[pem.index(b"-----BEGIN CERT") : pem.index(b"-----END CERT") + 25].decode())
+    for cut in range(0, len(der), 7):
+        names_of(ssl.DER_cert_to_PEM_cert(der[:cut]).encode())  # whatever it says, it does not fail
 
 
 def _pkcs12(pem: bytes, password: bytes) -> bytes:
@@ -301,7 +351,20 @@ def test_a_certificate_is_changed_by_alter_configs(run: Any, run_broker: Any, ce
             assert await served() == "localhost"
             assert (await alter("/nowhere.pem")).error_code == 42
             assert await served() == "localhost"
+            refused = await alter(str(other))
+            assert (refused.error_code, await served()) == (42, "localhost")
+            assert "ssl.allow.dn.changes" in refused.error_message
+            leaf = certificates.authority.issue_cert(
+                "localhost",
+                "127.0.0.1",
+                "more.example.org",
+                common_name="localhost",
+                organization_name="Ottla",
+                organization_unit_name="test",
+            )
+            other.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
             assert (await alter(str(other))).error_code == 0
-            assert await served() == "other name"
+            new = await running.connect(context=certificates.context())
+            assert ("DNS", "more.example.org") in new.writer.get_extra_info("peercert")["subjectAltName"]
 
     run(main())

@@ -274,7 +274,22 @@ async def finalized(client: Any) -> dict[str, int]:
     return {feature.name: feature.max_version_level for feature in response.finalized_features}
 
 
-@pytest.mark.parametrize("version", range(3))
+def test_the_first_version_cannot_downgrade(run: Any, run_broker: Any) -> None:
+    """Its flag that allows it is not read by Kafka 4.3 either."""
+
+    async def main() -> None:
+        async with run_broker(settings=NODE) as running:
+            client = await running.connect()
+            response = await client.call(updates(("share.version", 0, 2)), 0)
+            assert response.error_code == 95
+            assert "without setting the upgrade type to either safe or unsafe downgrade" in response.error_message
+            assert (await finalized(client))["share.version"] == 1
+            assert (await client.call(updates(("share.version", 1, 1)), 0)).error_code == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [1, 2])
 def test_features_are_updated(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         disk = MemoryDisk()

@@ -5,9 +5,16 @@ from typing import Any
 
 from ottla.config import Config
 from ottla.server.broker import Broker
-from ottla.server.metrics import metrics_endpoint
-from ottla.wire.messages.metadata import ApiVersionsRequest
-from ottla.wire.messages.offsets import OffsetCommitRequest
+from ottla.server.metrics import error_finder, metrics_endpoint
+from ottla.wire.messages import (
+    RESPONSES,
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    HeartbeatRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    ProduceResponse,
+)
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -41,7 +48,7 @@ def test_what_the_page_says(run: Any, run_broker: Any) -> None:
             status, page = await get(endpoint.port, "/metrics")
             assert status == 200
             assert sample(page, 'ottla_requests_total{api="Produce",version="9"}') == 3
-            assert sample(page, 'ottla_request_seconds_count{api="ApiVersions"}') == 1
+            assert sample(page, 'ottla_request_seconds_count{api="ApiVersions",version="0"}') == 1
             assert sample(page, 'ottla_request_bytes_total{api="Produce"}') > 300
             assert sample(page, 'ottla_response_bytes_total{api="Produce"}') > 60
             assert sample(page, 'ottla_log_end_offset{partition="0",topic="t"}') == 3
@@ -54,6 +61,43 @@ def test_what_the_page_says(run: Any, run_broker: Any) -> None:
             await endpoint.stop()
 
     run(main())
+
+
+def test_errors_are_counted_wherever_they_stand(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker() as running:
+            endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
+            await endpoint.start()
+            client = await running.connect()
+            await client.create_topic("t")
+            topics = [
+                CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                for name in ("t", "no!", "u")
+            ]
+            await client.call(CreateTopicsRequest(topics=topics, timeout_ms=1000), 5)
+            await client.call(MetadataRequest(topics=None), 12)
+            named = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("t", "nowhere", "nor here")]
+            await client.call(MetadataRequest(topics=named, allow_auto_topic_creation=False), 12)
+            await client.call(HeartbeatRequest(group_id="", generation_id=1, member_id="m"), 3)
+            _, page = await get(endpoint.port, "/metrics")
+            assert sample(page, 'ottla_request_errors_total{api="CreateTopics",error="TOPIC_ALREADY_EXISTS"}') == 1
+            assert sample(page, 'ottla_request_errors_total{api="CreateTopics",error="INVALID_TOPIC_EXCEPTION"}') == 1
+            assert sample(page, 'ottla_request_errors_total{api="Metadata",error="UNKNOWN_TOPIC_OR_PARTITION"}') == 1
+            assert sample(page, 'ottla_request_errors_total{api="Metadata",error="INVALID_TOPIC_EXCEPTION"}') == 1
+            assert sample(page, 'ottla_request_errors_total{api="Heartbeat",error="INVALID_GROUP_ID"}') == 1
+            assert sum(line.startswith("ottla_request_errors_total{") for line in page.splitlines()) == 5
+            await endpoint.stop()
+
+    run(main())
+
+
+def test_every_response_has_a_place_for_its_errors() -> None:
+    """Those of whole requests stand at the top; what each response class can say is found through its fields."""
+    found = {key for key, message in RESPONSES.items() if error_finder(message)(message()) == []}
+    assert found == set(RESPONSES)
+    partition = ProduceResponse.PartitionProduceResponse(index=0, error_code=3)
+    topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[partition, partition])
+    assert error_finder(ProduceResponse)(ProduceResponse(responses=[topic])) == [3, 3]
 
 
 def test_not_ready_before_the_start(run: Any) -> None:

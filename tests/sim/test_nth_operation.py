@@ -1,5 +1,5 @@
 """The N-th operation of the disk fails, once or from then on, in a scenario of everything: create, produce, roll,
-commit, a transaction, stop, start. Whatever N is, what was acknowledged holds.
+commit, compact, a transaction, stop, start. Whatever N is, what was acknowledged holds.
 
 By default some of the Ns are tried, `OTTLA_EVERY_OPERATION=1` tries each.
 """
@@ -12,12 +12,14 @@ from collections.abc import Iterator
 import pytest
 from simulating.disk import SimDisk
 from simulating.loop import Lost, SimLoop
-from simulating.world import Committer, Producer, Transactor, World
+from simulating.world import COMPACTED, Committer, KeyedProducer, Producer, Transactor, World
 
 from ottla.errors import KafkaError
 
 STEPS = 12
-STRIDE = 1 if os.environ.get("OTTLA_EVERY_OPERATION") else 151
+COMPACTED_WITHIN_S = 0.3
+"""In virtual time, like all else here."""
+STRIDE = 1 if os.environ.get("OTTLA_EVERY_OPERATION") else 199
 
 
 class Scenario(World):
@@ -29,6 +31,7 @@ class Scenario(World):
         self.fail_at = fail_at
         self.forever = forever
         self.spent = 0
+        self.compacted_to = 0
 
     def fails(self, operation: str, path: str) -> str | None:
         self.spent += 1
@@ -42,7 +45,7 @@ class Scenario(World):
         self.loop = loop
         loop.set_exception_handler(self._unhandled)
         self.disk = SimDisk(loop)
-        self.clients = [Producer(self, 0), Producer(self, 1), Committer(self), Transactor(self)]
+        self.clients = [Producer(self, 0), Producer(self, 1), Committer(self), Transactor(self), KeyedProducer(self)]
         await self._start()
         await self._work()
         for how in ("stop", "kill"):
@@ -56,6 +59,7 @@ class Scenario(World):
             await self._work()
         self.disk.check = None
         await self._check_everything()
+        self.compacted_to = self.broker.housekeeper.cleaner.clean_offsets.get((COMPACTED, 0), 0)
         await self.broker.stop()
         assert not self.unhandled, self.unhandled[0]
 
@@ -84,6 +88,7 @@ class Scenario(World):
             self._check_offsets()
         for client in self.clients:
             client.disconnect()
+        await asyncio.sleep(COMPACTED_WITHIN_S)
 
 
 def play(fail_at: int, forever: bool, fsync: bool) -> Scenario:
@@ -107,7 +112,9 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("fsync", [False, True], ids=["cached", "flushed"])
 def test_any_operation_may_fail(forever: bool, fsync: bool) -> None:
-    total = play(0, False, fsync).spent
+    unharmed = play(0, False, fsync)
+    total = unharmed.spent
     assert total > 200
+    assert unharmed.compacted_to > 0
     for fail_at in range(1 + (forever + 2 * fsync) % STRIDE, total, STRIDE * (2 if fsync else 1)):
         play(fail_at, forever, fsync)

@@ -109,7 +109,9 @@ def test_bad_requests_say_what_to_do(
 
 
 def test_web_pages_and_other_hosts_are_refused(steered: ServedBroker) -> None:
-    assert _ask(steered, "GET", "/", None, Host="evil.example:80")[0] == 403
+    assert _ask(steered, "GET", "/", None, Host="localhost")[0] == 200
+    for host in ("evil.example:80", "evil.example", "127.0.0.1.evil.example"):
+        assert _ask(steered, "GET", "/", None, Host=host)[0] == 403
     assert _ask(steered, "GET", "/", None, Origin="http://evil.example")[0] == 403
 
 

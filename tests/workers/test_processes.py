@@ -12,6 +12,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from free_ports import free_ports
 
 from ottla.errors import TopicAuthorizationFailed
 from ottla.records.batch import Record, batches, build_batch
@@ -88,9 +89,7 @@ def assert_filled(serving: Any, partitions: int = 6) -> None:
 
 
 def test_one_port_to_bootstrap_and_one_for_each_worker(serve: Serve) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_ports(4)[0]
     serving = serve(3, "--port", str(port))
     assert serving.port == port
     assert serving.ports() == {1: port + 1, 2: port + 2, 3: port + 3}
@@ -112,10 +111,8 @@ def test_free_ports_and_a_clean_stop(serve: Serve, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", [0, 2])
 def test_a_port_in_use_is_found_before_anything_is_touched(serve: Serve, tmp_path: Path, taken: int) -> None:
-    with socket.socket() as blocker:
-        blocker.bind(("127.0.0.1", 0))
-        blocker.listen()
-        port = blocker.getsockname()[1] - taken
+    port = free_ports(3)[0]
+    with socket.create_server(("127.0.0.1", port + taken)):
         code, errors = serve(2, "--port", str(port), ready=False).finish()
     assert code == 1
     assert errors.startswith(f"ottla: cannot listen on 127.0.0.1:{port + taken}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,6 +22,7 @@ from ottla.wire.stored import metadata as stored
 from ottla.workers.link import Link, LinkLost, receive_first
 from ottla.workers.logs import ControllerLogs, FollowerLogs
 from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
+from ottla.workers.supervisor import _Watch
 
 FOLDER = b"f" * 16
 ELSEWHERE = b"e" * 16
@@ -257,3 +259,14 @@ def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:
     right.close()
     for each in (reading, writing, handle):
         os.close(each)
+
+
+def test_a_worker_that_our_own_stop_met_while_it_started_is_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> _Watch:
+        watch = _Watch({}, -1, lambda: None)
+        watch._ended(1, 1)  # the first could not start
+        watch._ended(2, -signal.SIGTERM)
+        return watch
+
+    assert asyncio.run(main())._code == 1
+    assert capsys.readouterr().err == ""

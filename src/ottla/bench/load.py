@@ -36,6 +36,7 @@ MODULES = {
     "crowd": "crowd",
     "beside": "beside",
     "steady": "beside",
+    "deaf": "beside",
     "compacting": "beside",
     "requests": "requests",
     "commits": "requests",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import time
@@ -19,6 +20,8 @@ _SENTINEL_OFFSET = 0x1122334455667788
 FETCH_MAX_BYTES = 50 * 2**20  # the clients' default of fetch.max.bytes
 PARTITION_MAX_BYTES = 2**20  # the clients' default of max.partition.fetch.bytes
 WORDS = ("order", "payment", "user", "click", "view", "cart", "ship", "return", "refund", "search", "page", "mobile")
+COUNTRIES = ("AT", "CZ", "DE", "FR", "GB", "IT", "NL", "PL", "SE", "US")
+DEVICES = ("Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X)", "api/3.2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,25 @@ class Batch:
 
 
 def value(rng: random.Random, size: int) -> bytes:
-    """Text that compresses about as well as events in JSON do."""
+    """Events of a shop in JSON, cut to size: names and shapes repeat, identifiers, amounts and times do not."""
     parts, length = [], 0
     while length < size:
-        part = f'"{rng.choice(WORDS)}":{rng.randrange(10**6)},'
+        part = json.dumps(
+            {
+                "event": rng.choice(WORDS),
+                "id": f"{rng.getrandbits(64):016x}",
+                "customer": {
+                    "id": rng.randrange(10**7),
+                    "country": rng.choice(COUNTRIES),
+                    "segment": rng.choice(WORDS),
+                },
+                "device": rng.choice(DEVICES),
+                "page": f"/{rng.choice(WORDS)}/{rng.choice(WORDS)}/{rng.randrange(10**5)}",
+                "amount": rng.randrange(10**6) / 100,
+                "currency": "EUR",
+                "at": f"2026-01-{rng.randrange(1, 29):02}T{rng.randrange(24):02}:{rng.randrange(60):02}:00.000Z",
+            }
+        )
         parts.append(part)
         length += len(part)
     return "".join(parts)[:size].encode()

@@ -46,7 +46,16 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     kinds = verbs(parser)
-    get = subcommand(kinds, "get", "show settings: those that were set, or with --all every one")
+    get = subcommand(
+        kinds,
+        "get",
+        "show settings: those that were set, or with --all every one",
+        examples=(
+            "ottla configs get topic orders",
+            "ottla configs get broker 1 log.retention.ms --explain",
+            "ottla configs get client reporting --json",
+        ),
+    )
     _add_entity(get, "names, or shell patterns for topics; none means all", "*")
     get.add_argument("--key", action="append", metavar="KEY", help="only this one; repeatable")
     get.add_argument("--all", action="store_true", help="defaults as well")
@@ -56,11 +65,21 @@ def add_parser(subparsers: Any) -> None:
         "set",
         "change settings",
         "Change settings: KEY=VALUE sets, KEY+=VALUE adds to a list, KEY-=VALUE takes from a list.",
+        examples=(
+            "ottla configs set topic orders retention.ms=3600000 cleanup.policy+=compact",
+            "ottla configs set broker --default log.cleaner.threads=2",
+            "ottla configs set client reporting consumer_byte_rate=1048576",
+        ),
     )
     _add_entity(change, "the name; leave it out with --default", None)
     change.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     change.add_argument("--dry-run", action="store_true", help="let the broker check, and change nothing")
-    remove = subcommand(kinds, "delete", "take settings back, so that defaults apply")
+    remove = subcommand(
+        kinds,
+        "delete",
+        "take settings back, so that defaults apply",
+        examples=("ottla configs delete topic orders retention.ms",),
+    )
     _add_entity(remove, "the name; leave it out with --default", None)
     remove.add_argument("keys", nargs="*", metavar="KEY")
     remove.add_argument("--dry-run", action="store_true", help="let the broker check, and change nothing")
@@ -231,8 +250,13 @@ async def _get_quotas(arguments: argparse.Namespace) -> int:
         label = ", ".join(f"{what} {'(default)' if name is None else name}" for what, name in entity.items())
         print(terminal.paint(label, "bold"))
         for key, value in sorted(values.items()):
-            print(f"  {terminal.paint(key, 'cyan')}={value:g}")
+            print(f"  {terminal.paint(key, 'cyan')}={_number(value)}")
     return OK
+
+
+def _number(value: float) -> str:
+    """As short as it goes without losing anything."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 # --- changing --------------------------------------------------------------------------------------------------------

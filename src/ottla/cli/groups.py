@@ -63,7 +63,12 @@ def add_parser(subparsers: Any) -> None:
     add_connection(describe)
     words_go_to(describe, "groups")
     _add_reset(kinds)
-    delete = subcommand(kinds, "delete", "delete groups, or their offsets of some topics")
+    delete = subcommand(
+        kinds,
+        "delete",
+        "delete groups, or their offsets of some topics",
+        examples=("ottla groups delete billing", "ottla groups delete billing --topic orders"),
+    )
     delete.add_argument("groups", nargs="+", metavar="GROUP")
     delete.add_argument("--topic", action="append", metavar="TOPIC[:0,1]", help="only the offsets of this topic")
     add_json(delete)

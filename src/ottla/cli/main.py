@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from ottla import __version__
 
@@ -61,12 +62,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # argparse ends a list of words at the first option (`topics create a -p 3 b`); what follows belongs to it still.
     words = getattr(parsed, str(getattr(parsed, "words_go_to", None)), None)
     if extra and (words is None or any(word.startswith("-") for word in extra)):
-        parser.error(f"unrecognized arguments: {' '.join(extra)}")
+        _refuse(parser, given, next((word for word in extra if word.startswith("-")), extra[0]))
     if words is not None:
         words.extend(extra)
     run = import_module(_COMMANDS[parsed.command][0]).run
     code: int = run(parsed)
     return code
+
+
+def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) -> NoReturn:
+    """Say what a word is not, with the usage of the command that it was given to, and the option that may be meant."""
+    from difflib import get_close_matches
+
+    below = parser
+    while actions := [action for action in below._actions if isinstance(action, argparse._SubParsersAction)]:
+        name = next((each for each in given if each in actions[0].choices), None)
+        if name is None:
+            break
+        below = actions[0].choices[name]
+    if not word.startswith("-"):
+        below.error(f"'{word}' is a word too many")
+    options = [option for option in below._option_string_actions if option.startswith("--")]
+    close = get_close_matches(word.partition("=")[0], options, n=1)
+    below.error(f"there is no {word}" + (f"; did you mean {close[0]}?" if close else ""))
 
 
 if __name__ == "__main__":

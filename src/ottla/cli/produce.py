@@ -17,7 +17,6 @@ from ottla.cli.common import (
     CommandError,
     UsageError,
     add_connection,
-    add_json,
     connect,
     parse_time,
     run_async,
@@ -54,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
     source = parser.add_argument_group("input")
     source.add_argument("-v", "--value", action="append", metavar="TEXT", help="a line; repeatable")
     source.add_argument("-i", "--input", metavar="FILE", help="read lines from here (the standard input)")
-    source.add_argument("-f", "--format", choices=FORMATS, default="raw", help="what a line is (raw)")
+    source.add_argument("-f", "--format", choices=FORMATS, help="what a line is (raw)")
     source.add_argument("-s", "--key-separator", metavar="TEXT", help="a line is KEY, this, VALUE (not for json)")
     source.add_argument("--null", metavar="TEXT", help="a key or value of this text is null (not for json)")
     source.add_argument("--skip-bad-lines", action="store_true", help="warn and go on instead of stopping")
@@ -70,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     sending.add_argument("-a", "--acks", choices=("all", "1", "0"), default="all", help="(all)")
     sending.add_argument("--no-idempotence", action="store_true", help="a retry may write twice")
     sending.add_argument("--batch-bytes", type=int, default=256 * 1024, metavar="N", help="largest batch (262144)")
-    add_json(parser)
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON (not: read JSON lines)")
     add_connection(parser)
 
 
@@ -105,6 +104,8 @@ async def _produce(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    arguments.has_default_format = arguments.format is None
+    arguments.format = arguments.format or "raw"
     if arguments.topic is None and arguments.format != "json":
         raise UsageError("name the topic to write to")
     if arguments.format == "json" and (arguments.key_separator is not None or arguments.null is not None):
@@ -175,6 +176,8 @@ class _Writer:
 
     async def _write(self, text: bytes) -> None:
         self._line_number += 1
+        if self._line_number == 1 and self._arguments.has_default_format and _is_json_line(text):
+            terminal.warn("line 1 looks like a record of `ottla consume --json`; `--format json` would read it as one")
         if not text and self._arguments.format != "raw":
             return
         try:
@@ -219,6 +222,16 @@ def _parser(arguments: argparse.Namespace) -> Callable[[bytes], Line]:
     separator = None if arguments.key_separator is None else _unescaped(arguments.key_separator)
     null = None if arguments.null is None else arguments.null.encode()
     return lambda text: from_plain(text, arguments.format, separator, null)
+
+
+def _is_json_line(text: bytes) -> bool:
+    """Whether this is a record as `consume` prints it; written as text, it would be a value that nobody meant."""
+    if not text.startswith(b'{"topic": '):
+        return False
+    try:
+        return from_json(text).partition is not None
+    except LineError:
+        return False
 
 
 def _unescaped(text: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -28,17 +29,26 @@ BROKERS_MAX = 32
 WORKERS_MAX = 32
 """Every worker has a socket to every other one; and a process a core is what they are for."""
 
+_EPILOG = """\
+Settings are taken in this order, the last one wins: the preset, the properties file, the
+environment (OTTLA_LOG_RETENTION_MS=… for log.retention.ms), --set, and the options above.
+
+examples:
+  ottla serve                                   # on 127.0.0.1:9092, data in ./data
+  ottla serve --port 0 --ephemeral --json       # a free port, nothing on disk
+  ottla serve --data /srv/kafka --metrics 9100 --set log.retention.hours=24
+  ottla serve server.properties                 # as Apache Kafka reads it"""
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `serve` to the command line."""
+    # Not with the helper of the other commands: a broker that starts has no time for their modules.
     parser = subparsers.add_parser(
         "serve",
         help="run a broker in the foreground",
         description="Run a broker in the foreground until SIGTERM or Ctrl-C.",
-        epilog=(
-            "Settings are taken in this order, the last one wins: the preset, the properties file, the environment "
-            "(OTTLA_LOG_RETENTION_MS=… for log.retention.ms), --set, and the options above."
-        ),
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka-style properties file")
     parser.add_argument("--host", help="address to listen on (127.0.0.1 unless a properties file says otherwise)")
@@ -83,6 +93,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="PORT",
         help="for tests: the port through which `ottla faults` and programs on this machine inject faults",
     )
+    parser.add_argument("--json", action="store_true", help="say where it listens as a line of JSON")
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
 
@@ -131,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _run_with_control(config, arguments)
         disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
         where = "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}"
-        return _run(config, disk, where, arguments.metrics)
+        return _run(config, disk, where, arguments)
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1
@@ -169,8 +180,8 @@ def load_config(arguments: argparse.Namespace) -> Config:
 
 
 def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
-    if arguments.workers > 1 or arguments.metrics is not None:
-        raise ConfigError("--control is for tests with one plain broker: leave out --workers and --metrics")
+    if arguments.workers > 1 or arguments.metrics is not None or arguments.json:
+        raise ConfigError("--control is for tests with one plain broker: leave out --workers, --metrics and --json")
     from ottla.testing.serving import serve_with_control
 
     return asyncio.run(
@@ -179,8 +190,8 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
-    if arguments.workers > 1 or arguments.metrics is not None:
-        raise ConfigError("--brokers is for tests in one process: leave out --workers and --metrics")
+    if arguments.workers > 1 or arguments.metrics is not None or arguments.json:
+        raise ConfigError("--brokers is for tests in one process: leave out --workers, --metrics and --json")
     from ottla.testing.serving import serve_cluster
 
     data = None if arguments.ephemeral else config.log_dirs[0]
@@ -197,34 +208,48 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     return serve_workers(
         config,
         arguments.workers,
-        lambda addresses: print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True),
+        lambda addresses: _announce(arguments, addresses, where),
     )
 
 
-def _run(config: Config, disk: Disk, where: str, metrics: tuple[str, int] | None) -> int:
+def _announce(arguments: argparse.Namespace, addresses: str, where: str, metrics_url: str | None = None) -> None:
+    """The line that tells people and programs that clients are served."""
+    if arguments.json:
+        found = {
+            "version": __version__,
+            "bootstrap": addresses.replace(" ", ""),
+            "where": where,
+            "metrics": metrics_url,
+        }
+        print(json.dumps(found, ensure_ascii=False), flush=True)
+        return
+    if metrics_url is not None:
+        print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
+    print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
+
+
+def _run(config: Config, disk: Disk, where: str, arguments: argparse.Namespace) -> int:
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop
 
         new_loop = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_serve(config, disk, where, metrics))
+        return runner.run(_serve(config, disk, where, arguments))
 
 
-async def _serve(config: Config, disk: Disk, where: str, metrics: tuple[str, int] | None) -> int:
+async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Namespace) -> int:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     broker = Broker(config, disk=disk)
-    endpoint = _metrics_endpoint(broker, metrics) if metrics is not None else None
+    endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
     if endpoint is not None:
         await endpoint.start()
     await broker.start()
-    if endpoint is not None:
-        print(f"ottla {__version__}: metrics on {endpoint.url}/metrics", flush=True)
     addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
-    print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
+    _announce(arguments, addresses, where, None if endpoint is None else f"{endpoint.url}/metrics")
     await stopped.wait()
     await broker.stop()
     if endpoint is not None:

@@ -148,7 +148,9 @@ class Client:
         """One request to one broker, without a second try."""
         connection = await self.connection(node_id)
         try:
-            return await asyncio.wait_for(connection.call(request, highest), self.request_timeout_s)
+            # Not wait_for: in Python 3.11 that loses a cancellation which meets the answer.
+            async with asyncio.timeout(self.request_timeout_s):
+                return await connection.call(request, highest)
         except TimeoutError:
             name = type(request).__name__.removesuffix("Request")
             await connection.close()

@@ -145,19 +145,18 @@ class Connection:
 
     async def close(self) -> None:
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        with suppress(OSError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), 1.0)
+        await asyncio.wait([self._task])
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
 
 
 async def open_connection(host: str, port: int, security: Security) -> Connection:
     """Connect, authenticate if need be, and learn the broker's versions."""
     address = f"{host}:{port}"
     try:
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(host, port, ssl=security.ssl_context(), limit=_READ_BYTES), CONNECT_TIMEOUT_S
-        )
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, ssl=security.ssl_context(), limit=_READ_BYTES)
     except TimeoutError:
         raise ConnectionLost(f"cannot reach {address} within {CONNECT_TIMEOUT_S:.0f} s") from None
     except ssl.SSLCertVerificationError as error:
@@ -167,7 +166,8 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
         raise ConnectionLost(f"cannot connect to {address}: {reason}") from None
     connection = Connection(address, reader, writer)
     try:
-        await asyncio.wait_for(_begin(connection, security), CONNECT_TIMEOUT_S)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await _begin(connection, security)
     except BaseException as error:
         await connection.close()
         if isinstance(error, TimeoutError):

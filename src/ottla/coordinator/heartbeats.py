@@ -115,7 +115,7 @@ class ConsumerProtocol:
         if updated is not member or member_id not in group.members:
             records.append(member_record(group.group_id, updated))
         topics_changed = updated.topics != member.topics
-        regex_changed, is_resolved = self.update_regex(group, member, updated, records)
+        regex_changed, is_resolved = self.update_regex(group, member, updated, client, records)
         epoch = group.epoch
         bump = topics_changed or (regex_changed and is_resolved)
         if bump or group.needs_refresh:
@@ -339,7 +339,12 @@ class ConsumerProtocol:
     # -- regular expressions
 
     def update_regex(
-        self, group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember, records: list[CoordinatorRecord]
+        self,
+        group: ConsumerGroup,
+        old: ConsumerMember,
+        new: ConsumerMember,
+        client: Client,
+        records: list[CoordinatorRecord],
     ) -> tuple[bool, bool]:
         """Whether the member's pattern changed, and whether the new one is resolved already.
 
@@ -357,10 +362,10 @@ class ConsumerProtocol:
             else:
                 is_resolved = new.regex in group.regexes
         if is_new or group.regexes or new.regex:
-            self._maybe_resolve(group, new, is_new)
+            self._maybe_resolve(group, new, client, is_new)
         return changed, is_resolved
 
-    def _maybe_resolve(self, group: ConsumerGroup, updated: ConsumerMember, is_new: bool) -> None:
+    def _maybe_resolve(self, group: ConsumerGroup, updated: ConsumerMember, client: Client, is_new: bool) -> None:
         group_id = group.group_id
         now_ms = self._shard.clock.now_ms()
         last_ms = max((resolved.timestamp_ms for resolved in group.regexes.values()), default=-(2**62))
@@ -372,18 +377,20 @@ class ConsumerProtocol:
         has_new_topics = version < self._shard.topics_version
         if patterns and (is_new or len(patterns) != len(group.regexes) or has_new_topics or is_old):
             self._resolving.add(group_id)
-            self._shard.timer.schedule(0, lambda: self._resolve(group_id))
+            self._shard.timer.schedule(0, lambda: self._resolve(group_id, client))
 
-    def _resolve(self, group_id: str) -> None:
+    def _resolve(self, group_id: str, client: Client) -> None:
         self._resolving.discard(group_id)
         group = self._shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            self._shard.run(self._resolved(group))
+            self._shard.run(self._resolved(group, client))
 
-    def _resolved(self, group: ConsumerGroup) -> Result:
+    def _resolved(self, group: ConsumerGroup, client: Client) -> Result:
+        """Every pattern of the group, with the eyes of the member that came by: it may not see each topic."""
         cluster = self._shard.cluster
         patterns = group.subscribed_regexes(group.members)
-        resolved = regex.resolve(patterns, cluster.topic_names(), cluster.version, self._shard.clock.now_ms())
+        names, now_ms = cluster.topic_names(), self._shard.clock.now_ms()
+        resolved = regex.resolve(patterns, names, cluster.version, now_ms, client.may_see)
         records: list[CoordinatorRecord] = []
         bump = False
         for pattern, now in resolved.items():

@@ -234,7 +234,7 @@ def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: 
     updated = _subscribed(member, request, subscription, client)
     if updated != member or member_id not in group.members:
         records.append(member_record(group.group_id, updated))
-    regex_changed, _ = protocol.update_regex(group, member, updated, records)
+    regex_changed, _ = protocol.update_regex(group, member, updated, client, records)
     changed = updated.topics != member.topics or regex_changed
     epoch = group.epoch
     if changed or group.needs_refresh:

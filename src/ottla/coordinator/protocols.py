@@ -65,3 +65,5 @@ class Client(NamedTuple):
     """As Kafka shows it: `/127.0.0.1`."""
     version: int
     """The version of the request, for the few answers that depend on it below the handler."""
+    may_see: Callable[[str], bool] | None = None
+    """Which topics may be shown to it; None: all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ottla.errors import InvalidRegularExpression
@@ -34,8 +34,15 @@ def check(pattern: str) -> None:
         ) from None
 
 
-def resolve(patterns: Iterable[str], topics: Iterable[str], version: int, now_ms: int) -> dict[str, ResolvedRegex]:
-    """Match whole topic names. A pattern that does not compile (a record from elsewhere) matches nothing."""
+def resolve(
+    patterns: Iterable[str],
+    topics: Iterable[str],
+    version: int,
+    now_ms: int,
+    may_see: Callable[[str], bool] | None = None,
+) -> dict[str, ResolvedRegex]:
+    """Match whole names of topics that may be seen. A pattern that does not compile (a record from elsewhere) matches
+    nothing."""
     import re2
 
     options = re2.Options()
@@ -49,5 +56,7 @@ def resolve(patterns: Iterable[str], topics: Iterable[str], version: int, now_ms
             matching: frozenset[str] = frozenset()
         else:
             matching = frozenset(name for name in names if compiled.fullmatch(name) is not None)
+            if may_see is not None:
+                matching = frozenset(filter(may_see, matching))
         resolved[pattern] = ResolvedRegex(matching, version, now_ms)
     return resolved

@@ -212,10 +212,17 @@ class LogCleaner:
         if not settings.enabled or len(self.in_progress) >= settings.threads:
             return None
         self._look_at_unopened()
-        target = self._dirtiest()
-        if target is None:
-            return None
-        return self.start(target)
+        while (target := self._dirtiest()) is not None:
+            try:
+                return self.start(target)
+            except KafkaStorageError as error:
+                self._postpone(target.key, error)
+        return None
+
+    def _postpone(self, key: TopicPartition, error: KafkaStorageError) -> None:
+        """A log that cannot be read now must not keep the others from being compacted."""
+        logger.warning("compacting %s-%d has to wait: %s", *key, error)
+        self._due_ms[key] = self._clock.now_ms() + RETRY_MS
 
     def next_look_ms(self) -> int | None:
         """When to call `next` again, if nothing happens before; None for not at all."""
@@ -230,7 +237,11 @@ class LogCleaner:
         for key in [key for key, due_ms in self._due_ms.items() if due_ms <= now_ms]:
             if key in self.in_progress:
                 continue
-            target = self._look(key, now_ms)
+            try:
+                target = self._look(key, now_ms)
+            except KafkaStorageError as error:
+                self._postpone(key, error)
+                continue
             if target is None or not target.is_due:
                 if target is None or target.look_again_ms == NEVER_MS:
                     del self._due_ms[key]
@@ -255,16 +266,21 @@ class LogCleaner:
                 compact[key[0]] = self._logs.config_for(key[0]).compact
             if not compact[key[0]] or key not in self._logs.unopened:
                 continue
-            names = self._logs.disk.scan(f"{key[0]}-{key[1]}")
-            bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
-            if len(bases) > 1 and max(bases) > self._clean_up_to.get(key, 0):
-                self._logs.get(*key)  # which tells us that it is open
+            try:
+                names = self._logs.disk.scan(f"{key[0]}-{key[1]}")
+                bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+                if len(bases) > 1 and max(bases) > self._clean_up_to.get(key, 0):
+                    self._logs.get(*key)  # which tells us that it is open
+            except KafkaStorageError as error:
+                logger.warning("%s-%d cannot be opened to compact it: %s", *key, error)
+                self._unlooked.append(key)
 
     # --- working -----------------------------------------------------------------------------------------------------
 
     def start(self, target: LogToClean) -> Cleaning:
         """Begin to compact a log."""
         log = target.log
+        remove_cleaned(self._logs.disk, log.folder)  # what a failing disk did not let `discard` take away
         settings = self._settings()
         sources = target.sources()
         first = sources[0].base_offset if sources else target.first_dirty_offset
@@ -327,7 +343,10 @@ class LogCleaner:
         """End a cleaning whose work is over or aborted, and take away what it left half-made."""
         cleaning.close()
         self.in_progress.pop(cleaning.target.key, None)
-        remove_cleaned(self._logs.disk, cleaning.target.log.folder)
+        try:
+            remove_cleaned(self._logs.disk, cleaning.target.log.folder)
+        except KafkaStorageError as error:
+            logger.warning("%s keeps files of an unfinished compaction for now: %s", cleaning.target.log.name, error)
 
     def _swap(self, cleaning: Cleaning, group: CleanedGroup) -> None:
         log = cleaning.target.log

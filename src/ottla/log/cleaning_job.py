@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
 from ottla.errors import CorruptMessage
-from ottla.log.cleaning_records import Filtered, Keep, filter_batch, filter_legacy, payload_of, spans
+from ottla.log.cleaning_records import Filtered, Keep, filter_batch, filter_legacy, payload_of
 from ottla.log.cleaning_transactions import CleanedTransactions
 from ottla.log.files import Chunk, Disk
 from ottla.log.index import MAX_RELATIVE_OFFSET, AbortedTransaction
@@ -25,6 +25,7 @@ from ottla.log.options import LogConfig
 from ottla.log.segment import LOG_SUFFIX, Segment
 from ottla.records.batch import LOG_OVERHEAD, Batch
 from ottla.records.legacy import LegacyBatch, any_batches
+from ottla.records.record import spans
 
 CLEANED_SUFFIX: Final = ".cleaned"
 MIN_BUFFER_BYTES: Final = 64 * 1024
@@ -206,13 +207,12 @@ class Compaction:
         put, capacity = offsets.put, offsets.capacity
         # Without enough room for the batch, the part of it that is read counts: even one batch may hold too many keys.
         last = offsets.latest_offset
-        for span in spans(payload_of(batch), batch.record_count):
-            key = span.key
-            if key is not None and base + span.offset_delta >= dirty_from:
+        for *_, offset_delta, key in spans(payload_of(batch), batch.record_count):
+            if key is not None and base + offset_delta >= dirty_from:
                 if len(offsets) >= capacity:
                     offsets.latest_offset = last
                     return False
-                last = base + span.offset_delta
+                last = base + offset_delta
                 put(key, last)
         self.stats.map_records_read += batch.record_count
         return True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ottla.errors import CorruptMessage, InvalidRecord
+from ottla.errors import CorruptMessage
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
     CONTROL_FLAG,
@@ -17,78 +17,18 @@ from ottla.records.batch import (
     pack_batch,
 )
 from ottla.records.legacy import LegacyBatch, build_message_set
-from ottla.records.record import VARINT, VARLONG, Record, read_raw
+from ottla.records.record import Record, spans
 
 _KIND_FLAGS: Final = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
-class Span(NamedTuple):
-    """A record as it lies in its batch's payload."""
+class Kept(NamedTuple):
+    """A record that stays, as it lies in its batch's payload."""
 
     start: int
     after_timestamp: int
     end: int
     timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
-
-
-def spans(data: bytes, count: int) -> Iterator[Span]:
-    """Every record of a payload; values and headers are stepped over."""
-    new = tuple.__new__
-    size = len(data)
-    position = 0
-    try:
-        for _ in range(count):
-            start = position
-            if (raw := data[position]) < 0x80:
-                position += 1
-            elif (second := data[position + 1]) < 0x80:
-                raw = raw & 0x7F | second << 7
-                position += 2
-            else:
-                raw, position = read_raw(data, position, VARINT)
-            end = position + (raw >> 1)
-            if raw & 1 or end > size:
-                raise InvalidRecord("a record's size is negative or runs past the end of the batch")
-            position += 1  # attributes
-            if (raw := data[position]) < 0x80:
-                position += 1
-            elif (second := data[position + 1]) < 0x80:
-                raw = raw & 0x7F | second << 7
-                position += 2
-            else:
-                raw, position = read_raw(data, position, VARLONG)
-            timestamp_delta = (raw >> 1) ^ -(raw & 1)
-            after_timestamp = position
-            if (raw := data[position]) < 0x80:
-                position += 1
-            elif (second := data[position + 1]) < 0x80:
-                raw = raw & 0x7F | second << 7
-                position += 2
-            else:
-                raw, position = read_raw(data, position, VARINT)
-            offset_delta = (raw >> 1) ^ -(raw & 1)
-            if (raw := data[position]) < 0x80:
-                position += 1
-            else:
-                raw, position = read_raw(data, position, VARINT)
-            key = None
-            if not raw & 1:
-                begin = position
-                position += raw >> 1
-                key = data[begin:position]
-            # The lowest bit of a zigzag varint is its sign: an odd first byte is a null value.
-            has_value = not data[position] & 1
-            if position >= end:
-                raise InvalidRecord("a record's key runs past its end")
-            position = end
-            yield new(Span, (start, after_timestamp, end, timestamp_delta, offset_delta, key, has_value))
-    except IndexError:
-        raise InvalidRecord("records end before the declared count") from None
-    if position != size:
-        raise InvalidRecord(f"{size - position} bytes follow the last declared record")
 
 
 def payload_of(batch: Batch) -> bytes:
@@ -122,16 +62,17 @@ def filter_batch(
     A batch that keeps a tombstone, or a marker whose transaction is gone, is given `new_horizon_ms` unless it has a
     delete horizon: from then on they may go (KIP-534).
     """
-    kept: list[Span] = []
+    kept: list[Kept] = []
     tombstones = False
     data = b""
     if keep is not None and batch.record_count:
         data = payload_of(batch)
         base = batch.base_offset
-        for span in spans(data, batch.record_count):
-            if keep(base + span.offset_delta, span.key, span.has_value):
-                kept.append(span)
-                if not span.has_value:
+        for start, after_timestamp, value_at, end, delta_ms, offset_delta, key in spans(data, batch.record_count):
+            has_value = not data[value_at] & 1
+            if keep(base + offset_delta, key, has_value):
+                kept.append(Kept(start, after_timestamp, end, delta_ms))
+                if not has_value:
                     tombstones = True
     if not kept:
         return Filtered(_emptied(batch) if retain_empty else None, 0)
@@ -159,7 +100,7 @@ def _emptied(batch: Batch) -> bytearray:
     )
 
 
-def _rebuilt(batch: Batch, data: bytes, kept: list[Span], horizon_ms: int | None) -> bytearray:
+def _rebuilt(batch: Batch, data: bytes, kept: list[Kept], horizon_ms: int | None) -> bytearray:
     append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
     old_base = batch.base_timestamp
     if append_time is not None:
@@ -193,7 +134,7 @@ def _rebuilt(batch: Batch, data: bytes, kept: list[Span], horizon_ms: int | None
     )
 
 
-def _with_timestamp(data: bytes, span: Span, old_base: int, new_base: int, append_time: int | None) -> bytes:
+def _with_timestamp(data: bytes, span: Kept, old_base: int, new_base: int, append_time: int | None) -> bytes:
     timestamp = old_base + span.timestamp_delta if append_time is None else append_time
     delta = encode_varint(timestamp - new_base)
     rest = data[span.after_timestamp : span.end]

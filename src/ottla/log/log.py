@@ -335,6 +335,8 @@ class Log:
             for done, stable_offset in producers.commit(prepared):
                 if done.aborted:
                     segment.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
+                    # The entry came after the flush of its marker: until the next one a recovery has to make it again.
+                    self.recovery_point = min(self.recovery_point, batches[0].base_offset)
             if prepared.started or prepared.completed:
                 self._update_first_unstable()
 

@@ -16,7 +16,7 @@ from ottla.clock import Clock
 from ottla.errors import KafkaStorageError
 from ottla.log import checkpoints, retention
 from ottla.log.checkpoints import MetaProperties, TopicPartition
-from ottla.log.files import Disk
+from ottla.log.files import Disk, MemoryDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log, Scheduler
 from ottla.log.options import LogConfig
@@ -29,6 +29,9 @@ FUTURE_SUFFIX: Final = "-future"
 MAX_FOLDER_NAME: Final = 255
 FLUSH_ONE_BY_ONE: Final = 16
 """With more logs than this to flush at a stop, one flush of the whole file system is faster."""
+RECOVERY_POINT_DELAY_MS: Final = 5_000
+"""Recovery points that a roll moves are noted this soon, and those of other rolls in between with them. Kafka waits for
+`log.flush.offset.checkpoint.interval.ms`, and reads a minute of segments again after a crash."""
 COMPLAINT_INTERVAL_MS: Final = 60_000
 _PARTITION: Final = re.compile(r"(.+)-(\d+)")
 _MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
@@ -86,6 +89,9 @@ class LogManager:
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._writing: set[str] = set()
         self._checkpointing = Lock()
+        self._checkpoint_is_due = False
+        # A disk in memory ends with its process: nobody will read it again.
+        self._checkpoints_early = schedule is not None and background is not None and type(disk) is not MemoryDisk
         self._closing = False
         self._locked = False
         self._cleaner: Cleaner | None = None
@@ -166,6 +172,15 @@ class LogManager:
         if not self.clean_start:
             for topic, partition in list(self._unopened):
                 self.get(topic, partition)
+            if not self._closing:
+                self._flush_recovered([key for key, log in self._logs.items() if len(log.segments) > 1])
+
+    def _flush_recovered(self, left: list[TopicPartition]) -> None:
+        """Have the disk keep what was read, one log after the other: the next crash need not read it again."""
+        while left and not self._closing:
+            log = self._logs.get(left.pop())
+            if log is not None and self._flush_rolled(log, lambda: self._flush_recovered(left)):
+                return
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition that has a folder."""
@@ -450,12 +465,34 @@ class LogManager:
     def _rolled(self, log: Log) -> None:
         if self._cleaner is not None:
             self._cleaner.changed(log)
-        if self._background is None:
-            return
+        self._flush_rolled(log)
+        if log.recovery_point >= log.segments[-1].base_offset:  # appends are flushed as they come
+            self._checkpoint_soon()
+
+    def _flush_rolled(self, log: Log, then: Callable[[], None] = lambda: None) -> bool:
+        """Flush all but the newest segment in the background; whether there was anything to flush."""
         job = log.background_flush()
-        if job is not None:
-            paths, done = job
-            self._background(lambda: self.disk.sync_paths(paths), done)
+        if job is None or self._background is None:
+            return False
+        paths, done = job
+
+        def flushed() -> None:
+            done()
+            self._checkpoint_soon()
+            then()
+
+        self._background(lambda: self.disk.sync_paths([*paths, log.folder]), flushed)
+        return True
+
+    def _checkpoint_soon(self) -> None:
+        if self._schedule is not None and self._checkpoints_early and not self._checkpoint_is_due:
+            self._checkpoint_is_due = True
+            self._schedule(RECOVERY_POINT_DELAY_MS, self._checkpoint_now)
+
+    def _checkpoint_now(self) -> None:
+        self._checkpoint_is_due = False
+        if not self._closing:
+            self.checkpoint_recovery_points()
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 

@@ -192,10 +192,6 @@ class Segment:
             waited_ms = max_timestamp - first if first >= 0 else clock.now_ms() - self.created_ms
             if waited_ms > config.segment_ms - self.roll_jitter_ms:
                 return True
-        return self.index_is_full
-
-    @property
-    def index_is_full(self) -> bool:
         return self.offset_index.count >= self._max_offset_entries or self.time_index.count >= self._max_time_entries
 
     def limit_indexes(self, max_bytes: int) -> None:

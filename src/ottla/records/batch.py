@@ -247,7 +247,11 @@ class Batch:
 
     def stamp(self, base_offset: int, leader_epoch: int, append_time_ms: int | None = None) -> None:
         """Write what the leader assigns into the buffer itself; only an append time touches the CRC."""
-        _STAMP.pack_into(self._writable(), self.position, base_offset, self.batch_length, leader_epoch)
+        try:
+            _STAMP.pack_into(self.buffer, self.position, base_offset, self.batch_length, leader_epoch)
+        except TypeError:
+            self._writable()  # says it better
+            raise
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
         if append_time_ms is not None:

@@ -59,20 +59,21 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def decode_records(
-    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
-) -> Iterator[Record]:
-    """Decode `count` records; the data must end with the last one.
+Span: TypeAlias = tuple[int, int, int, int, int, int, bytes | None]
+"""Where a record lies in its payload: (start, end of the timestamp delta, start of the value, end, timestamp delta,
+offset delta, key). A plain tuple: there is one for every record."""
+
+
+def spans(data: bytes, count: int) -> Iterator[Span]:
+    """Every record of a payload; values and headers are stepped over. The data must end with the last record.
 
     Varints of one and two bytes, nearly all there are, are read inline: a call would cost more than the decoding.
     """
-    if count < 0:
-        raise InvalidRecord(f"batch has a record count of {count}")
-    new = tuple.__new__
     size = len(data)
     position = 0
     try:
         for _ in range(count):
+            start = position
             if (raw := data[position]) < 0x80:
                 position += 1
             elif (second := data[position + 1]) < 0x80:
@@ -91,7 +92,8 @@ def decode_records(
                 position += 2
             else:
                 raw, position = read_raw(data, position, VARLONG)
-            timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1)) if append_time is None else append_time
+            timestamp_delta = (raw >> 1) ^ -(raw & 1)
+            after_timestamp = position
             if (raw := data[position]) < 0x80:
                 position += 1
             elif (second := data[position + 1]) < 0x80:
@@ -99,16 +101,35 @@ def decode_records(
                 position += 2
             else:
                 raw, position = read_raw(data, position, VARINT)
-            offset = base_offset + ((raw >> 1) ^ -(raw & 1))
+            offset_delta = (raw >> 1) ^ -(raw & 1)
             if (raw := data[position]) < 0x80:
                 position += 1
             else:
                 raw, position = read_raw(data, position, VARINT)
-            key = value = None
+            key = None
             if not raw & 1:
-                start = position
+                begin = position
                 position += raw >> 1
-                key = data[start:position]
+                key = data[begin:position]
+            if position >= end:
+                raise InvalidRecord("a record's key runs past its end")
+            yield start, after_timestamp, position, end, timestamp_delta, offset_delta, key
+            position = end
+    except IndexError:
+        raise InvalidRecord("records end before the declared count") from None
+    if position != size:
+        raise InvalidRecord(f"{size - position} bytes follow the last declared record")
+
+
+def decode_records(
+    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> Iterator[Record]:
+    """Decode `count` records; the data must end with the last one."""
+    if count < 0:
+        raise InvalidRecord(f"batch has a record count of {count}")
+    new = tuple.__new__
+    for _, _, position, end, timestamp_delta, offset_delta, key in spans(data, count):
+        try:
             if (raw := data[position]) < 0x80:
                 position += 1
             elif (second := data[position + 1]) < 0x80:
@@ -116,6 +137,7 @@ def decode_records(
                 position += 2
             else:
                 raw, position = read_raw(data, position, VARINT)
+            value = None
             if not raw & 1:
                 start = position
                 position += raw >> 1
@@ -125,13 +147,12 @@ def decode_records(
                 position += 1
             else:
                 headers, position = _read_headers(data, position, end)
-            if position != end:
-                raise InvalidRecord(f"record ends at {position} where its size says {end}")
-            yield new(Record, (offset, timestamp, key, value, headers))
-    except IndexError:
-        raise InvalidRecord("records end before the declared count") from None
-    if position != size:
-        raise InvalidRecord(f"{size - position} bytes follow the last declared record")
+        except IndexError:
+            raise InvalidRecord("a record ends before its headers") from None
+        if position != end:
+            raise InvalidRecord(f"record ends at {position} where its size says {end}")
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        yield new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:

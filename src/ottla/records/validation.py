@@ -227,7 +227,7 @@ def _validate_batch(batch: Batch, options: ValidationOptions, now_ms: int, origi
             return Validated(batch, now_ms)
         if attributes & APPEND_TIME_FLAG:
             batch.set_max_timestamp(CREATE_TIME, batch.max_timestamp)
-        elif walked is not None:
+        elif walked is not None and batch.base_timestamp + walked.max_delta != batch.max_timestamp:
             batch.set_max_timestamp(CREATE_TIME, max(NO_TIMESTAMP, batch.base_timestamp + walked.max_delta))
         return Validated(batch, NO_TIMESTAMP)
     return _recompress(batch, target_codec, options, now_ms)
@@ -286,15 +286,18 @@ def _must_walk(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
 
 def _check_records(batch: Batch, walked: Walked, data: Buffer, options: ValidationOptions, now_ms: int) -> None:
     """Keys and timestamps. The walk tells whether any record can be at fault; only then they are decoded one by one."""
-    suspicious = bool(options.compacted and walked.null_keys)
-    if batch.attributes & APPEND_TIME_FLAG:
-        suspicious = True
-    elif options.timestamp_type == CREATE_TIME:
-        suspicious = (
-            suspicious
-            or batch.base_timestamp + walked.max_delta - now_ms > options.timestamp_after_max_ms
-            or now_ms - (batch.base_timestamp + walked.min_delta) > options.timestamp_before_max_ms
+    base_timestamp = batch.base_timestamp
+    suspicious = (
+        batch.attributes & APPEND_TIME_FLAG
+        or (options.compacted and walked.null_keys)
+        or (
+            options.timestamp_type == CREATE_TIME
+            and (
+                base_timestamp + walked.max_delta - now_ms > options.timestamp_after_max_ms
+                or now_ms - (base_timestamp + walked.min_delta) > options.timestamp_before_max_ms
+            )
         )
+    )
     if suspicious:
         append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
         records = decode_records(bytes(data), batch.record_count, batch.base_offset, batch.base_timestamp, append_time)

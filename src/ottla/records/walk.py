@@ -53,6 +53,8 @@ def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
 
     Fewer than MIN_RUN records may be given as a memoryview; more are copied, for the string methods of bytes.
     """
+    if count == 1:
+        return _walk_one(data)
     if count >= MIN_RUN:
         data = bytes(data)
     if count * _LEAST_RECORD > len(data):
@@ -91,6 +93,18 @@ def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
     if position != len(data):
         raise InvalidRecord(f"{len(data) - position} bytes follow the last declared record")
     return Walked(highest or 0, lowest, null_keys, sequential)
+
+
+def _walk_one(data: Buffer) -> Walked:
+    """The whole batch is one record: what producers send that do not wait for more."""
+    null_keys: list[int] = []
+    try:
+        position, delta, _, sequential = _walk_singles(data, 0, 0, 1, null_keys)
+    except IndexError:
+        raise InvalidRecord("records end before the declared count") from None
+    if position != len(data):
+        raise InvalidRecord(f"{len(data) - position} bytes follow the last declared record")
+    return Walked(delta, delta, null_keys, sequential)
 
 
 def _walk_singles(

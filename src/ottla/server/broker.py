@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -384,6 +384,11 @@ class Broker:
         self.loop.run_in_executor(None, work).add_done_callback(finished)
 
     # -- connections -------------------------------------------------------------------------------------------
+
+    @property
+    def connections(self) -> Set[Connection]:
+        """Those of all listeners."""
+        return self._connections
 
     @property
     def connection_count(self) -> int:

@@ -1,4 +1,4 @@
-"""Prometheus metrics: request rates and latencies by API and version, bytes, log sizes, group lag, connections.
+"""Prometheus metrics: request rates and latencies by API and version, bytes, log sizes, group lag, connections, errors.
 
 Requests are counted by wrapping a route's handler and encoder when metrics are switched on; without them the dispatch
 path is untouched. Everything that is state already (sizes, offsets, lag) is read when somebody scrapes.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.http import HttpEndpoint
-from ottla.wire.schema import Message
+from ottla.errors import name_of
+from ottla.server.http import HttpAnswer, HttpEndpoint, pages, text
+from ottla.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext, Route
@@ -36,12 +37,15 @@ class Metrics:
         labels = ("api", "version")
         self._requests = Counter("ottla_requests", "Requests served.", labels, registry=self._registry)
         self._errors = Counter(
-            "ottla_request_errors", "Answers with a top-level error.", ("api", "code"), registry=self._registry
+            "ottla_request_errors",
+            "Errors in answers: of a whole request, or of each topic, partition, group … in it.",
+            ("api", "error"),
+            registry=self._registry,
         )
         self._latency = Histogram(
             "ottla_request_seconds",
             "Time from the decoded request to its answer, waiting included.",
-            ("api",),
+            labels,
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
@@ -54,7 +58,8 @@ class Metrics:
         name = route.api.name
         handler, encode, response_type = route.handler, route.encode, route.response_type
         requests = self._requests.labels(name, version)
-        latency = self._latency.labels(name)
+        latency = self._latency.labels(name, version)
+        find_errors = error_finder(response_type)
         bytes_in, bytes_out = self._bytes_in.labels(name), self._bytes_out.labels(name)
         clock = time.perf_counter
 
@@ -71,18 +76,62 @@ class Metrics:
             return future
 
         def measured(response: Message, parts: list[Any]) -> None:
-            code = getattr(response, "error_code", 0)
-            if code:
-                self._errors.labels(name, code).inc()
+            for code in find_errors(response):
+                self._errors.labels(name, name_of(code)).inc()
             encode(response, parts)
             bytes_out.inc(sum(map(len, parts)))
 
         route.handler, route.encode = counted, measured
 
-    def page(self) -> tuple[int, str, bytes]:
+    def page(self) -> HttpAnswer:
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-        return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
+
+
+def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
+    """What lists the error codes in a response, wherever they stand."""
+    plan = _error_plan(message)
+
+    def find(response: Any) -> list[int]:
+        found: list[int] = []
+        if plan is not None:
+            _collect(response, plan, found)
+        return found
+
+    return find
+
+
+class _ErrorPlan(NamedTuple):
+    """Where the error codes of a struct are: its own, and below these fields."""
+
+    kind: type[Struct]
+    has_code: bool
+    below: tuple[tuple[str, bool, _ErrorPlan], ...]
+    """Field, whether it is an array, and the plan of what is in it."""
+
+
+def _error_plan(kind: type[Struct]) -> _ErrorPlan | None:
+    below = []
+    for field in kind.FIELDS:
+        item = field.struct
+        if item is not None:
+            plan = _error_plan(item)
+            if plan is not None:
+                below.append((field.name, field.kind == "array", plan))
+    has_code = any(field.name == "error_code" for field in kind.FIELDS)
+    return _ErrorPlan(kind, has_code, tuple(below)) if has_code or below else None
+
+
+def _collect(struct: Any, plan: _ErrorPlan, found: list[int]) -> None:
+    if plan.has_code and struct.error_code:
+        found.append(struct.error_code)
+    for name, is_array, below in plan.below:
+        value = getattr(struct, name)
+        for item in () if value is None else value if is_array else (value,):
+            # Parts may be bytes that were encoded before; those are of answers without errors.
+            if item.__class__ is below.kind:
+                _collect(item, below, found)
 
 
 class _State:
@@ -138,12 +187,10 @@ def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
     metrics = Metrics(broker)
     broker.registry.instrument(metrics.instrument)
 
-    def health() -> tuple[int, str, bytes]:
-        return 200, "text/plain; charset=utf-8", b"ok\n"
+    def health() -> HttpAnswer:
+        return text(200, "ok")
 
-    def ready() -> tuple[int, str, bytes]:
-        if broker.is_running:
-            return 200, "text/plain; charset=utf-8", b"ready\n"
-        return 503, "text/plain; charset=utf-8", b"not ready\n"
+    def ready() -> HttpAnswer:
+        return text(200, "ready") if broker.is_running else text(503, "not ready")
 
-    return HttpEndpoint(host, port, {"/metrics": metrics.page, "/health": health, "/ready": ready})
+    return HttpEndpoint(host, port, pages({"/metrics": metrics.page, "/health": health, "/ready": ready}))

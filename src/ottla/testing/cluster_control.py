@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-from ottla.testing.control import ControlServer, HttpRequest, Refused, method_of
+from ottla.server.http import HttpError, HttpRequest
+from ottla.testing.control import ControlServer, method_of, options_of
 
 if TYPE_CHECKING:
     from ottla.testing.cluster import Cluster
@@ -47,7 +49,7 @@ class ClusterControlServer(ControlServer):
         self._cluster = cluster
 
     async def _route(self, request: HttpRequest) -> Any:
-        name = request.path[0] if request.path else ""
+        name = request.parts[0] if request.parts else ""
         if name == "":
             return self._cluster.describe()
         if name == "cluster":
@@ -56,14 +58,14 @@ class ClusterControlServer(ControlServer):
             return await self._one_broker(request)
         if name in ("topics", "requests", "clock"):
             return await super()._route(request)
-        raise Refused(404, f"a cluster has no /{name}; there are /cluster, /brokers, /topics, /requests and /clock")
+        raise HttpError(404, f"a cluster has no /{name}; there are /cluster, /brokers, /topics, /requests and /clock")
 
     async def _steer(self, request: HttpRequest) -> Any:
         method_of(request, "POST")
-        verb = request.path[1] if len(request.path) > 1 else ""
+        verb = request.parts[1] if len(request.parts) > 1 else ""
         if verb not in VERBS:
-            raise Refused(404, f"a cluster can {', '.join(VERBS)}")
-        options = request.options()
+            raise HttpError(404, f"a cluster can {', '.join(VERBS)}")
+        options = options_of(request)
         positional = []
         for key in ("broker", "topic", "partition", "first", "second"):
             if key in options:
@@ -75,9 +77,11 @@ class ClusterControlServer(ControlServer):
         return self._cluster.describe()
 
     async def _one_broker(self, request: HttpRequest) -> Any:
-        if len(request.path) < 2:
+        if len(request.parts) < 2:
             return self._cluster.describe()["brokers"]
-        if not request.path[1].isdigit():
-            raise Refused(404, f"{request.path[1]!r} is not the number of a broker")
-        broker = self._cluster.broker(int(request.path[1]))
-        return await ControlServer(broker, 0).route(request._replace(path=request.path[2:]))
+        if not request.parts[1].isdigit():
+            raise HttpError(404, f"{request.parts[1]!r} is not the number of a broker")
+        broker = self._cluster.broker(int(request.parts[1]))
+        return await ControlServer(broker, 0).route(
+            request._replace(path="/" + "/".join(quote(part, safe="") for part in request.parts[2:]))
+        )

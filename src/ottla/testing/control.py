@@ -18,13 +18,12 @@ of another origin sent, is refused.
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Final
 
+from ottla.server.http import HttpAnswer, HttpEndpoint, HttpError, HttpRequest
 from ottla.testing.records import from_json
 
 if TYPE_CHECKING:
@@ -32,113 +31,48 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_BODY_MAX: Final = 64 * 1024 * 1024
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    409: "Conflict",
-}
-
-
-class HttpRequest(NamedTuple):
-    method: str
-    path: list[str]
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        try:
-            return json.loads(self.body) if self.body.strip() else {}
-        except ValueError as error:
-            raise Refused(400, f"the body is not JSON: {error}") from None
-
-    def options(self) -> dict[str, Any]:
-        found = self.json()
-        if not isinstance(found, dict):
-            raise Refused(400, "the body must be a JSON object")
-        return found
-
-
-class Refused(Exception):
-    """Nothing was done; the status and the message say why."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class ControlServer:
-    """A few lines of HTTP/1.1: one request a connection."""
+    """One endpoint a broker; it stays up while the broker is down."""
 
     def __init__(self, broker: Broker, port: int) -> None:
         if not 0 <= port <= 65535:
             raise ValueError(f"control={port} is not a port; 0 takes a free one")
         self._broker = broker
-        self._port = port
-        self._server: asyncio.Server | None = None
-        self._busy: set[asyncio.Task[None]] = set()
+        self._endpoint = HttpEndpoint(HOST, port, self._answer, body_bytes_max=_BODY_BYTES_MAX, refuse=_refused)
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self._port}"
+        return self._endpoint.url
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, HOST, self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        await self._endpoint.start()
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-            others = [task for task in self._busy if task is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+        await self._endpoint.stop()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._busy.add(task)
-        try:
-            status, answer = await self._answer(reader)
-            body = json.dumps(answer, ensure_ascii=False).encode() + b"\n"
-            head = (
-                f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            )
-            writer.write(head.encode() + body)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client went away
-        finally:
-            self._busy.discard(task)
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, Any]:
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
         from ottla.testing.broker import BrokerStopped
 
+        host = re.sub(r":\d*$", "", request.headers.get("host", HOST))
+        if host not in _LOCAL_NAMES or "origin" in request.headers:
+            raise HttpError(403, "only programs on this machine are served")
         try:
-            return 200, await self._route(await _read(reader))
-        except Refused as refusal:
-            return refusal.status, {"error": str(refusal)}
+            return _json(200, await self._route(request))
         except BrokerStopped as error:
-            return 409, {"error": str(error)}
+            raise HttpError(409, str(error)) from error
         except (ValueError, TypeError, KeyError, AssertionError, RuntimeError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
-            return 400, {"error": str(message)}
+            raise HttpError(400, str(message)) from error
 
     async def route(self, request: HttpRequest) -> Any:
         """The answer to a request that came in another way."""
         return await self._route(request)
 
     async def _route(self, request: HttpRequest) -> Any:
-        name = request.path[0] if request.path else ""
+        name = request.parts[0] if request.parts else ""
         handlers: dict[str, Callable[[HttpRequest], Awaitable[Any]]] = {
             "": self._overview,
             "faults": self._faults,
@@ -152,7 +86,7 @@ class ControlServer:
             "report": self._report,
         }
         if name not in handlers:
-            raise Refused(404, f"there is no /{name}; there are {', '.join('/' + each for each in handlers)}")
+            raise HttpError(404, f"there is no /{name}; there are {', '.join('/' + each for each in handlers)}")
         return await handlers[name](request)
 
     async def _overview(self, request: HttpRequest) -> Any:
@@ -169,13 +103,13 @@ class ControlServer:
 
     async def _faults(self, request: HttpRequest) -> Any:
         faults = self._broker.faults
-        if len(request.path) > 1:
-            if not request.path[1].isdigit():
-                raise Refused(404, f"{request.path[1]!r} is not the number of a fault")
+        if len(request.parts) > 1:
+            if not request.parts[1].isdigit():
+                raise HttpError(404, f"{request.parts[1]!r} is not the number of a fault")
             try:
-                fault = faults.get(int(request.path[1]))
+                fault = faults.get(int(request.parts[1]))
             except KeyError as error:
-                raise Refused(404, error.args[0]) from None
+                raise HttpError(404, error.args[0]) from None
             if method_of(request, "GET", "DELETE") == "DELETE":
                 fault.remove()
             return fault.to_dict()
@@ -185,26 +119,26 @@ class ControlServer:
         if method == "DELETE":
             faults.clear()
             return {}
-        options = request.options()
+        options = options_of(request)
         if "kind" not in options:
-            raise Refused(400, 'say which: {"kind": "error", …}; see docs/faults.md')
+            raise HttpError(400, 'say which: {"kind": "error", …}; see docs/faults.md')
         return faults.apply(options.pop("kind"), **options).to_dict()
 
     async def _topics(self, request: HttpRequest) -> Any:
-        if len(request.path) == 1:
+        if len(request.parts) == 1:
             return self._broker.topics()
-        topic = self._broker.topic(request.path[1])
-        if len(request.path) == 2:
+        topic = self._broker.topic(request.parts[1])
+        if len(request.parts) == 2:
             if method_of(request, "POST", "DELETE") == "DELETE":
                 topic.delete()
             else:
-                options = request.options()
+                options = options_of(request)
                 topic.create(options.get("partitions", -1), options.get("config"))
             return {"topic": topic.name, "partitions": topic.partitions}
-        if request.path[2] != "records":
-            raise Refused(404, "a topic has /records")
+        if request.parts[2] != "records":
+            raise HttpError(404, "a topic has /records")
         if method_of(request, "GET", "POST") == "POST":
-            given = request.json()
+            given = _body(request)
             options = given if isinstance(given, dict) else {"records": given}
             records = [_given(each) for each in options.get("records", [])]
             return [record.to_dict() for record in topic.append(records, partition=options.get("partition"))]
@@ -212,9 +146,9 @@ class ControlServer:
         return [record.to_dict() for record in topic.records(None if partition is None else int(partition))]
 
     async def _groups(self, request: HttpRequest) -> Any:
-        if len(request.path) == 1:
+        if len(request.parts) == 1:
             return self._broker.groups()
-        group = self._broker.group(request.path[1])
+        group = self._broker.group(request.parts[1])
         lags = group.lags()
         return {
             "group": group.group_id,
@@ -235,23 +169,23 @@ class ControlServer:
 
     async def _clock(self, request: HttpRequest) -> Any:
         method_of(request, "POST")
-        if request.path[1:] != ["advance"]:
-            raise Refused(404, "the clock has /clock/advance")
-        self._broker.clock.advance(**request.options())
+        if request.parts[1:] != ["advance"]:
+            raise HttpError(404, "the clock has /clock/advance")
+        self._broker.clock.advance(**options_of(request))
         return {"now_ms": self._broker.clock.now_ms()}
 
     async def _life(self, request: HttpRequest) -> Any:
         method_of(request, "POST")
         verbs = {name: getattr(self._broker, name) for name in ("down", "up", "kill", "restart")}
-        verb = verbs.get(request.path[1] if len(request.path) > 1 else "")
+        verb = verbs.get(request.parts[1] if len(request.parts) > 1 else "")
         if verb is None:
-            raise Refused(404, f"a broker goes {', '.join(verbs)}")
+            raise HttpError(404, f"a broker goes {', '.join(verbs)}")
         await verb()
         return {"running": self._broker.is_running}
 
     async def _reset(self, request: HttpRequest) -> Any:
         method_of(request, "POST")
-        self._broker.reset(**request.options())
+        self._broker.reset(**options_of(request))
         return {}
 
     async def _report(self, request: HttpRequest) -> Any:
@@ -266,6 +200,28 @@ class ControlServer:
         return await run_scenario(self._broker, parse(request.body.decode()))
 
 
+def _json(status: int, answer: Any) -> HttpAnswer:
+    return HttpAnswer(status, "application/json", json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+
+
+def _refused(status: int, message: str) -> HttpAnswer:
+    return _json(status, {"error": message})
+
+
+def _body(request: HttpRequest) -> Any:
+    try:
+        return json.loads(request.body) if request.body.strip() else {}
+    except ValueError as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from None
+
+
+def options_of(request: HttpRequest) -> dict[str, Any]:
+    found = _body(request)
+    if not isinstance(found, dict):
+        raise HttpError(400, "the body must be a JSON object")
+    return found
+
+
 def _given(item: Any) -> Any:
     """A value, or [key, value] or [key, value, headers]."""
     if not isinstance(item, list):
@@ -276,25 +232,5 @@ def _given(item: Any) -> Any:
 
 def method_of(request: HttpRequest, *allowed: str) -> str:
     if request.method not in allowed:
-        raise Refused(405, f"{request.method} is not possible here; use {' or '.join(allowed)}")
+        raise HttpError(405, f"{request.method} is not possible here; use {' or '.join(allowed)}")
     return request.method
-
-
-async def _read(reader: asyncio.StreamReader) -> HttpRequest:
-    try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except asyncio.LimitOverrunError:
-        raise Refused(400, "the headers are too long") from None
-    first, *lines = head.split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3:
-        raise Refused(400, "this is not HTTP")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    if headers.get("host", HOST).rpartition(":")[0] not in {*_LOCAL_NAMES, ""} or "origin" in headers:
-        raise Refused(403, "only programs on this machine are served")
-    length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > _BODY_MAX:
-        raise Refused(400, f"content-length {length!r} is not a number up to {_BODY_MAX}")
-    url = urlsplit(words[1])
-    path = [unquote(part) for part in url.path.split("/") if part]
-    return HttpRequest(words[0], path, dict(parse_qsl(url.query)), headers, await reader.readexactly(int(length)))

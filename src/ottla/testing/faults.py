@@ -11,14 +11,14 @@ import inspect
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.testing import actions, disk, effects
 from ottla.testing.effects import Effect
-from ottla.testing.rules import EVERY, Apis, Times, Turn, Versions, Where, error_of
+from ottla.testing.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
 
 if TYPE_CHECKING:
     from ottla.server.api import Api, RequestContext
@@ -148,11 +148,13 @@ class Faults:
         method = getattr(self, kind, None) if kind in KINDS else None
         if method is None:
             raise ValueError(f"there is no fault {kind!r}; choose one of {', '.join(KINDS)}")
-        known = inspect.signature(method).parameters
+        parameters = inspect.signature(method).parameters
+        named = {name: each for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD}
+        known = [*named, *(_conditions_of(kind) if len(named) < len(parameters) else ())]
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise ValueError(f"{kind} has no option {unknown[0]!r}; it takes {', '.join(known)}")
-        missing = [n for n, p in known.items() if p.default is p.empty and n not in options]
+        missing = [n for n, p in named.items() if p.default is p.empty and n not in options]
         if missing:
             raise ValueError(f"{kind} needs {missing[0]}=…; it takes {', '.join(known)}")
         fault: Fault = method(**options)
@@ -161,27 +163,11 @@ class Faults:
     # -- on requests -------------------------------------------------------------------------------------------
 
     def error(
-        self,
-        api: Apis,
-        error: str | int | KafkaError | type[KafkaError],
-        *,
-        version: Versions = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        times: Times = 1,
-        after: int = 0,
-        chance: float = 1.0,
-        seed: int = 0,
+        self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
     ) -> Fault:
         """Answer with an error, without any effect; with `topic` (and `partition`), only for that part of a request."""
         found = error_of(error)
-        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
-        return self._rule(
-            "error", f"{found.name} for {_said(api)}", where, times, after, chance, seed, effects.answering(found)
-        )
+        return self._rule("error", f"{found.name} for {_said(api)}", api, conditions, effects.answering(found))
 
     def delay(
         self,
@@ -190,82 +176,27 @@ class Faults:
         seconds: float = 0.0,
         ms: float = 0.0,
         when: str = "before",
-        version: Versions = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        times: Times = 1,
-        after: int = 0,
-        chance: float = 1.0,
-        seed: int = 0,
+        **conditions: Unpack[Conditions],
     ) -> Fault:
         """Serve a request late, or (`when="after"`) serve it and answer late."""
         delay_ms = seconds * 1000 + ms
         if delay_ms <= 0:
             raise ValueError("say how long: delay(api, seconds=…) or delay(api, ms=…)")
-        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
         effect = effects.delaying(delay_ms, when)
-        return self._rule("delay", f"{delay_ms:g} ms for {_said(api)}", where, times, after, chance, seed, effect)
+        return self._rule("delay", f"{delay_ms:g} ms for {_said(api)}", api, conditions, effect)
 
-    def drop(
-        self,
-        api: Apis,
-        *,
-        when: str = "before",
-        version: Versions = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        times: Times = 1,
-        after: int = 0,
-        chance: float = 1.0,
-        seed: int = 0,
-    ) -> Fault:
+    def drop(self, api: Apis, *, when: str = "before", **conditions: Unpack[Conditions]) -> Fault:
         """Close the connection instead of answering: before the request did anything, or `when="after"` it did."""
-        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
         text = f"connection closed {when} {_said(api)}"
-        return self._rule("drop", text, where, times, after, chance, seed, effects.dropping(when))
+        return self._rule("drop", text, api, conditions, effects.dropping(when))
 
-    def black_hole(
-        self,
-        api: Apis,
-        *,
-        version: Versions = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        times: Times = 1,
-        after: int = 0,
-        chance: float = 1.0,
-        seed: int = 0,
-    ) -> Fault:
+    def black_hole(self, api: Apis, **conditions: Unpack[Conditions]) -> Fault:
         """Never answer, and keep the connection open."""
-        where = self._where(api, version, client_id, topic, partition, group, transactional_id)
-        text = f"no answer to {_said(api)}"
-        return self._rule("black_hole", text, where, times, after, chance, seed, effects.swallowing())
+        return self._rule("black_hole", f"no answer to {_said(api)}", api, conditions, effects.swallowing())
 
-    def corrupt(
-        self,
-        *,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        times: Times = 1,
-        after: int = 0,
-        chance: float = 1.0,
-        seed: int = 0,
-    ) -> Fault:
+    def corrupt(self, **conditions: Unpack[Targets]) -> Fault:
         """Flip a bit in a fetched batch; what is stored stays sound."""
-        where = self._where("Fetch", None, client_id, topic, partition, None, None)
-        return self._rule(
-            "corrupt", "a damaged batch for Fetch", where, times, after, chance, seed, effects.corrupting()
-        )
+        return self._rule("corrupt", "a damaged batch for Fetch", "Fetch", conditions, effects.corrupting())
 
     # -- on the disk -------------------------------------------------------------------------------------------
 
@@ -302,23 +233,21 @@ class Faults:
             raise ValueError("pass either group= or transactional_id=: whose coordinator shall move?")
         names = GROUP_APIS if group is not None else TRANSACTION_APIS
         apis = [name for name in names if name in self._broker.api_names]
-        where = self._where(apis, None, None, None, None, group, transactional_id)
+        condition = self._condition(apis, {"group": group, "transactional_id": transactional_id, "times": times})
         if group is not None:
             self._broker.call(lambda server: actions.reload_group_coordinator(server, group))
         else:
             assert transactional_id is not None
             self._broker.call(lambda server: actions.reload_transaction_coordinator(server, transactional_id))
         text = f"the coordinator of {group or transactional_id} moves"
-        effect = effects.answering(NotCoordinator())
-        return self._rule("move_coordinator", text, where, times, 0, 1.0, 0, effect)
+        return self._add("move_coordinator", text, condition, effects.answering(NotCoordinator()))
 
     def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> Fault:
         """A new leader epoch, as after an election; the next `times` produce or fetch requests are sent away."""
-        where = self._where(("Produce", "Fetch"), None, None, topic, partition, None, None)
+        condition = self._condition(("Produce", "Fetch"), {"topic": topic, "partition": partition, "times": times})
         self._broker.call(lambda server: actions.bump_leader_epoch(server, topic, partition))
         text = f"a new leader epoch of {topic}-{partition}"
-        effect = effects.answering(NotLeaderOrFollower())
-        return self._rule("bump_leader_epoch", text, where, times, 0, 1.0, 0, effect)
+        return self._add("bump_leader_epoch", text, condition, effects.answering(NotLeaderOrFollower()))
 
     # -- how it works ------------------------------------------------------------------------------------------
 
@@ -342,42 +271,21 @@ class Faults:
                 fault.fired += 1
                 raise disk.full(path) if operation == "append" else disk.flush_failed(path)
 
-    def _where(
-        self,
-        api: Apis,
-        version: Versions,
-        client_id: str | None,
-        topic: str | None,
-        partition: int | None,
-        group: str | None,
-        transactional_id: str | None,
-    ) -> Where:
-        return Where.of(
-            self._broker.served_apis,
-            api,
-            version,
-            client_id=client_id,
-            topic=None if topic is None else str(topic),
-            partition=partition,
-            group=None if group is None else str(group),
-            transactional_id=transactional_id,
-        )
+    def _condition(self, api: Apis, given: Mapping[str, Any]) -> Condition:
+        return Condition.of(self._broker.served_apis, api, given)
 
-    def _rule(
-        self,
-        kind: str,
-        text: str,
-        where: Where | None,
-        times: Times,
-        after: int,
-        chance: float,
-        seed: int,
-        effect: Effect | None,
-        disk_operation: str | None = None,
+    def _rule(self, kind: str, text: str, api: Apis, given: Conditions | Targets, effect: Effect) -> Fault:
+        unknown = sorted(set(given) - set(_conditions_of(kind)))
+        if unknown:
+            raise TypeError(f"{kind} has no option {unknown[0]!r}; there are {', '.join(_conditions_of(kind))}")
+        return self._add(kind, text, self._condition(api, given), effect)
+
+    def _add(
+        self, kind: str, text: str, condition: Condition, effect: Effect | None, disk_operation: str | None = None
     ) -> Fault:
         fault = Fault(self, next(self._numbers), kind, text)
-        fault.where, fault.effect, fault.disk_operation = where, effect, disk_operation
-        fault.turn = Turn(times, after, chance, seed)
+        fault.where, fault.turn = condition
+        fault.effect, fault.disk_operation = effect, disk_operation
         self._all[fault.id] = fault
         self._rules = (*self._rules, fault)
         self._watch_disk()
@@ -387,7 +295,7 @@ class Faults:
         if self._broker.disk_faults is None:
             raise ValueError("this broker was given a disk of its own: make it with data=… (or nothing) to fail it")
         where = Where(topic=None if topic is None else str(topic))
-        return self._rule(kind, text, where, times, after, 1.0, 0, None, operation)
+        return self._add(kind, text, Condition(where, Turn(times, after)), None, operation)
 
     def _happened(self, kind: str, text: str) -> Fault:
         fault = Fault(self, next(self._numbers), kind, text)
@@ -405,6 +313,11 @@ KINDS: Final = (
     *("error", "delay", "drop", "black_hole", "corrupt", "disk_full", "fsync_fails"),
     *("rebalance", "evict", "fence_producer", "move_coordinator", "bump_leader_epoch"),
 )
+
+
+def _conditions_of(kind: str) -> tuple[str, ...]:
+    """Which keywords say when a fault of this kind strikes."""
+    return tuple((Targets if kind == "corrupt" else Conditions).__annotations__)
 
 
 def _said(api: Apis) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from ottla.errors import BY_CODE, KafkaError, name_of
 from ottla.testing import contents
@@ -19,6 +19,32 @@ if TYPE_CHECKING:
 Times: TypeAlias = int | Literal["every"] | None
 Apis: TypeAlias = str | Sequence[str]
 Versions: TypeAlias = int | str | None
+
+
+class Turns(TypedDict, total=False):
+    """Which of the requests that match a fault takes."""
+
+    times: Times
+    after: int
+    chance: float
+    seed: int
+
+
+class Targets(Turns, total=False):
+    """Which requests that name topics it concerns."""
+
+    client_id: str | None
+    topic: str | None
+    partition: int | None
+
+
+class Conditions(Targets, total=False):
+    """Everything that says when a fault on requests strikes."""
+
+    version: Versions
+    group: str | None
+    transactional_id: str | None
+
 
 EVERY: Final = "every"
 _FETCH: Final = 1
@@ -60,8 +86,8 @@ class Where:
         cls,
         served: Iterable[Api],
         api: Apis,
-        version: Versions = None,
         *,
+        version: Versions = None,
         client_id: str | None = None,
         topic: str | None = None,
         partition: int | None = None,
@@ -86,6 +112,7 @@ class Where:
             has_ids = transactional_id is None or any(map(contents.names_transactions, named))
             _check(has_ids, "transactional_id", "transactional ids", chosen)
         apis = None if api == _ANY_API else frozenset(each.key for each in chosen)
+        topic, group = None if topic is None else str(topic), None if group is None else str(group)
         return cls(apis, (low, high), client_id, topic, partition, group, transactional_id)
 
     @property
@@ -157,6 +184,19 @@ class Turn:
         if self.times is not None:
             self.times -= 1
         return True
+
+
+class Condition(NamedTuple):
+    """When a fault strikes: on which requests, and on which of those."""
+
+    where: Where
+    turn: Turn
+
+    @classmethod
+    def of(cls, served: Iterable[Api], api: Apis, given: Mapping[str, Any]) -> Condition:
+        turns = {key: value for key, value in given.items() if key in Turns.__annotations__}
+        matching = {key: value for key, value in given.items() if key not in turns}
+        return cls(Where.of(served, api, **matching), Turn(**turns))
 
 
 def _as_list(api: Apis) -> Collection[str]:

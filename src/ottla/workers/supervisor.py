@@ -161,7 +161,7 @@ class _Watch:
             self._all_gone.set()
 
     def _ended(self, worker_id: int, code: int) -> None:
-        if code == 0 and self._stopping:
+        if self._stopping and code in (0, -signal.SIGTERM):  # our own signal may meet a worker that still starts
             return
         self._code = 1
         if code != LOST_CONTROLLER and (code < 0 or self._is_ready):

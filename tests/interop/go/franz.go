@@ -44,10 +44,16 @@ func (d *franzDriver) do(op string, a *Args) (any, error) {
 	case "consumer_committed":
 		return d.committed(a)
 	case "consumer_seek":
-		end := int64(-1)
+		client := d.members[a.ID].client
+		// -1 would mean "as the reset policy says", so the end is looked up.
+		ends, err := kadm.NewClient(client).ListEndOffsets(context.Background(), a.Topic)
+		if err != nil {
+			return nil, err
+		}
+		end, _ := ends.Lookup(a.Topic, a.Partition)
 		begin := int64(-2)
-		offset := a.offsetOr(map[string]int64{"beginning": begin, "end": end})
-		d.members[a.ID].client.SetOffsets(map[string]map[int32]kgo.EpochOffset{
+		offset := a.offsetOr(map[string]int64{"beginning": begin, "end": end.Offset})
+		client.SetOffsets(map[string]map[int32]kgo.EpochOffset{
 			a.Topic: {a.Partition: {Epoch: -1, Offset: offset}},
 		})
 		return nil, nil
@@ -483,5 +489,5 @@ func (d *franzDriver) topicsAndGroups(ctx context.Context, op string, a *Args, a
 		_, err := admin.DeleteGroup(ctx, a.Group)
 		return nil, err
 	}
-	return nil, fmt.Errorf("franz-go has no %s", op)
+	return d.administration(ctx, op, a, admin)
 }

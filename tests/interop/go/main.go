@@ -79,6 +79,17 @@ type Args struct {
 	Assign          [][]any           `json:"assign"`
 	TransactionalID string            `json:"transactional_id"`
 	Values          []string          `json:"values"`
+	Kind            string            `json:"kind"`
+	Name            string            `json:"name"`
+	Set             map[string]any    `json:"set"`
+	Delete          []string          `json:"delete"`
+	Append          map[string]string `json:"append"`
+	Subtract        map[string]string `json:"subtract"`
+	User            string            `json:"user"`
+	Mechanism       string            `json:"mechanism"`
+	Iterations      int32             `json:"iterations"`
+	Password        *string           `json:"password"`
+	Replicas        []int32           `json:"replicas"`
 	Source          string            `json:"source"`
 	Target          string            `json:"target"`
 }
@@ -180,6 +191,10 @@ func main() {
 		client = newSaramaTransactions(os.Args[2])
 	case "franz-transactions":
 		client = newFranzTransactions(os.Args[2])
+	case "sarama-secured":
+		client = newSaramaSecured(os.Args[2])
+	case "franz-secured":
+		client = newFranzSecured(os.Args[2])
 	default:
 		panic("unknown client " + os.Args[1])
 	}

@@ -503,7 +503,7 @@ func (d *saramaDriver) admin(op string, a *Args) (any, error) {
 	case "group_delete":
 		return nil, admin.DeleteConsumerGroup(a.Group)
 	}
-	return nil, fmt.Errorf("sarama has no %s", op)
+	return d.administration(op, a, admin)
 }
 
 func splitAddress(address string) (string, int) {

@@ -80,6 +80,10 @@ public final class Driver {
         "sticky", "org.apache.kafka.clients.consumer.StickyAssignor",
         "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
 
+    private static final Set<String> OWN_ADMIN_OPS = Set.of(
+        "create_topic", "delete_topic", "delete_topic_id", "list_topics", "describe_topic", "describe_cluster",
+        "groups_list", "group_describe", "group_delete");
+
     private final String bootstrap;
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
     private Admin admin;
@@ -135,7 +139,10 @@ public final class Driver {
         if (op.startsWith("consumer_")) {
             return consumer(op, args);
         }
-        return op.startsWith("group") ? groups(op, args) : topics(op, args);
+        if (OWN_ADMIN_OPS.contains(op)) {
+            return op.startsWith("group") ? groups(op, args) : topics(op, args);
+        }
+        return new Administration(admin()).run(op, args);
     }
 
     // Bytes and records

@@ -307,6 +307,8 @@ const ops = {
   },
 };
 
+Object.assign(ops, require('./administration')(withAdmin));
+
 async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { op, args } = JSON.parse(line);

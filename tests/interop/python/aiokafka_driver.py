@@ -11,6 +11,7 @@ import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import for_code
+from aiokafka_admin import Administration
 from driver_loop import as_record, describe, serve, unb64
 
 CONSUMER_SETTINGS = {
@@ -29,7 +30,7 @@ CONSUMER_SETTINGS = {
 }
 
 
-class Driver:
+class Driver(Administration):
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.consumers: dict[str, AIOKafkaConsumer] = {}

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import confluent_kafka
+from confluent_admin import Administration
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -47,7 +48,7 @@ def refused(error: KafkaError) -> Refused:
     return Refused(kafka_code(error), error.name(), error.str())
 
 
-class Driver:
+class Driver(Administration):
     def __init__(self, bootstrap: str) -> None:
         self.base = {"bootstrap.servers": bootstrap, "log_level": 3}
         self.consumers: dict[str, Consumer] = {}

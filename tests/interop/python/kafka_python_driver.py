@@ -18,6 +18,7 @@ if sys.version_info >= (3, 12):
 import kafka
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
+from kafka_python_admin import Administration
 
 OLD = kafka.__version__.startswith("2.")
 ASSIGNORS = {}
@@ -37,7 +38,7 @@ def _load_assignors() -> None:
         ASSIGNORS["cooperative-sticky"] = CooperativeStickyAssignor
 
 
-class Driver:
+class Driver(Administration):
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.consumers: dict[str, KafkaConsumer] = {}

@@ -1,4 +1,4 @@
-"""Loads that meet: a crowd of producers and consumers, small requests beside large ones, produce beside the cleaner."""
+"""Loads that meet: a crowd of producers and consumers, and small requests beside what might hold them up."""
 
 from __future__ import annotations
 
@@ -83,6 +83,28 @@ def small_beside_large(target: Target, size: Size) -> dict[str, float]:
             limit_seconds=size.pick(4.0, 0.5),
         )
     return {**latency_figures(driven["latencies"]), "mb_s": driven["bytes"] / 1e6 / driven.seconds}
+
+
+@line(
+    "stopped-readers",
+    "requests of one record while 50 consumers do not read what they asked for",
+    Figure("idle_p99_ms", "ms", False, title="p99 before"),
+    Figure("p99_ms", "ms", False, (value_at_most(20),), title="p99 meanwhile"),
+    # A buffer of its own for each would be the 1 MB of an answer.
+    Figure("added_mb", "MB", False, (value_at_most(10),), title="memory added"),
+)
+def stopped_readers(target: Target, size: Size) -> dict[str, float]:
+    limit_seconds = size.pick(4.0, 0.5)
+    with topic(target, 1 + SMALL_CONNECTIONS) as name:
+        pace = {"topic": name, "connections": SMALL_CONNECTIONS, "rate": 100, "limit_seconds": limit_seconds}
+        idle = drive(target, "steady", **pace)
+        driven = drive(target, "deaf", **pace, consumers=size.pick(50, 5), requests=200, pid=target.process())
+    figures = latency_figures(driven["latencies"])
+    return {
+        "idle_p99_ms": percentile(idle["latencies"], 99) * 1e3,
+        "p99_ms": figures["p99_ms"],
+        "added_mb": driven["added_mb"],
+    }
 
 
 @line(

@@ -1,10 +1,12 @@
-"""Small requests at a steady pace, and what they wait for: large batches on another connection, or the log cleaner."""
+"""Small requests at a steady pace, and what they wait for: large batches on another connection, consumers that stopped
+reading their answers, or the log cleaner."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -97,6 +99,42 @@ def beside(spec: Spec) -> Callable[[], Result]:
         if stored != large.acked * batch.record_count:
             raise RuntimeError(f"{large.acked * batch.record_count} records acknowledged but {stored} stored")
         return {"seconds": seconds, "latencies": _latencies(clients), "bytes": (large.acked - 1) * batch.payload_bytes}
+
+    return timed
+
+
+class Deaf:
+    """One consumer that keeps asking for all it may have and never reads an answer."""
+
+    def __init__(self, topic: str, partition: int, leader: tuple[str, int]) -> None:
+        self.sock = connect(leader)
+        frame, where = payloads.fetch_frame(topic, partition)
+        frame[where : where + 8] = bytes(8)
+        self.frame = bytes(frame)
+
+    def ask(self, requests: int) -> None:
+        """As many requests as its socket takes."""
+        self.sock.setblocking(False)
+        with suppress(BlockingIOError):
+            for _ in range(requests):
+                self.sock.send(self.frame)
+
+
+def deaf(spec: Spec) -> Callable[[], Result]:
+    """Steady clients while `consumers` connections have asked for partition 0, again and again, and read nothing."""
+    clients, never = _steady(spec, 1), threading.Event()
+    with Client((spec["host"], spec["port"])) as client:
+        leader = client.leaders(spec["topic"])[0]
+    producing = Producing(spec, 0, leader, payloads.batch(1024, 65536, "none"))
+    producing.run(64, spec["limit_seconds"])
+    before_mb = proc.resident_mb(spec["pid"])
+    consumers = [Deaf(spec["topic"], 0, leader) for _ in range(spec["consumers"])]
+
+    def timed() -> Result:
+        for each in consumers:
+            each.ask(spec["requests"])
+        in_threads([partial(each.run, never, spec["limit_seconds"]) for each in clients])
+        return {"latencies": _latencies(clients), "added_mb": proc.resident_mb(spec["pid"]) - before_mb}
 
     return timed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cluster.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, plan_updates
+from ottla.cluster.features import UPGRADE, FeatureUpdate, plan_updates
 from ottla.errors import NONE
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -10,7 +10,7 @@ from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResp
 
 @handles(UpdateFeaturesRequest)
 def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """v0–v2 (KIP-584). v0 a flag allows downgrades; v1 the kind of update, and validate only; v2 no results a feature.
+    """v0–v2 (KIP-584). v0 cannot downgrade; v1 the kind of update, and validate only; v2 no results a feature.
 
     All updates apply, or none.
     """
@@ -18,7 +18,8 @@ def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> Upda
         FeatureUpdate(
             update.feature,
             update.max_version_level,
-            update.upgrade_type if ctx.version >= 1 else SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE,
+            # Kafka 4.3 reads the kind only, which v0 does not have: its flag for downgrades is without effect.
+            update.upgrade_type if ctx.version >= 1 else UPGRADE,
         )
         for update in request.feature_updates
     ]

@@ -31,12 +31,18 @@ from ottla.wire.messages import (
     SyncGroupResponse,
 )
 
-GROUP = 3
-"""A group as a kind of resource of the authorizer."""
+DESCRIBE, TOPIC, GROUP = 8, 2, 3
+"""An operation and two kinds of resources, as the authorizer has them; it is loaded only where there is one."""
 
 
 def client_of(ctx: RequestContext) -> Client:
-    return Client(ctx.client_id or "", ctx.client_host, ctx.version)
+    if ctx.broker.authorizer is None:
+        return Client(ctx.client_id or "", ctx.client_host, ctx.version)
+
+    def may_see(topic: str) -> bool:
+        return ctx.may(DESCRIBE, TOPIC, topic, audit=False)
+
+    return Client(ctx.client_id or "", ctx.client_host, ctx.version, may_see)
 
 
 def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:

@@ -212,6 +212,8 @@ def describe_topic_partitions(
         raise InvalidRequest(
             f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
         )
+    if any(not topic.name for topic in request.topics):
+        raise UnknownServerError  # Kafka trips over the empty name, and answers so for all of them
     # Without names all topics are meant; the order by name is what makes a cursor stable.
     names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
     if cursor is not None:

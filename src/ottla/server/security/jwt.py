@@ -5,22 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.config import ConfigError
 from ottla.server.security.mechanisms import BearerToken, InvalidToken
-
-log = logging.getLogger("ottla.server")
 
 _RSA_HASHES = {"RS256": "SHA256", "RS384": "SHA384", "RS512": "SHA512"}
 _PSS_HASHES = {"PS256": "SHA256", "PS384": "SHA384", "PS512": "SHA512"}
 _EC_HASHES = {"ES256": ("SHA256", "P-256"), "ES384": ("SHA384", "P-384"), "ES512": ("SHA512", "P-521")}
 _RSA_BITS_MIN = 2048
-
-DOCUMENT_BYTES_MAX = 1 << 20
-"""A JWKS larger than this is nobody's list of keys."""
 
 Claims = Mapping[str, Any]
 
@@ -58,6 +52,8 @@ class KeySet:
             keys = json.loads(document)["keys"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError("it is not a JSON document with a list of `keys`") from None
+        if not isinstance(keys, list):
+            raise ValueError("its `keys` are no list")
         self._keys: list[tuple[str | None, Mapping[str, Any]]] = [
             (key.get("kid"), key) for key in keys if isinstance(key, dict) and key.get("use", "sig") == "sig"
         ]
@@ -137,7 +133,7 @@ class Expectations:
 
     def check(self, claims: Claims, now_ms: int) -> BearerToken:
         user = claims.get(self.user_claim)
-        if not isinstance(user, str) or not user.strip():
+        if not isinstance(user, str) or not user.strip() or not _is_text(user):
             raise InvalidToken(f"no user in the claim `{self.user_claim}`")
         expires_ms = _time_ms(claims, "exp")
         if expires_ms is None:
@@ -156,13 +152,22 @@ class Expectations:
             raise InvalidToken("another issuer")
         if self.audience:
             audience = claims.get("aud")
-            named = {audience} if isinstance(audience, str) else set(audience) if isinstance(audience, list) else set()
-            if not named & self.audience:
+            named = audience if isinstance(audience, list) else [audience]
+            if not any(isinstance(one, str) and one in self.audience for one in named):
                 raise InvalidToken("another audience")
         scope = _scope(claims.get(self.scope_claim))
         if not set(self.required_scope) <= scope:
             raise InvalidToken("a scope is missing", "insufficient_scope", " ".join(self.required_scope))
         return BearerToken(user.strip(), expires_ms)
+
+
+def _is_text(value: str) -> bool:
+    """JSON can say half of a surrogate pair, which nothing could ever write down."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _time_ms(claims: Claims, name: str) -> int | None:
@@ -180,24 +185,32 @@ def _scope(value: object) -> set[str]:
     return {str(item) for item in value} if isinstance(value, list) else set()
 
 
+class Keys(Protocol):
+    """Where the keys come from; `expedite` is told of one that is missing."""
+
+    keys: KeySet | None
+
+    def expedite(self, key_id: str | None) -> None: ...
+
+
 class SignedTokens:
     """Accepts tokens that a key of the JWKS signed."""
 
-    def __init__(self, expected: Expectations, now_ms: Callable[[], int], on_unknown_key: Callable[[], None]) -> None:
+    def __init__(self, expected: Expectations, now_ms: Callable[[], int], source: Keys) -> None:
         self._expected = expected
         self._now_ms = now_ms
-        self._on_unknown_key = on_unknown_key
-        self.keys: KeySet | None = None
+        self._source = source
 
     def validate(self, token: str) -> BearerToken:
         header, claims, signed, signature = split_token(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or (key_id is not None and not isinstance(key_id, str)) or "crit" in header:
             raise InvalidToken("a header that cannot be understood")
-        if self.keys is None or not self.keys.knows(key_id):
-            self._on_unknown_key()
+        keys = self._source.keys
+        if keys is None or not keys.knows(key_id):
+            self._source.expedite(key_id)
             raise InvalidToken("signed with a key that the JWKS does not have")
-        if not self.keys.verify(algorithm, key_id, signed, signature):
+        if not keys.verify(algorithm, key_id, signed, signature):
             raise InvalidToken("the signature does not fit")
         return self._expected.check(claims, self._now_ms())
 
@@ -222,16 +235,3 @@ def need_cryptography(why: str) -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise ConfigError(f"{why} needs the package `cryptography`: pip install 'ottla[security]'") from None
-
-
-def read_document(url: str) -> bytes:
-    """A JWKS from a file or the web; blocking, so it is called in a thread."""
-    from urllib.request import urlopen
-
-    if not url.startswith(("file:", "http://", "https://")):
-        raise ValueError("the URL of a JWKS begins with file:, http:// or https://")
-    with urlopen(url, timeout=10) as response:
-        document: bytes = response.read(DOCUMENT_BYTES_MAX + 1)
-    if len(document) > DOCUMENT_BYTES_MAX:
-        raise ValueError("the document is too large for a JWKS")
-    return document

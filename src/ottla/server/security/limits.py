@@ -1,7 +1,9 @@
 """How many connections there may be, and how fast new ones may come.
 
-At `max.connections` new connections wait in the kernel's queue until an old one closes. An address with more than
-`max.connections.per.ip` is turned away at once; one that comes faster than its quota is made to wait before it is.
+At `max.connections` new connections wait in the kernel's queue until an old one closes; on the listener between brokers
+they do not wait, and the connection of another listener that was quiet for the longest time has to go. An address with
+more than `max.connections.per.ip` is turned away at once; one that comes faster than its quota is made to wait before
+it is.
 """
 
 from __future__ import annotations
@@ -59,8 +61,16 @@ class ConnectionLimits:
         self._total += 1
         self._by_listener[name] += 1
         self._by_address[address] += 1
-        self._maybe_hold(bound, config)
+        if self._total > config["max.connections"] and self._is_protected(name, config):
+            self._make_room(name)
+        self._maybe_hold(bound, config, address)
         return True
+
+    def _make_room(self, protected: str) -> None:
+        others = (one for one in self._broker.connections if one.listener.name != protected)
+        victim = min(others, key=lambda one: one.last_active_ms, default=None)
+        if victim is not None:
+            victim.close(f"max.connections is reached, and a place was needed on {protected}")
 
     def closed(self, listener: str, address: str) -> None:
         self._total -= 1
@@ -91,14 +101,22 @@ class ConnectionLimits:
         prefix = f"listener.name.{name.lower()}.max.connections"
         if prefix in config and self._by_listener[name] >= int(config[prefix]):
             return True
-        # The listener between brokers keeps working where there are others.
-        protected = len(config.listeners) > 1 and name == config.inter_broker_listener
-        return not protected and self._total >= config["max.connections"]
+        return self._total >= config["max.connections"] and not self._is_protected(name, config)
 
-    def _maybe_hold(self, bound: BoundListener, config: Config) -> None:
+    @staticmethod
+    def _is_protected(name: str, config: Config) -> bool:
+        """The listener between brokers keeps working where there are others."""
+        return len(config.listeners) > 1 and name == config.inter_broker_listener
+
+    def _maybe_hold(self, bound: BoundListener, config: Config, address: str) -> None:
         """Stop accepting while everything is taken, or for as long as the rate of new connections is too high."""
         if self._is_full(bound, config):
-            self._log.warning("full", "no more connections on %s until one closes (max.connections)", bound.config)
+            self._log.warning(
+                "full",
+                "%s took the last place: no more connections on %s until one closes (max.connections)",
+                address,
+                bound.config,
+            )
             bound.hold()
             self._waiting.append(bound)
             return
@@ -109,7 +127,12 @@ class ConnectionLimits:
             self._wait_ms(name, int(config[own])) if own in config else 0,
         )
         if wait_ms > 0:
-            self._log.warning("rate", "new connections on %s wait (max.connection.creation.rate)", bound.config)
+            self._log.warning(
+                "rate",
+                "new connections on %s wait, the last came from %s (max.connection.creation.rate)",
+                bound.config,
+                address,
+            )
             bound.hold(wait_ms / 1000)
 
     def _wait_ms(self, key: str, limit: int) -> int:

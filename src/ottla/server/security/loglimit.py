@@ -11,17 +11,20 @@ if TYPE_CHECKING:
 _LINES_PER_WINDOW = 5
 _WINDOW_MS = 10_000.0
 _KEYS_MAX = 1024
+_LINES_OF_ALL = 100
+"""Whoever has many addresses does not get more lines than this in a window."""
 
 
 class RateLimitedLog:
     """Passes the first lines of a key in each window; the next window begins with how many were left out."""
 
-    __slots__ = ("_clock", "_log", "_windows")
+    __slots__ = ("_all", "_clock", "_log", "_windows")
 
     def __init__(self, log: logging.Logger, clock: Clock | None) -> None:
         self._log = log
         self._clock = clock
         self._windows: dict[str, list[float]] = {}
+        self._all = [-_WINDOW_MS, 0.0]
 
     def info(self, key: str, message: str, *arguments: object) -> None:
         self.log(logging.INFO, key, message, *arguments)
@@ -43,6 +46,17 @@ class RateLimitedLog:
     def _admit(self, key: str) -> int | None:
         """None for a line too many; else how many of the last window were."""
         now_ms = self._clock.monotonic_ms() if self._clock is not None else 0.0
+        left_out = self._admit_of_key(key, now_ms)
+        if left_out is None:
+            return None
+        everything = self._all
+        if now_ms - everything[0] >= _WINDOW_MS:
+            left_out += max(0, int(everything[1]) - _LINES_OF_ALL)
+            self._all = everything = [now_ms, 0.0]
+        everything[1] += 1
+        return left_out if everything[1] <= _LINES_OF_ALL else None
+
+    def _admit_of_key(self, key: str, now_ms: float) -> int | None:
         window = self._windows.get(key)
         if window is None or now_ms - window[0] >= _WINDOW_MS:
             if window is None and len(self._windows) >= _KEYS_MAX:

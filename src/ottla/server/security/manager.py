@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.delegation_tokens import TokenRules, expired_tokens
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.listener import BoundListener
     from ottla.server.security.jaas import LoginModule
-    from ottla.server.security.jwt import SignedTokens
+    from ottla.server.security.jwks import KeySource
     from ottla.server.security.mechanisms import BearerToken, TokenCredential
     from ottla.server.security.sasl import SaslListener
     from ottla.server.security.tls import TlsListener
@@ -36,9 +36,6 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 
 _FILES_CHECK_MS = 5_000
 """How soon a replaced certificate is noticed without anybody saying so."""
-
-_EXPEDITED_REFRESH_MS = 60_000
-"""A token with an unknown key makes the JWKS be read again, but not more often than this."""
 
 _TOKEN_ITERATIONS = 4096
 _TOKEN_CREDENTIALS_MAX = 1000
@@ -53,8 +50,7 @@ class Security:
         self.refusals = RateLimitedLog(log, broker.clock)
         self._tls: dict[str, TlsListener] = {}
         self._sasl: dict[str, SaslListener] = {}
-        self._signed: dict[str, tuple[str, SignedTokens]] = {}
-        self._refreshed_ms: dict[str, float] = {}
+        self._keys: dict[str, KeySource] = {}
         self._token_credentials: dict[tuple[str, str], tuple[int, ScramCredential]] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self._cipher_buffer: memoryview | None = None
@@ -88,13 +84,11 @@ class Security:
 
     async def start(self) -> None:
         """Read what has to be there before the first client is, and keep looking at what may change."""
-        for url in {url for url, _ in self._signed.values()}:
-            await self._refresh(url)
+        for source in self._keys.values():
+            await source.load()
         broker = self._broker
         if self._tls:
             broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
-        for url, _ in self._signed.values():
-            self._schedule_refresh(url)
         if broker.config["delegation.token.secret.key"] and broker.node_id == broker.controller_id:
             broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
@@ -144,28 +138,28 @@ class Security:
             from ottla.server.security.sasl import SaslListener
 
             for name in self._sasl:
+                keys = self._keys.get(name)
                 try:
                     self._sasl[name] = SaslListener(config, name, self)
                 except ConfigError as error:
                     log.error("listener %s keeps its SASL settings: %s", name, error)
+                    continue
+                if name in self._keys and self._keys[name] is not keys:
+                    self._keys[name].replace(keys)
 
     def check(self, config: Config) -> None:
         """Whether a configuration that somebody asks for would work; raises ConfigError if not."""
-        if self._tls:
-            from ottla.server.security.tls import TlsListener
-
-            for listener in config.listeners:
-                if listener.name in self._tls:
-                    TlsListener(config, listener.name, sasl=listener.security_protocol == "SASL_SSL")
+        for tls in self._tls.values():
+            tls.check(config)
         if self._sasl:
             from ottla.server.security.sasl import SaslListener
 
-            signed = dict(self._signed)
+            keys = dict(self._keys)
             try:
                 for name in self._sasl:
                     SaslListener(config, name, self)
             finally:
-                self._signed = signed
+                self._keys = keys
 
     def _check_files(self) -> None:
         for name, tls in self._tls.items():
@@ -301,6 +295,7 @@ class Security:
 
     def bearer_tokens(self, listener: str, module: LoginModule | None) -> Callable[[str], BearerToken]:
         """What OAUTHBEARER accepts on a listener: signed tokens, or unsecured ones where that is said."""
+        from ottla.server.security.jwks import JwksSettings, KeySource
         from ottla.server.security.jwt import Expectations, SignedTokens, UnsecuredTokens, need_cryptography
 
         config, clock = self._broker.config, self._broker.clock
@@ -320,11 +315,16 @@ class Security:
                 user_claim=setting("sasl.oauthbearer.sub.claim.name"),
                 clock_skew_ms=setting("sasl.oauthbearer.clock.skew.seconds") * 1000,
             )
-            signed = SignedTokens(expected, clock.now_ms, lambda: self._expedite(url))
-            if listener in self._signed and self._signed[listener][0] == url:
-                signed.keys = self._signed[listener][1].keys
-            self._signed[listener] = (url, signed)
-            return signed.validate
+            settings = JwksSettings(
+                url,
+                setting("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+                setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+                setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+                tuple(sorted((name, value) for name, value in options.items() if name.startswith("ssl."))),
+            )
+            if listener not in self._keys or self._keys[listener].settings != settings:
+                self._keys[listener] = KeySource(settings, self._broker, self._spawn)
+            return SignedTokens(expected, clock.now_ms, self._keys[listener]).validate
         if "Unsecured" not in handler and not any(name.startswith("unsecured") for name in options):
             raise ConfigError(
                 f"OAUTHBEARER on listener {listener}: set sasl.oauthbearer.jwks.endpoint.url to the keys that sign "
@@ -344,34 +344,7 @@ class Security:
         )
         return UnsecuredTokens(unsecured, clock.now_ms).validate
 
-    async def _refresh(self, url: str) -> None:
-        """Read a JWKS; if that fails the keys that are known stay."""
-        from ottla.server.security.jwt import KeySet, read_document
-
-        try:
-            keys = KeySet(await self._broker.loop.run_in_executor(None, read_document, url))
-        except (OSError, ValueError) as error:
-            log.error("cannot read the JWKS at %s: %s", url, error)
-            return
-        for known, signed in self._signed.values():
-            if known == url:
-                signed.keys = keys
-
-    def _in_background(self, url: str) -> None:
-        task = self._broker.loop.create_task(self._refresh(url))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._broker.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _expedite(self, url: str) -> None:
-        now_ms = self._broker.clock.monotonic_ms()
-        last_ms = self._refreshed_ms.get(url)
-        if last_ms is None or now_ms - last_ms >= _EXPEDITED_REFRESH_MS:
-            self._refreshed_ms[url] = now_ms
-            self._in_background(url)
-
-    def _schedule_refresh(self, url: str) -> None:
-        def refresh() -> None:
-            self._in_background(url)
-            self._schedule_refresh(url)
-
-        self._broker.timer.schedule(self._broker.config["sasl.oauthbearer.jwks.endpoint.refresh.ms"], refresh)

@@ -96,6 +96,10 @@ _CLIENT_FINAL = re.compile(
 )
 
 
+_SCRAM_BYTES_MAX = 32 << 10
+"""Names, nonces and proofs are far shorter; looking through a whole frame would cost more than refusing it."""
+
+
 class Scram:
     """RFC 5802: the password never travels, and the server does not have it either."""
 
@@ -133,6 +137,8 @@ class Scram:
         self.by_token = False
 
     def evaluate(self, token: bytes) -> bytes:
+        if len(token) > _SCRAM_BYTES_MAX:
+            raise Refused("a SCRAM message of absurd length")
         try:
             text = token.decode()
         except UnicodeDecodeError:

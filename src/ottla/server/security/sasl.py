@@ -256,7 +256,13 @@ class Conversation:
     def _evaluate(self, token: bytes) -> tuple[bytes, int]:
         """The answer to a token, and how long the session may last (0: as long as it likes)."""
         assert self._mechanism is not None
-        answer = self._mechanism.evaluate(token)
+        try:
+            answer = self._mechanism.evaluate(token)
+        except Refused:
+            raise
+        except Exception as error:  # a mistake of ours must not leave a connection half-way in
+            log.error("%s from %s failed", self._mechanism_name, self._connection.peer, exc_info=error)
+            raise Refused("a token that made us fail") from None
         if not self._mechanism.complete:
             return answer, 0
         principal = f"User:{self._mechanism.user}"

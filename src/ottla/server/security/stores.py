@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.config import ConfigError
@@ -45,6 +49,36 @@ def key_store(setting: Setting) -> KeyStore:
     _refuse_jks(content, kind, location, "ssl.keystore")
     password = setting("ssl.keystore.password")
     return KeyStore(_pem_of_pkcs12(content, password, location, "ssl.keystore"), None)
+
+
+def key_store_context(context: ssl.SSLContext, store: KeyStore) -> None:
+    """Put a key and its certificates into a context."""
+    with _as_file(store.pem) as path:
+        try:
+            context.load_cert_chain(path, password=lambda: store.password or "")
+        except ssl.SSLError as error:
+            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error.reason}") from None
+        except OSError as error:
+            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error}") from None
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """OpenSSL's binding reads keys from files only: one in memory where there is such a thing, else one just for us."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("ottla-key")
+        path = f"/proc/self/fd/{fd}"
+    else:
+        fd, path = tempfile.mkstemp()
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        yield path
+    finally:
+        os.close(fd)
+        if not path.startswith("/proc/"):
+            os.unlink(path)
 
 
 def trust_store(setting: Setting) -> str | None:

@@ -9,20 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import tempfile
 from collections.abc import Iterable
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 from ottla.config import Config, ConfigError
 from ottla.log.files import FileRegion
 from ottla.server.connection import Connection
+from ottla.server.security.certificates import Names, check_same_server, names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.sasl import SaslMixin
-from ottla.server.security.stores import key_store, trust_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from ottla.server.security.stores import KeyStore, key_store, key_store_context, trust_store
 
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -47,6 +44,7 @@ class TlsListener:
         self.name = listener
         self._sasl = sasl
         self._files: dict[str, tuple[int, int, int]] = {}
+        self._names: Names | None = None
         self.context: ssl.SSLContext
         self.mapping: PrincipalMapping
         self._settings: dict[str, Any] = {}
@@ -54,25 +52,46 @@ class TlsListener:
 
     def configure(self, config: Config) -> bool:
         """Take over settings; whether they were other ones. On an error the old ones stay."""
-        settings = {name: config.for_listener(self.name, name) for name in _SETTINGS}
-        if self._sasl and f"listener.name.{self.name.lower()}.ssl.client.auth" not in config:
-            # Kafka takes certificates beside SASL only where the listener itself says so (KIP-684).
-            settings["ssl.client.auth"] = "none"
+        settings = self._settings_of(config)
         if settings == self._settings:
             return False
         self._apply(settings)
         return True
 
-    def _apply(self, settings: dict[str, Any]) -> None:
+    def check(self, config: Config) -> None:
+        """Whether `configure` would work; raises ConfigError if not."""
+        self._prepare(self._settings_of(config))
+
+    def _settings_of(self, config: Config) -> dict[str, Any]:
+        settings = {name: config.for_listener(self.name, name) for name in _SETTINGS}
+        if self._sasl and f"listener.name.{self.name.lower()}.ssl.client.auth" not in config:
+            # Kafka takes certificates beside SASL only where the listener itself says so (KIP-684).
+            settings["ssl.client.auth"] = "none"
+        return settings
+
+    def _prepare(self, settings: dict[str, Any]) -> tuple[ssl.SSLContext, PrincipalMapping, Names | None]:
         mapping = PrincipalMapping(settings["ssl.principal.mapping.rules"])
+        store = key_store(settings.get)
+        context, names = _context(settings, store), names_of(store.pem)
+        check_same_server(
+            self._names,
+            names,
+            allow_dn=settings["ssl.allow.dn.changes"],
+            allow_san=settings["ssl.allow.san.changes"],
+        )
+        return context, mapping, names
+
+    def _apply(self, settings: dict[str, Any]) -> None:
         files = _fingerprints(settings)
-        self.context = _context(settings)
-        self.mapping, self._settings, self._files = mapping, settings, files
+        self.context, self.mapping, self._names = self._prepare(settings)
+        self._settings, self._files = settings, files
 
     def reload_changed_files(self) -> bool:
         """Look at the files of the stores, and load them anew if they changed; an error leaves the old ones."""
-        if _fingerprints(self._settings) == self._files:
+        files = _fingerprints(self._settings)
+        if files == self._files:
             return False
+        self._files = files  # files that are of no use are looked at again when they change again
         self._apply(self._settings)
         return True
 
@@ -92,6 +111,8 @@ _SETTINGS = (
     "ssl.enabled.protocols",
     "ssl.cipher.suites",
     "ssl.principal.mapping.rules",
+    "ssl.allow.dn.changes",
+    "ssl.allow.san.changes",
 )
 
 
@@ -106,18 +127,11 @@ def _fingerprints(settings: dict[str, Any]) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def _context(settings: dict[str, Any]) -> ssl.SSLContext:
+def _context(settings: dict[str, Any], store: KeyStore) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     _set_versions(context, settings["ssl.enabled.protocols"], settings["ssl.cipher.suites"])
-    store = key_store(settings.get)
-    with _as_file(store.pem) as path:
-        try:
-            context.load_cert_chain(path, password=lambda: store.password or "")
-        except ssl.SSLError as error:
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error.reason}") from None
-        except OSError as error:
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error}") from None
+    key_store_context(context, store)
     context.verify_mode = _CLIENT_AUTH[settings["ssl.client.auth"]]
     if context.verify_mode is not ssl.CERT_NONE:
         trusted = trust_store(settings.get)
@@ -164,25 +178,6 @@ def openssl_name(suite: str) -> str:
     cipher = cipher.removesuffix("_SHA256") if "CHACHA20" in cipher else cipher
     name = cipher.replace("_", "-")
     return name if exchange == "RSA" else f"{exchange.replace('_', '-')}-{name}"
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """OpenSSL's binding reads keys from files only: one in memory where there is such a thing, else one just for us."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("ottla-key")
-        path = f"/proc/self/fd/{fd}"
-    else:
-        fd, path = tempfile.mkstemp()
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        yield path
-    finally:
-        os.close(fd)
-        if not path.startswith("/proc/"):
-            os.unlink(path)
 
 
 class TlsConnection(Connection):

@@ -8,6 +8,7 @@ connection broke first). The checks know nothing of how the broker works:
 - an offset holds the same record in every read, at any time
 - a committed offset does not go back: what is read is the last acknowledged commit, or a later one in doubt
 - of a transaction, readers of committed records see all or nothing, and the outcome that was acknowledged
+- of a compacted partition, every key has its newest value, and what is still there is where it always was
 """
 
 from collections import defaultdict
@@ -37,6 +38,9 @@ class Write:
     outcome: Outcome = Outcome.IN_DOUBT
     offset: int = -1
     transaction: int | None = None
+    key: bytes | None = None
+    is_deletion: bool = False
+    """Of a compacted topic: the key is deleted, and `value` is only a name for it."""
 
 
 @dataclass
@@ -93,6 +97,34 @@ class History:
         if strange:
             raise Violation(f"{place}: nobody wrote {sorted(strange)[:3]}")
 
+    def check_compacted(self, place: Place, records: list[tuple[int, bytes, bytes | None]]) -> None:
+        """`records` is the whole partition with its keys; any but the newest of a key may be gone."""
+        offsets = [offset for offset, _, _ in records]
+        if offsets != sorted(set(offsets)):
+            raise Violation(f"{place}: offsets do not grow: {offsets}")
+        writes = [write for write in self.writes if write.place == place]
+        acknowledged = {w.offset: w for w in writes if w.outcome is Outcome.ACKNOWLEDGED}
+        doubtful_ones = [w for w in writes if w.outcome is Outcome.IN_DOUBT]
+        newest: dict[bytes, Write] = {}
+        for offset, key, value in records:
+            self.read(place, offset, key + b"=" + (value if value is not None else b"(deleted)"))
+            write = acknowledged.get(offset)
+            if write is None:
+                write = next((w for w in doubtful_ones if _is(w, key, value)), None)
+            if write is None or not _is(write, key, value):
+                raise Violation(f"{place}: nobody wrote {key!r}={value!r} at {offset}")
+            newest[key] = write
+        for key in {write.key for write in writes if write.key is not None}:
+            of_key = [write for write in writes if write.key == key and write.outcome is not Outcome.REFUSED]
+            last = max((n for n, write in enumerate(of_key) if write.outcome is Outcome.ACKNOWLEDGED), default=-1)
+            allowed = of_key[max(last, 0) :]
+            found = newest.get(key)
+            if found is None:
+                if last >= 0 and not any(write.is_deletion for write in allowed):
+                    raise Violation(f"{place}: {key!r} is gone, and was {of_key[last].value!r}")
+            elif not any(found is write for write in allowed):
+                raise Violation(f"{place}: {key!r} is {found.value!r}, and was {of_key[last].value!r} in the end")
+
     def check_committed(self, group: str, place: Place, offset: int) -> None:
         """`offset` is what the broker says is committed; -1 for nothing."""
         commits = [c for c in self.commits if c.group == group and c.place == place]
@@ -119,6 +151,10 @@ class History:
             if outcome is not None and bool(shown) is not outcome:
                 was = "committed" if outcome else "aborted or never ended"
                 raise Violation(f"transaction {number} was {was}, and {len(shown)} of its records are visible")
+
+
+def _is(write: Write, key: bytes, value: bytes | None) -> bool:
+    return write.key == key and (value is None if write.is_deletion else value == write.value)
 
 
 def doubtful(error: BaseException) -> Any:

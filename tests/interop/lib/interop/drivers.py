@@ -6,7 +6,11 @@ for real. The operations, with bytes as base64 (helpers below), are:
     info; produce; read; offsets; offset_for_time; max_timestamp;
     consumer_open, _poll, _seek, _position, _commit, _committed, _close;
     create_topic, delete_topic, list_topics, describe_topic, describe_cluster;
-    groups_list, group_describe, group_delete; tool (Java only: a Kafka command line tool in the same JVM)
+    groups_list, group_describe, group_delete, group_offsets, group_offsets_alter, _delete;
+    configs_describe, configs_alter (a change), configs_replace (all of them); partitions_create, records_delete;
+    acls_create, _describe, _delete; quotas_alter, _describe; scram_alter, _describe; log_dirs; elect_leaders;
+    reassign, reassignments; features, quorum, config_resources (Java only); tool (Java only: a Kafka command line tool
+    in the same JVM)
 """
 
 import base64
@@ -255,6 +259,21 @@ ALL = {
     "pattern",  # subscribes to a pattern
     "group_delete",
 }
+# What admin clients can do beside topics and groups; describing configs and adding partitions is not listed, all can.
+ADMIN = {
+    "configs_alter",  # changes single configs
+    "configs_replace",  # sets all configs of a resource
+    "delete_records",
+    "acls",
+    "log_dirs",
+    "quotas",
+    "scram",
+    "elect",
+    "reassign",
+    "cancel_reassignment",
+    "alter_group_offsets",
+    "delete_group_offsets",
+}
 CLIENTS = {
     client.name: client
     for client in (
@@ -262,46 +281,51 @@ CLIENTS = {
             "kafka-python",
             _python("kafka_python_driver.py"),
             assignors=("range", "roundrobin", "sticky", "cooperative-sticky"),
-            features=frozenset(ALL) - {"null_header", "no_payload"},
+            features=frozenset(ALL) - {"null_header", "no_payload"} | ADMIN - {"quotas"},
         ),
         Client(
             "kafka-python-2.0.2",
             _python("kafka_python_driver.py", lambda: [toolchains.kafka_python_2()]),
             assignors=("range", "roundrobin"),  # its sticky one fails in Python 3 when a second member joins
-            features=frozenset(ALL) - {"null_header", "no_payload", "idempotent", "max_timestamp", "static"},
+            features=frozenset(ALL) - {"null_header", "no_payload", "idempotent", "max_timestamp", "static"}
+            | {"configs_replace", "acls"},
         ),
         Client(
             "aiokafka",
             _python("aiokafka_driver.py"),
             assignors=("range", "roundrobin", "sticky"),
-            features=frozenset(ALL) - {"no_payload", "max_timestamp", "commit_metadata", "group_delete"},
+            features=frozenset(ALL) - {"no_payload", "max_timestamp", "commit_metadata", "group_delete"}
+            | {"configs_replace", "delete_records"},
         ),
         Client(
             "confluent-kafka",
             _python("confluent_driver.py"),
             assignors=("range", "roundrobin", "cooperative-sticky"),
-            features=frozenset(ALL) | {"consumer_protocol", "create_off"},
+            features=frozenset(ALL)
+            | {"consumer_protocol", "create_off"}
+            | ADMIN - {"log_dirs", "quotas", "reassign", "cancel_reassignment", "delete_group_offsets"},
         ),
         Client(
             "sarama",
             _go("sarama"),
             assignors=("range", "roundrobin", "sticky"),
             features=frozenset(ALL)
-            - {"seek", "position", "max_timestamp", "pattern", "assign", "long_poll", "time_with_timestamp"},
+            - {"seek", "position", "max_timestamp", "pattern", "assign", "long_poll", "time_with_timestamp"}
+            | ADMIN - {"cancel_reassignment"},
             marks=("go",),
         ),
         Client(
             "franz-go",
             _go("franz"),
             assignors=("range", "roundrobin", "sticky", "cooperative-sticky"),
-            features=frozenset(ALL) - {"position"},
+            features=frozenset(ALL) - {"position"} | ADMIN,
             marks=("go",),
         ),
         Client(
             "java",
             _java,
             assignors=("range", "roundrobin", "sticky", "cooperative-sticky"),
-            features=frozenset(ALL) | {"consumer_protocol", "create_off", "topic_ids"},
+            features=frozenset(ALL) | {"consumer_protocol", "create_off", "topic_ids"} | ADMIN - {"configs_replace"},
             marks=("jvm",),
         ),
         Client(
@@ -310,7 +334,8 @@ CLIENTS = {
             codecs=("none", "gzip", "snappy"),
             # Its only assignor; the name on the wire is its own.
             assignors=("roundrobin",),
-            features=frozenset({"idempotent", "no_payload", "commit_metadata", "group_delete"}),
+            features=frozenset({"idempotent", "no_payload", "commit_metadata", "group_delete"})
+            | {"configs_replace", "delete_records", "acls", "reassign", "alter_group_offsets"},
             marks=("node",),
         ),
     )

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from free_ports import free_ports
 
 from interop import toolchains
 from interop.wire import Wire
@@ -22,14 +22,6 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 USERS = ("admin", "alice", "bob", "carol")
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def key_and_chain(leaf: trustme.LeafCert) -> bytes:

@@ -105,13 +105,13 @@ def java_classes() -> tuple[Path, Path]:
     """(folder of the compiled driver, folder of the jars)."""
     need("javac")
     jars = kafka_jars()
-    source = HERE / "java" / "Driver.java"
-    folder = CACHE / f"java-client-{digest([source], str(jars))}"
+    sources = [HERE / "java" / name for name in ("Administration.java", "Driver.java")]
+    folder = CACHE / f"java-client-{digest(sources, str(jars))}"
     with locked("java"):
         if not folder.exists():
             made = folder.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
-            run(["javac", "-nowarn", "-d", made, "-cp", f"{jars}/*", source])
+            run(["javac", "-nowarn", "-d", made, "-cp", f"{jars}/*", *sources])
             made.rename(folder)
     return folder, jars
 

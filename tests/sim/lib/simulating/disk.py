@@ -127,6 +127,8 @@ class SimDisk(MemoryDisk):
         for path in paths:
             if path in self._files:
                 self._files[path].fsync()
+            elif path in self._folders:
+                self.sync_folder(path)
 
     def sync_all(self) -> bool:
         self.before("sync", "")

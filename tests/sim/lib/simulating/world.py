@@ -32,6 +32,13 @@ from simulating.disk import SimDisk
 from simulating.loop import Lost, SimClient, SimLoop
 
 PARTITIONS = 2
+COMPACTED = "c"
+KEYS = (b"one", b"two", b"three", b"four")
+TOPICS = {
+    "t": {},
+    "x": {},
+    COMPACTED: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"},
+}
 RETRIABLE = frozenset({3, 5, 6, 7, 14, 15, 16, 51, 56})
 STEPS_PER_LIFE = 12
 WRITES = frozenset({"append", "write", "touch", "mkdir", "rename", "truncate", "remove", "sync", "fsync"})
@@ -79,6 +86,7 @@ class World:
             Committer(self),
             Transactor(self),
             Reader(self),
+            KeyedProducer(self),
         ]
         for _ in range(lives):
             await self._life()
@@ -95,6 +103,7 @@ class World:
             "log.flush.offset.checkpoint.interval.ms": 700,
             "log.flush.start.offset.checkpoint.interval.ms": 700,
             "log.index.interval.bytes": 200,
+            "log.cleaner.backoff.ms": 100,
         }
         if self.fsync:
             overrides["log.flush.interval.messages"] = 1
@@ -107,10 +116,13 @@ class World:
         await self.broker.start()
         self.note("start")
         client = self.connect()
-        for topic in ("t", "x"):
-            config = CreateTopicsRequest.CreatableTopicConfig(name="internal.segment.bytes", value="2000")
+        for topic, settings in TOPICS.items():
+            configs = [
+                CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+                for name, value in {"internal.segment.bytes": "2000", **settings}.items()
+            ]
             wanted = CreateTopicsRequest.CreatableTopic(
-                name=topic, num_partitions=PARTITIONS, replication_factor=1, configs=[config]
+                name=topic, num_partitions=PARTITIONS, replication_factor=1, configs=configs
             )
             made = await client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7)
             assert made.topics[0].error_code in (0, 36), made
@@ -197,6 +209,8 @@ class World:
             for index in range(PARTITIONS):
                 self.history.check_log((topic, index), await self.read_all(client, topic, index))
                 check_files(self.broker.replicas.leader(topic, index).log)
+        self.history.check_compacted((COMPACTED, 0), await self.read_keyed(client))
+        check_files(self.broker.replicas.leader(COMPACTED, 0).log, compacted=True)
         for committer in (c for c in self.clients if isinstance(c, Committer)):
             for index in range(PARTITIONS):
                 self.history.check_committed("g", ("t", index), await committer.committed(client, "g", "t", index))
@@ -227,6 +241,23 @@ class World:
                     found += [(r.offset, bytes(r.value or b"")) for r in one.records()]
                 offset = one.next_offset
 
+    async def read_keyed(self, client: SimClient) -> list[tuple[int, bytes, bytes | None]]:
+        """The compacted partition."""
+        found: list[tuple[int, bytes, bytes | None]] = []
+        offset = 0
+        while True:
+            answer = await fetch(client, COMPACTED, 0, offset)
+            assert answer.error_code == 0, answer
+            data = list(batches(bytes(answer.records or b"")))
+            if not data:
+                return found
+            for one in data:
+                assert one.crc_ok(), f"{COMPACTED} offset {one.base_offset}"
+                found += [
+                    (r.offset, bytes(r.key or b""), None if r.value is None else bytes(r.value)) for r in one.records()
+                ]
+                offset = one.next_offset
+
     def abandon(self) -> None:
         """After a violation: leave no sockets behind."""
         self.broker.kill()
@@ -240,24 +271,25 @@ class World:
         return client
 
 
-def check_files(log: Any) -> None:
-    """The files are what the log says they are: whole batches without gaps up to the end, indexes that fit."""
+def check_files(log: Any, *, compacted: bool = False) -> None:
+    """The files are what the log says they are: whole batches, indexes that fit, no gaps but a cleaner's."""
     expected = log.segments[0].base_offset
     for segment in log.segments:
         position = 0
         for batch in segment.batches():
-            if batch.base_offset != expected or not batch.crc_ok():
+            in_order = batch.base_offset >= expected if compacted else batch.base_offset == expected
+            if not in_order or not batch.crc_ok():
                 raise Violation(f"{log!r}: {batch.base_offset} where {expected} was due")
             expected = batch.next_offset
             position += batch.size
         if position != segment.size:
             raise Violation(f"{log!r}: {segment.size - position} bytes behind the last batch of {segment!r}")
-    if expected != log.log_end_offset:
+    if expected > log.log_end_offset or (expected < log.log_end_offset and not compacted):
         raise Violation(f"{log!r}: the files end at {expected}")
-    for offset in range(log.log_start_offset, log.log_end_offset):
+    for offset in range(log.log_start_offset, expected):
         found = log.read(offset, 1).records
         first = next(batches(bytes(found.read())))
-        if not first.base_offset <= offset <= first.last_offset:
+        if first.last_offset < offset or (first.base_offset > offset and not compacted):
             raise Violation(f"{log!r}: a read of {offset} gives {first.base_offset}")
 
 
@@ -309,9 +341,9 @@ class Worker:
 class Producer(Worker):
     """Idempotent; sends a batch until it is acknowledged."""
 
-    def __init__(self, world: World, partition: int) -> None:
+    def __init__(self, world: World, partition: int, topic: str = "t") -> None:
         super().__init__(world)
-        self.place = ("t", partition)
+        self.place = (topic, partition)
         self.identity: tuple[int, int] | None = None
         self.sequence = 0
         self.pending: list[Write] = []
@@ -323,15 +355,14 @@ class Producer(Worker):
                 return
             self.identity = (made.producer_id, made.producer_epoch)
         if not self.pending:
-            count = self.world.chance.randint(1, 3)
-            padding = b"." * self.world.chance.choice((1, 100, 600))
-            self.pending = [
-                Write(f"p{self.place[1]}", self.place, b"%d-%d" % (self.place[1], self.sequence + n) + padding)
-                for n in range(count)
-            ]
+            self.pending = [self.write(self.sequence + n) for n in range(self.world.chance.randint(1, 3))]
             self.world.history.writes += self.pending
+        now_ms = self.world.loop.now_ms()
         records = build_batch(
-            [Record(n, self.world.loop.now_ms(), None, write.value) for n, write in enumerate(self.pending)],
+            [
+                Record(n, now_ms, write.key, None if write.is_deletion else write.value)
+                for n, write in enumerate(self.pending)
+            ],
             producer_id=self.identity[0],
             producer_epoch=self.identity[1],
             base_sequence=self.sequence,
@@ -342,6 +373,23 @@ class Producer(Worker):
                 write.outcome, write.offset = Outcome.ACKNOWLEDGED, answer.base_offset + n
             self.sequence += len(self.pending)
             self.pending = []
+
+    def write(self, number: int) -> Write:
+        padding = b"." * self.world.chance.choice((1, 100, 600))
+        return Write(f"p{self.place[1]}", self.place, b"%d-%d" % (self.place[1], number) + padding)
+
+
+class KeyedProducer(Producer):
+    """Writes and deletes a few keys over and over in a topic that is compacted."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, 0, COMPACTED)
+
+    def write(self, number: int) -> Write:
+        chance = self.world.chance
+        one = super().write(number)
+        one.key, one.is_deletion = chance.choice(KEYS), chance.random() < 0.2
+        return one
 
 
 async def produce(client: SimClient, topic: str, index: int, records: bytearray, **more: Any) -> Any:

@@ -1,0 +1,88 @@
+"""Who a certificate is made out to: as much of X.509 as it takes to see whether a new one is for the same server."""
+
+from __future__ import annotations
+
+import binascii
+import re
+import ssl
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.config import ConfigError
+
+_PEM = re.compile(
+    rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----.+?-----END (?:TRUSTED |X509 )?CERTIFICATE-----", re.S
+)
+_SAN = bytes.fromhex("551d11")
+_OBJECT_ID, _BMP_STRING, _VERSION, _EXTENSIONS = 0x06, 0x1E, 0xA0, 0xA3
+
+
+class Names(NamedTuple):
+    """The distinguished name, in a form that can be compared, and the alternative names."""
+
+    subject: tuple[tuple[bytes, str], ...]
+    alternatives: frozenset[bytes]
+
+
+def names_of(pem: bytes) -> Names | None:
+    """Those of the first certificate, which is the server's own; None if they cannot be read."""
+    found = _PEM.search(pem)
+    if found is None:
+        return None
+    try:
+        return _names(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii")))
+    except (ValueError, IndexError, binascii.Error):
+        return None
+
+
+def check_same_server(old: Names | None, new: Names | None, *, allow_dn: bool, allow_san: bool) -> None:
+    """Kafka lets a certificate that is replaced at run time have other names only where that is said."""
+    if old is None or new is None:
+        return
+    if not allow_dn and new.subject != old.subject:
+        raise ConfigError(
+            "the new certificate has another distinguished name than the old one (ssl.allow.dn.changes=true allows it)"
+        )
+    if not allow_san and not new.alternatives >= old.alternatives:
+        raise ConfigError(
+            "the new certificate lacks alternative names of the old one (ssl.allow.san.changes=true allows it)"
+        )
+
+
+def _names(certificate: bytes) -> Names:
+    ((_, content),) = _parts(certificate)
+    signed = next(_parts(content))[1]
+    fields = [part for part in _parts(signed) if part[0] != _VERSION]
+    subject = fields[4][1]
+    pairs = []
+    for _, relative in _parts(subject):
+        for _, pair in _parts(relative):
+            (_, name), (kind, value) = _parts(pair)
+            text = value.decode("utf-16-be" if kind == _BMP_STRING else "utf-8", "replace")
+            pairs.append((name, " ".join(text.split()).casefold()))
+    alternatives: frozenset[bytes] = frozenset()
+    for tag, extensions in fields:
+        if tag != _EXTENSIONS:
+            continue
+        for _, extension in _parts(next(_parts(extensions))[1]):
+            parts = list(_parts(extension))
+            if parts[0] == (_OBJECT_ID, _SAN):
+                listed = next(_parts(parts[-1][1]))[1]
+                alternatives = frozenset(bytes([kind]) + value for kind, value in _parts(listed))
+    return Names(tuple(pairs), alternatives)
+
+
+def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(tag, content) of each element of DER."""
+    position = 0
+    while position < len(data):
+        tag, size = data[position], data[position + 1]
+        position += 2
+        if size & 0x80:
+            count = size & 0x7F
+            size = int.from_bytes(data[position : position + count], "big")
+            position += count
+        if position + size > len(data):
+            raise ValueError("longer than what is there")
+        yield tag, data[position : position + size]
+        position += size

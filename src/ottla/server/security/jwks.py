@@ -1,0 +1,202 @@
+"""The keys that sign bearer tokens, from a file or the web.
+
+They are read at the start, again now and then, and when a token names one that is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.clock import TimerHandle
+from ottla.config import ConfigError
+from ottla.server.security.jwt import KeySet
+from ottla.server.security.stores import key_store, key_store_context, trust_store
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+log = logging.getLogger("ottla.server")
+
+DOCUMENT_BYTES_MAX = 1 << 20
+"""A JWKS larger than this is nobody's list of keys."""
+
+_READ_TIMEOUT_S = 10
+_KEY_ID_LENGTH_MAX = 1000
+_MISSING_MAX = 16
+_MISSING_MS = 60_000.0
+"""A key that was looked for and not found is not looked for again so soon. These three are Kafka's."""
+
+_EXPEDITED_GAP_MS = 1_000.0
+"""Tokens that name ever new keys must not make us hammer the provider."""
+
+
+class JwksSettings(NamedTuple):
+    """Where keys are, how they are fetched, and how often."""
+
+    url: str
+    refresh_ms: int
+    backoff_ms: int
+    backoff_max_ms: int
+    options: tuple[tuple[str, str], ...] = ()
+    """`ssl.` options of the JAAS line: whom to trust at an https address, and whom to be."""
+
+
+class KeySource:
+    """The keys of one listener. If they cannot be read anew, those that are known stay."""
+
+    def __init__(
+        self, settings: JwksSettings, broker: Broker, spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        if not settings.url.startswith(("file:", "http://", "https://")):
+            raise ConfigError("sasl.oauthbearer.jwks.endpoint.url begins with file:, http:// or https://")
+        if settings.refresh_ms <= 0:
+            raise ConfigError("sasl.oauthbearer.jwks.endpoint.refresh.ms must be positive")
+        self.settings = settings
+        self.keys: KeySet | None = None
+        self._broker = broker
+        self._spawn = spawn
+        self._context = _tls_context(dict(settings.options)) if settings.url.startswith("https:") else None
+        self._timer: TimerHandle | None = None
+        self._is_busy = False
+        self._missing_until_ms: dict[str, float] = {}
+        self._expedited_ms: float | None = None
+
+    async def load(self) -> None:
+        """The first time. Without keys nobody could come in, so a start without them fails, as Kafka's does."""
+        try:
+            await self._read()
+        except (OSError, ValueError) as error:
+            url = self.settings.url
+            raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url: cannot read the keys at {url}: {error}") from None
+        self._timer = self._broker.timer.schedule(self.settings.refresh_ms, self._on_time)
+
+    def replace(self, old: KeySource | None) -> None:
+        """Begin while the broker runs; what an older source knows is good until there is an answer."""
+        if old is not None:
+            self.keys = old.keys
+            if old._timer is not None:
+                old._timer.cancel()
+        self._on_time()
+
+    def expedite(self, key_id: str | None) -> None:
+        """A token names a key that is not there: perhaps it is a new one."""
+        now_ms = self._broker.clock.monotonic_ms()
+        name = key_id or ""
+        if self._is_busy or len(name) > _KEY_ID_LENGTH_MAX or self._missing_until_ms.get(name, 0.0) > now_ms:
+            return
+        if self._expedited_ms is not None and now_ms - self._expedited_ms < _EXPEDITED_GAP_MS:
+            return
+        self._expedited_ms = now_ms
+        self._missing_until_ms.pop(name, None)
+        while len(self._missing_until_ms) >= _MISSING_MAX:
+            del self._missing_until_ms[next(iter(self._missing_until_ms))]
+        self._missing_until_ms[name] = now_ms + _MISSING_MS
+        self._spawn(self._refresh())
+
+    def _on_time(self) -> None:
+        self._timer = self._broker.timer.schedule(self.settings.refresh_ms, self._on_time)
+        if not self._is_busy:
+            self._spawn(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Read the keys anew; try again, with pauses that double, until `…retry.backoff.max.ms` are over."""
+        settings, clock = self.settings, self._broker.clock
+        self._is_busy = True
+        try:
+            pause_ms = float(settings.backoff_ms)
+            end_ms = clock.monotonic_ms() + settings.backoff_max_ms
+            while True:
+                try:
+                    await self._read()
+                    return
+                except (OSError, ValueError) as error:
+                    left_ms = end_ms - clock.monotonic_ms()
+                    if left_ms <= 0:
+                        log.error("cannot read the JWKS at %s, the known keys stay: %s", settings.url, error)
+                        return
+                await self._pause(min(max(pause_ms, 1.0), left_ms))
+                pause_ms *= 2
+        finally:
+            self._is_busy = False
+
+    async def _pause(self, pause_ms: float) -> None:
+        over = asyncio.Event()
+        handle = self._broker.timer.schedule(pause_ms, over.set)
+        try:
+            await over.wait()
+        finally:
+            handle.cancel()
+
+    async def _read(self) -> None:
+        url, context = self.settings.url, self._context
+        self.keys = keys = KeySet(await _in_thread(self._broker.loop, lambda: read_document(url, context)))
+        for name in [name for name in self._missing_until_ms if keys.knows(name or None)]:
+            del self._missing_until_ms[name]
+
+
+def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    trusted = trust_store(options.get)
+    try:
+        context = ssl.create_default_context(cadata=trusted)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError("sasl.jaas.config: there is no certificate that can be read in ssl.truststore.*") from None
+    if options.get("ssl.keystore.location") or options.get("ssl.keystore.key"):
+        key_store_context(context, key_store(options.get))
+    return context
+
+
+async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], bytes]) -> bytes:
+    """In a thread of its own that nobody waits for: a provider that hangs does not hold up a stop."""
+    result: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(value: bytes | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            assert value is not None
+            result.set_result(value)
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except Exception as problem:
+            error = problem if isinstance(problem, (OSError, ValueError)) else ValueError(repr(problem))
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=run, name="ottla-jwks", daemon=True).start()
+    return await result
+
+
+def read_document(url: str, context: ssl.SSLContext | None = None) -> bytes:
+    """A JWKS from a file or the web; blocking."""
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    deadline = time.monotonic() + _READ_TIMEOUT_S
+    document = b""
+    try:
+        answer = urlopen(url, timeout=_READ_TIMEOUT_S, context=context)
+    except HTTPError as error:
+        error.close()  # it is an answer too, and holds a socket
+        raise ValueError(str(error)) from None
+    with answer as response:
+        if response.url.partition(":")[0] != url.partition(":")[0]:
+            raise ValueError("it was forwarded to an address of another kind")
+        while chunk := response.read1(1 << 16):
+            document += chunk
+            if len(document) > DOCUMENT_BYTES_MAX:
+                raise ValueError("the document is too large for a JWKS")
+            if time.monotonic() > deadline:
+                raise ValueError(f"it did not arrive within {_READ_TIMEOUT_S} s")
+    return document

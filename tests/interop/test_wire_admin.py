@@ -1,0 +1,164 @@
+"""What admin requests that cannot be done are answered: the code, and the words that tools show to people."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from interop.wire import Wire
+
+from ottla.wire import messages as m
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, APPEND = 0, 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("retention.ms", "x", "Invalid value x for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", None, "Null value not supported for topic configs: retention.ms"),
+        ("foo", "1", "Unknown topic config name: foo"),
+        (
+            "cleanup.policy",
+            "nope",
+            "Invalid value nope for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        ("segment.bytes", "1", "Invalid value 1 for configuration segment.bytes: Value must be at least 1048576"),
+        (
+            "preallocate",
+            "maybe",
+            "Invalid value maybe for configuration preallocate: Expected value to be either true ",
+        ),
+        (
+            "min.cleanable.dirty.ratio",
+            "2",
+            "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1",
+        ),
+        ("leader.replication.throttled.replicas", "x", "Invalid value [x] for configuration leader.replication."),
+        ("remote.storage.enable", "true", "Tiered Storage functionality is disabled in the broker."),
+        (
+            "compression.gzip.level",
+            "99",
+            "Invalid value 99 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1",
+        ),
+    ],
+)
+def test_configs_of_a_new_topic(
+    wire: Wire, unique: Callable[[str], str], key: str, value: str | None, message: str
+) -> None:
+    config = m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+    topic = m.CreateTopicsRequest.CreatableTopic(name=unique("t"), num_partitions=1, replication_factor=1)
+    topic.configs = [config]
+    (found,) = wire.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=True), 7).topics
+    assert found.error_code == 40
+    assert found.error_message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "code", "message"),
+    [
+        (TOPIC, "{topic}", [("cleanup.policy", 9, "compact")], -1, None),
+        (TOPIC, "{topic}", [("segment.bytes", APPEND, "5")], 40, "Can't APPEND to key segment.bytes because its type"),
+        (TOPIC, "{topic}", [("retention.ms", SET, None)], 42, "Null value not supported for : retention.ms"),
+        (TOPIC, "{topic}", [("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42, "Error due to duplicate"),
+        (TOPIC, "", [("retention.ms", SET, "1")], 42, "Default topic resources are not allowed."),
+        (
+            BROKER,
+            "99",
+            [("log.retention.ms", SET, "1")],
+            42,
+            "Unexpected broker id, expected {broker}, but received 99",
+        ),
+        (BROKER, "x", [("log.retention.ms", SET, "1")], 42, "Node id must be an integer, but it is: x"),
+        (BROKER, "{broker}", [("node.id", SET, "2")], 42, "Cannot update these configs dynamically: [node.id]"),
+        (BROKER, "", [("message.max.bytes", SET, "x")], 42, "Invalid value x for configuration message.max.bytes:"),
+        (LOGGER, "{broker}", [("nope", SET, "LOUD")], 40, "Logger nope does not exist!"),
+        (METRICS, "sub", [("interval.ms", SET, "1")], 42, "Invalid value 1 for interval.ms, interval must be between"),
+        (METRICS, "", [("interval.ms", SET, "100")], 42, "Subscription name can't be empty"),
+        (METRICS, "sub", [("nope", SET, "1")], 42, "Unknown client metrics configuration: nope"),
+        (GROUP, "g", [("consumer.session.timeout.ms", SET, "1")], 40, "consumer.session.timeout.ms must be greater"),
+        (GROUP, "g", [("nope", SET, "1")], 40, "Unknown group config name: nope"),
+        (GROUP, "", [("consumer.session.timeout.ms", SET, "50000")], 42, "Default group resources are not allowed."),
+        (5, "x", [("a", SET, "1")], 42, "Unknown resource type 5"),
+    ],
+)
+def test_changes_of_configs(
+    wire: Wire, topic: str, kind: int, name: str, changes: list[Any], code: int, message: str | None
+) -> None:
+    known = {"topic": topic, "broker": wire.metadata().brokers[0].node_id}
+    request = m.IncrementalAlterConfigsRequest
+    entries = [request.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
+    asked = request.AlterConfigsResource(resource_type=kind, resource_name=name.format(**known), configs=entries)
+    (found,) = wire.call(request(resources=[asked], validate_only=True), 1).responses
+    assert found.error_code == code
+    if message is None:
+        assert not found.error_message
+    else:
+        assert found.error_message.startswith(message.format(**known))
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "value", "message"),
+    [
+        ({"user": "a"}, "nope", 1.0, "Invalid configuration key nope"),
+        ({"user": "a"}, "producer_byte_rate", -1.0, "Quota producer_byte_rate must be greater than 0"),
+        ({"user": "a"}, "producer_byte_rate", 1.5, "producer_byte_rate cannot be a fractional value."),
+        ({"user": "a"}, "request_percentage", 0.5, None),
+        ({"user": "a"}, "connection_creation_rate", 1.0, "Invalid configuration key connection_creation_rate"),
+        ({"user": ""}, "producer_byte_rate", 1.0, "Empty user not supported"),
+        ({"ip": "1.2.3.4"}, "producer_byte_rate", 1.0, "Invalid configuration key producer_byte_rate"),
+        ({"foo": "x"}, "producer_byte_rate", 1.0, "Unhandled client quota entity type: foo"),
+        ({}, "producer_byte_rate", 1.0, "Invalid empty client quota entity"),
+    ],
+)
+def test_quotas(wire: Wire, entity: dict[str, str], key: str, value: float, message: str | None) -> None:
+    request = m.AlterClientQuotasRequest
+    parts = [request.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+    entry = request.EntryData(entity=parts, ops=[request.OpData(key=key, value=value, remove=False)])
+    (found,) = wire.call(request(entries=[entry], validate_only=True), 1).entries
+    assert (found.error_code, found.error_message) == (0 if message is None else 42, message)
+
+
+@pytest.mark.parametrize(
+    ("user", "mechanism", "iterations", "code", "message"),
+    [
+        ("nope", 1, None, 91, "Attempt to delete a user credential that does not exist"),
+        ("", 1, None, 93, "Username must not be empty"),
+        ("a", 0, None, 33, "Unknown SCRAM mechanism"),
+        ("a", 1, 1, 93, "Too few iterations"),
+        ("a", 1, 100_000, 93, "Too many iterations"),
+        ("", 1, 4096, 93, "Username must not be empty"),
+        ("a", 9, 4096, 33, "Unknown SCRAM mechanism"),
+    ],
+)
+def test_scram(wire: Wire, user: str, mechanism: int, iterations: int | None, code: int, message: str) -> None:
+    request = m.AlterUserScramCredentialsRequest
+    asked = request(deletions=[], upsertions=[])
+    if iterations is None:
+        asked.deletions = [request.ScramCredentialDeletion(name=user, mechanism=mechanism)]
+    else:
+        made = request.ScramCredentialUpsertion(name=user, mechanism=mechanism, iterations=iterations)
+        made.salt, made.salted_password = b"s", b"p"
+        asked.upsertions = [made]
+    (found,) = wire.call(asked, 0).results
+    assert (found.error_code, found.error_message) == (code, message)
+
+
+def test_names_that_describe_topic_partitions_refuses(wire: Wire) -> None:
+    def codes(*names: str) -> list[tuple[str, int]]:
+        topics = [m.DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names]
+        return [
+            (topic.name, topic.error_code)
+            for topic in wire.call(m.DescribeTopicPartitionsRequest(topics=topics, cursor=None), 0).topics
+        ]
+
+    assert codes("nope", "bad name") == [("bad name", 17), ("nope", 3)]
+    assert codes("nope", "", "bad name") == [("nope", -1), ("", -1), ("bad name", -1)]
+
+
+def test_the_first_version_of_update_features_cannot_downgrade(wire: Wire) -> None:
+    update = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0)
+    update.allow_downgrade = True
+    found = wire.call(m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 0)
+    assert found.error_code == 95
+    assert "either safe or unsafe downgrade" in found.error_message
