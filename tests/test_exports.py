@@ -9,7 +9,7 @@ import ottla
 
 
 def test_the_public_names() -> None:
-    assert sorted(ottla.__all__) == ["Broker", "Config", "__version__", "errors", "serve", "spawn"]
+    assert sorted(ottla.__all__) == ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn"]
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None
     assert ottla.Broker.__module__ == "ottla.testing.broker"

@@ -1,7 +1,7 @@
 """Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka wire protocol.
 
-`Broker` runs one on the running event loop, `serve` in a thread of its own, `spawn` in a child process. The names below
-are the public ones, with those of `ottla.testing`; everything else may change.
+`Broker` runs one on the running event loop, `serve` in a thread of its own, `spawn` in a child process; `Cluster` runs
+several that replicate. The names below are the public ones, with those of `ottla.testing`; everything else may change.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,16 @@ if TYPE_CHECKING:
     from ottla import errors as errors
     from ottla.config import Config as Config
     from ottla.testing.broker import Broker as Broker
+    from ottla.testing.cluster import Cluster as Cluster
     from ottla.testing.served import serve as serve
     from ottla.testing.spawned import spawn as spawn
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "Config", "__version__", "errors", "serve", "spawn"]
+__all__ = ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn"]
 
 _HOMES = {
     "Broker": "ottla.testing.broker",
+    "Cluster": "ottla.testing.cluster",
     "Config": "ottla.config",
     "serve": "ottla.testing.served",
     "spawn": "ottla.testing.spawned",

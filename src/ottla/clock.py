@@ -107,7 +107,7 @@ class Timer:
     handles over the levels below: scheduling, cancelling and expiring cost the same for ten waiters and a million.
     """
 
-    __slots__ = ("_buckets", "_clock", "_count", "_loop", "_now", "_occupied", "_wake", "_wake_tick")
+    __slots__ = ("_buckets", "_clock", "_count", "_loop", "_now", "_occupied", "_paused", "_wake", "_wake_tick")
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._clock = clock
@@ -118,6 +118,7 @@ class Timer:
         self._count = 0
         self._wake: asyncio.TimerHandle | None = None
         self._wake_tick = -1
+        self._paused = False
         if isinstance(clock, ManualClock):
             clock._attach(self)
 
@@ -140,6 +141,8 @@ class Timer:
 
     def next_wake_ms(self) -> int | None:
         """When `fire_due` has to be called next, in monotonic milliseconds."""
+        if self._paused:
+            return None
         for level, occupied in enumerate(self._occupied):
             if occupied:
                 slot = (occupied & -occupied).bit_length() - 1
@@ -164,6 +167,16 @@ class Timer:
                     self._count -= 1
                     self._run(handle)
         self._now = max(self._now, until) if self._can_skip_to(until) else self._now
+        self._wake_tick = -1
+        self._arm()
+
+    def pause(self) -> None:
+        """Let nothing fall due until `resume`, as for a process that is stopped."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """What fell due in the meantime comes now."""
+        self._paused = False
         self._wake_tick = -1
         self._arm()
 

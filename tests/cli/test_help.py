@@ -24,8 +24,8 @@ def test_every_command_has_help(level: Level, ottla: Any) -> None:
 
 
 def test_commands_that_print_results_know_json() -> None:
-    # `faults` steers a test broker; only its list is a result.
-    silent = {"completion", "faults"}
+    # `faults` and `cluster` steer test brokers; only a list and a status are results.
+    silent = {"completion", "faults", "cluster"}
     without = [
         level.path
         for level in LEVELS
@@ -39,7 +39,9 @@ def test_commands_show_examples(ottla: Any) -> None:
     lacking = [
         " ".join(level.path)
         for level in LEVELS
-        if level.path and level.path[0] not in ("faults", "bench") and "examples:" not in ottla(*level.path, "-h").out
+        if level.path
+        and level.path[0] not in ("faults", "cluster", "bench")
+        and "examples:" not in ottla(*level.path, "-h").out
     ]
     assert lacking == []
 

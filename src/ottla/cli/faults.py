@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0 when the broker did it, 1 when it refused, 2 for a wrong command line."""
     from ottla.testing.remote import Control, RemoteError
 
-    control = Control(_url(arguments))
+    control = Control(control_url(arguments))
 
     def main() -> int:
         try:
@@ -70,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     return common.guarded(main)
 
 
-def _url(arguments: argparse.Namespace) -> str:
+def control_url(arguments: argparse.Namespace) -> str:
+    """The endpoint that was named: a URL, a host and port, or a port of this machine."""
     url = arguments.control or os.environ.get(CONTROL_VARIABLE) or DEFAULT_CONTROL
     if url.isdigit():
         return f"http://127.0.0.1:{url}"

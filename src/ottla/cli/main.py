@@ -23,6 +23,7 @@ _COMMANDS = {
     "versions": ("ottla.cli.versions", "what a broker supports beside what this build serves"),
     "faults": ("ottla.cli.faults", "make a broker misbehave, for tests"),
     "pipeline": ("ottla.cli.pipeline", "archive, replay, count, parse and query topics with Spark"),
+    "cluster": ("ottla.cli.cluster", "trouble the brokers of a test cluster"),
     "bench": ("ottla.cli.bench", "measure brokers side by side"),
     "completion": ("ottla.cli.completion", "print a completion script for bash, zsh or fish"),
 }

@@ -1,4 +1,4 @@
-"""`ottla serve`: one broker in the foreground, until SIGTERM or Ctrl-C."""
+"""`ottla serve`: a broker, or several, in the foreground, until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ log = logging.getLogger("ottla.cli")
 
 DEFAULT_PORT = 9092
 DEFAULT_DATA = "./data"
+BROKERS_MAX = 32
 WORKERS_MAX = 32
 """Every worker has a socket to every other one; and a process a core is what they are for."""
 
@@ -82,6 +83,13 @@ def add_parser(subparsers: Any) -> None:
         help="broker processes that share the folder and its partitions, to use N cores (1)",
     )
     parser.add_argument(
+        "--brokers",
+        type=_brokers,
+        default=1,
+        metavar="N",
+        help="a cluster of N brokers in this process, for tests: replicas, elections, fail-over (1)",
+    )
+    parser.add_argument(
         "--control",
         type=_port,
         metavar="PORT",
@@ -110,6 +118,13 @@ def _workers(text: str) -> int:
     return count
 
 
+def _brokers(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{count} is not a number of brokers (1 to {BROKERS_MAX})")
+    return count
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve; 0 after a graceful stop, 1 when the broker cannot start, 2 for a wrong command line."""
     logging.basicConfig(
@@ -119,6 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         config = load_config(arguments)
+        if arguments.brokers > 1:
+            return _run_cluster(config, arguments)
         if arguments.workers > 1:
             return _run_workers(config, arguments)
         if len(config.log_dirs) > 1 and not arguments.ephemeral:
@@ -172,6 +189,15 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
     return asyncio.run(
         serve_with_control(config, None if arguments.ephemeral else config.log_dirs[0], arguments.control)
     )
+
+
+def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
+    if arguments.workers > 1 or arguments.metrics is not None or arguments.json:
+        raise ConfigError("--brokers is for tests in one process: leave out --workers, --metrics and --json")
+    from ottla.testing.serving import serve_cluster
+
+    data = None if arguments.ephemeral else config.log_dirs[0]
+    return asyncio.run(serve_cluster(config, arguments.brokers, arguments.preset or "dev", data, arguments.control))
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:

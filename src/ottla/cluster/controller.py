@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ottla.cluster.departures import Departures
 from ottla.cluster.metadata import RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
 from ottla.cluster.placement import check_assignment, place_replicas
 from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name, collision_key, internal_topic_settings
@@ -209,10 +210,16 @@ class Controller:
         return self._place(partitions, factor)
 
     def _place(self, partitions: int, factor: int, first_partition: int = 0) -> list[list[int]]:
-        live = self.image.live_brokers()
-        brokers = [broker.broker_id for broker in live]
-        racks = {broker.broker_id: broker.rack for broker in live}
-        return place_replicas(brokers, racks, partitions, factor, self._chance.randbelow, first_partition)
+        known = self.image.brokers
+        return place_replicas(
+            [broker.broker_id for broker in self.image.live_brokers()],
+            {broker.broker_id: broker.rack for broker in known.values()},
+            partitions,
+            factor,
+            self._chance.randbelow,
+            first_partition,
+            sorted(broker.broker_id for broker in known.values() if broker.fenced),
+        )
 
     def _manual_assignments(self, wanted: NewTopic) -> list[list[int]]:
         if wanted.replication_factor != -1:
@@ -313,6 +320,22 @@ class Controller:
     def directories(self, replicas: Iterable[int]) -> list[bytes]:
         """The data folders in which these brokers keep a replica."""
         return [self._directory_of(broker) for broker in replicas]
+
+    # -- brokers -----------------------------------------------------------------------------------------------
+
+    @property
+    def departures(self) -> Departures:
+        """Plans what the coming and going of brokers does to partitions."""
+        return Departures(self.image, self.directories, self.min_isr, self.may_elect_unclean)
+
+    def min_isr(self, topic: str) -> int:
+        """`min.insync.replicas` of a topic."""
+        value: int = self._config().topic(self.image.topic_configs(topic))["min.insync.replicas"]
+        return value
+
+    def may_elect_unclean(self, topic: str) -> bool:
+        value: bool = self._config().topic(self.image.topic_configs(topic))["unclean.leader.election.enable"]
+        return value
 
     # -- producer ids ------------------------------------------------------------------------------------------
 

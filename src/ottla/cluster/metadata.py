@@ -174,6 +174,11 @@ class MetadataImage:
         """The brokers that serve clients now, by id."""
         return sorted((b for b in self.brokers.values() if not b.fenced), key=lambda broker: broker.broker_id)
 
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may lead: it is there, and not on its way out."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
     # -- one method a kind of record ---------------------------------------------------------------------------
 
     def _topic(self, record: stored.TopicRecord, offset: int) -> None:
@@ -279,7 +284,7 @@ class MetadataImage:
             broker.fenced = record.fenced > 0
         if record.in_controlled_shutdown != 0:
             broker.in_controlled_shutdown = record.in_controlled_shutdown > 0
-        if record.log_dirs is not None:
+        if record.log_dirs:
             broker.log_dirs = record.log_dirs
 
     def _producer_ids(self, record: stored.ProducerIdsRecord, offset: int) -> None:

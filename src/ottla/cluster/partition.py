@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.clock import Clock
+from ottla.cluster.leadership import Committed, Leadership, Surroundings
 from ottla.cluster.metadata import NO_LEADER, PartitionState
 from ottla.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     KafkaStorageError,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     PolicyViolation,
@@ -43,9 +46,21 @@ class Readable(NamedTuple):
 
 
 class Partition:
-    """A replica of a partition that this broker leads."""
+    """A replica of a partition on this broker."""
 
-    __slots__ = ("_clock", "_options", "broker_id", "index", "log", "state", "topic", "topic_id", "watchers")
+    __slots__ = (
+        "_clock",
+        "_options",
+        "_uncommitted_bytes",
+        "broker_id",
+        "index",
+        "leadership",
+        "log",
+        "state",
+        "topic",
+        "topic_id",
+        "watchers",
+    )
 
     def __init__(
         self,
@@ -55,7 +70,9 @@ class Partition:
         options: ValidationOptions,
         clock: Clock,
         broker_id: int,
+        around: Surroundings | None = None,
     ) -> None:
+        """With `around` it has its place among the replicas on other brokers; without, what is written is committed."""
         self.topic = topic
         self.topic_id = state.topic_id
         self.index = state.index
@@ -65,7 +82,33 @@ class Partition:
         self.watchers: set[Watcher] = set()
         self._options = options
         self._clock = clock
-        log.update_high_watermark(log.log_end_offset)
+        self._uncommitted_bytes = 0
+        self.leadership: Leadership | None = None
+        """Of a leader with followers."""
+        if around is None:
+            log.update_high_watermark(log.log_end_offset)
+        else:
+            self.take_place(around)
+
+    def take_place(self, around: Surroundings) -> bool:
+        """Lead or follow as the metadata says now; whether that is anything new."""
+        state, leadership = self.state, self.leadership
+        leads = state.leader == self.broker_id
+        if leadership is not None:
+            if leads and leadership.leader_epoch == state.leader_epoch and len(state.replicas) > 1:
+                leadership.metadata_changed()
+                return False
+            self.leadership = None
+            leadership.resign()
+        if leads and len(state.replicas) > 1:
+            self._uncommitted_bytes = 0
+            self.leadership = Leadership(
+                self.topic, state, self.log, self.broker_id, around, self._high_watermark_moved
+            )
+            self.leadership.advance()
+        elif leads:
+            self.log.update_high_watermark(self.log.log_end_offset)
+        return True
 
     # -- who may ask -------------------------------------------------------------------------------------------
 
@@ -118,11 +161,67 @@ class Partition:
         return info
 
     def _grown(self, byte_count: int) -> None:
+        if self.leadership is not None:
+            self._uncommitted_bytes += byte_count
+            self.leadership.grown()
+            return
         log = self.log
         log.update_high_watermark(log.log_end_offset)
         if self.watchers:
             for watcher in tuple(self.watchers):
                 watcher.appended(byte_count)
+
+    def _high_watermark_moved(self) -> None:
+        byte_count, self._uncommitted_bytes = self._uncommitted_bytes, 0
+        for watcher in tuple(self.watchers):
+            watcher.appended(byte_count)
+
+    def when_committed(self, offset: int, committed: Committed) -> None:
+        """Call back once `offset` is committed, or with the error that keeps it from that; at once where it is."""
+        leadership = self.leadership
+        if leadership is not None:
+            leadership.when_committed(offset, committed)
+        elif offset < self.log.high_watermark:
+            committed(None)
+        else:
+            committed(NotLeaderOrFollower())
+
+    def when_acknowledged(self, offset: int, acknowledged: Committed) -> None:
+        """As `when_committed`, for acks=all: enough replicas have to be left in the ISR by then."""
+        leadership = self.leadership
+
+        def committed(error: KafkaError | None) -> None:
+            if error is None and leadership is not None and leadership.is_under_min_isr:
+                error = NotEnoughReplicasAfterAppend()
+            acknowledged(error)
+
+        self.when_committed(offset, committed)
+
+    # -- following ---------------------------------------------------------------------------------------------
+
+    def append_as_follower(self, batches: Sequence[Batch], high_watermark: int, leader_start: int) -> None:
+        """Take what the leader sent, and where it says that its log is committed to and starts."""
+        log = self.log
+        try:
+            if batches:
+                log.append_as_follower(batches)
+        except KafkaStorageError as error:
+            log.failed(error)
+            raise
+        before = log.high_watermark
+        if high_watermark > before:
+            log.update_high_watermark(high_watermark)
+            if log.high_watermark > before and self.watchers:
+                for watcher in tuple(self.watchers):
+                    watcher.appended(sum(batch.size for batch in batches) or 1)
+        if leader_start > log.log_start_offset:
+            log.advance_log_start_offset(min(leader_start, log.high_watermark))
+
+    def truncate(self, offset: int) -> None:
+        """Cut off what the leader does not have."""
+        if not self.log.truncate_to(offset):
+            # A leader that was replaced before it wrote anything has an epoch without records: the leader has no such.
+            self.log.epochs.truncate_from_end(self.log.log_end_offset)
 
     def changed(self) -> None:
         """Leadership or the log's start moved, or the partition goes away: whoever waits is told at once."""
@@ -171,6 +270,19 @@ class Partition:
             if not committed_only or not len(result.records):
                 return Readable(result.records, ())
             return Readable(result.records, log.aborted_transactions(offset, log.upper_bound_offset(result)))
+        except KafkaStorageError as error:
+            log.failed(error)
+            raise
+
+    def read_as_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> FileRegion | bytes:
+        """As `read`, for a follower: up to the end, committed or not."""
+        log = self.log
+        if offset > log.log_end_offset or offset < log.log_start_offset:
+            raise OffsetOutOfRange()
+        if offset == log.log_end_offset:
+            return EMPTY
+        try:
+            return log.read(offset, max_bytes, log.log_end_offset, at_least_one).records
         except KafkaStorageError as error:
             log.failed(error)
             raise

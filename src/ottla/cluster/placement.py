@@ -14,15 +14,22 @@ def place_replicas(
     replication_factor: int,
     randbelow: Callable[[int], int],
     first_partition: int = 0,
+    fenced: Sequence[int] = (),
 ) -> list[list[int]]:
     """Spread the replicas evenly: leaders go round the brokers, followers are shifted so that no pair repeats.
 
     Where racks are known the brokers are walked rack by rack, so that neighbours in the walk are in different racks.
+    Fenced brokers get a replica only where the live ones are too few: they may be back soon.
     """
-    if replication_factor > len(brokers):
+    if not brokers:
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced."
+        )
+    registered = len(brokers) + len(fenced)
+    if replication_factor > registered:
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered or some "
+            f"{replication_factor} cannot be reached because only {registered} broker(s) are registered or some "
             "brokers have all their log directories cordoned."
         )
     walk = _alternating_racks(brokers, racks)
@@ -35,9 +42,10 @@ def place_replicas(
         if number > 0 and leader == start:
             shift += 1
         replicas = [walk[leader]]
-        for follower in range(replication_factor - 1):
+        for follower in range(min(replication_factor, count) - 1):
             step = 1 + (shift + follower) % (count - 1)
             replicas.append(walk[(leader + step) % count])
+        replicas += [fenced[(number + missing) % len(fenced)] for missing in range(replication_factor - count)]
         placed.append(replicas)
     return placed
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage, PartitionState
+from ottla.cluster import changes
+from ottla.cluster.changes import PartitionChange
+from ottla.cluster.features import ELIGIBLE_LEADERS
+from ottla.cluster.metadata import NO_LEADER, MetadataImage, PartitionState
 from ottla.cluster.placement import check_assignment
 from ottla.errors import (
     ElectionNotNeeded,
@@ -22,10 +25,37 @@ from ottla.errors import (
 from ottla.wire.stored import metadata as stored
 
 PREFERRED, UNCLEAN = 0, 1
-_RECOVERING = 1
+
+Directories = Callable[[Sequence[int]], list[bytes]]
 
 
-def elect_leader(image: MetadataImage, topic_name: str, index: int, kind: int) -> stored.PartitionChangeRecord:
+def _no_directories(replicas: Sequence[int]) -> list[bytes]:
+    raise AssertionError("an election moves no replica")
+
+
+def change_of(
+    image: MetadataImage,
+    partition: PartitionState,
+    *,
+    directories: Directories = _no_directories,
+    min_isr: int = 1,
+    election: int = changes.ONLINE,
+    may_lead: Callable[[int], bool] | None = None,
+) -> PartitionChange:
+    """A change of a partition by what the image knows of the brokers."""
+    return PartitionChange(
+        partition,
+        may_lead=may_lead if may_lead is not None else image.is_active,
+        directories=directories,
+        min_isr=min_isr,
+        eligible_leaders=bool(image.features.get(ELIGIBLE_LEADERS)),
+        election=election,
+    )
+
+
+def elect_leader(
+    image: MetadataImage, topic_name: str, index: int, kind: int, min_isr: int = 1
+) -> stored.PartitionChangeRecord:
     """The record that gives a partition its preferred leader back, or after a loss any leader at all (KIP-460)."""
     topic = image.topics.get(topic_name)
     if topic is None:
@@ -33,34 +63,13 @@ def elect_leader(image: MetadataImage, topic_name: str, index: int, kind: int) -
     partition = topic.partitions.get(index)
     if partition is None:
         raise UnknownTopicOrPartition(f"No such partition as {topic_name}-{index}")
-    if kind == PREFERRED:
-        preferred = partition.replicas[0]
-        if partition.leader == preferred:
-            raise ElectionNotNeeded()
-        if preferred not in partition.isr or not _is_live(image.brokers, preferred):
-            raise PreferredLeaderNotAvailable()
-        return stored.PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=preferred)
-    if partition.leader != NO_LEADER:
+    if partition.leader == partition.replicas[0] if kind == PREFERRED else partition.leader != NO_LEADER:
         raise ElectionNotNeeded()
-    in_sync = [broker for broker in partition.isr if _is_live(image.brokers, broker)]
-    if in_sync:
-        return stored.PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=in_sync[0])
-    live = [broker for broker in partition.replicas if _is_live(image.brokers, broker)]
-    if not live:
-        raise EligibleLeadersNotAvailable()
-    # Records may be lost; the new leader says so until it has looked at its log.
-    return stored.PartitionChangeRecord(
-        partition_id=index,
-        topic_id=topic.topic_id,
-        isr=[live[0]],
-        leader=live[0],
-        leader_recovery_state=_RECOVERING,
-    )
-
-
-def _is_live(brokers: dict[int, BrokerState], broker_id: int) -> bool:
-    broker = brokers.get(broker_id)
-    return broker is not None and not broker.fenced
+    election = changes.PREFERRED if kind == PREFERRED else changes.UNCLEAN
+    record = change_of(image, partition, min_isr=min_isr, election=election).record()
+    if record is None:
+        raise PreferredLeaderNotAvailable() if kind == PREFERRED else EligibleLeadersNotAvailable()
+    return record
 
 
 def is_reassigning(partition: PartitionState) -> bool:
@@ -73,9 +82,10 @@ def reassign(
     index: int,
     replicas: Sequence[int] | None,
     *,
-    directories: Callable[[Sequence[int]], list[bytes]],
+    directories: Directories,
     may_change_factor: bool = True,
     may_elect_unclean: bool = False,
+    min_isr: int = 1,
 ) -> stored.PartitionChangeRecord | None:
     """The record that starts a move to `replicas`, or ends one under way where they are None; None if all is so."""
     topic = image.topics.get(topic_name)
@@ -84,8 +94,10 @@ def reassign(
     partition = topic.partitions.get(index)
     if partition is None:
         raise UnknownTopicOrPartition(f"Unable to find partition {topic_name}:{index}.")
+    change = change_of(image, partition, directories=directories, min_isr=min_isr)
     if replicas is None:
-        return _cancelled(topic_name, partition, directories, may_elect_unclean)
+        _cancel(change, topic_name, partition, may_elect_unclean)
+        return change.record()
     check_assignment(replicas, image.brokers)
     settled = [broker for broker in partition.replicas if broker not in partition.adding_replicas]
     if not may_change_factor and len(replicas) != len(settled):
@@ -93,47 +105,15 @@ def reassign(
             f"The replication factor is changed from {len(settled)} to {len(replicas)} while "
             "allow.replication.factor.change is false."
         )
-    return _moved(partition, list(replicas), directories)
+    change.removing = sorted(set(partition.replicas).difference(replicas))
+    change.adding = sorted(set(replicas).difference(partition.replicas)) or change.adding
+    change.replicas = [*replicas, *change.removing]
+    # A new target in the middle of a move: whoever was on the way in and is still wanted goes on being added.
+    change.adding = sorted({*change.adding}.intersection(replicas))
+    return change.record()
 
 
-def _moved(
-    partition: PartitionState, target: list[int], directories: Callable[[Sequence[int]], list[bytes]]
-) -> stored.PartitionChangeRecord | None:
-    adding = [broker for broker in target if broker not in partition.isr]
-    removing = [broker for broker in partition.replicas if broker not in target]
-    if adding:
-        merged = target + removing
-        return stored.PartitionChangeRecord(
-            partition_id=partition.index,
-            topic_id=partition.topic_id,
-            replicas=merged,
-            adding_replicas=[broker for broker in target if broker not in partition.replicas] or adding,
-            removing_replicas=removing,
-            directories=directories(merged),
-        )
-    if target == partition.replicas and not is_reassigning(partition):
-        return None
-    # All that shall stay are in sync: nothing to wait for.
-    record = stored.PartitionChangeRecord(
-        partition_id=partition.index,
-        topic_id=partition.topic_id,
-        replicas=target,
-        isr=[broker for broker in partition.isr if broker in target],
-        adding_replicas=[],
-        removing_replicas=[],
-        directories=directories(target),
-    )
-    if partition.leader not in target:
-        record.leader = target[0]
-    return record
-
-
-def _cancelled(
-    topic_name: str,
-    partition: PartitionState,
-    directories: Callable[[Sequence[int]], list[bytes]],
-    may_elect_unclean: bool,
-) -> stored.PartitionChangeRecord:
+def _cancel(change: PartitionChange, topic_name: str, partition: PartitionState, may_elect_unclean: bool) -> None:
     if not is_reassigning(partition):
         raise NoReassignmentInProgress()
     replicas = [broker for broker in partition.replicas if broker not in partition.adding_replicas]
@@ -143,16 +123,7 @@ def _cancelled(
             f"Unable to revert partition assignment for {topic_name}:{partition.index} because "
             "it would require an unclean leader election."
         )
-    isr = isr or replicas[:1]
-    record = stored.PartitionChangeRecord(
-        partition_id=partition.index,
-        topic_id=partition.topic_id,
-        replicas=replicas,
-        isr=isr,
-        adding_replicas=[],
-        removing_replicas=[],
-        directories=directories(replicas),
-    )
-    if partition.leader not in isr:
-        record.leader = isr[0]
-    return record
+    if may_elect_unclean:
+        change.election = changes.UNCLEAN
+    change.replicas, change.isr = replicas, isr or replicas[:1]
+    change.adding, change.removing = [], []

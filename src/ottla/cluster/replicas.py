@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.cluster.leadership import Surroundings
 from ottla.cluster.metadata import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
@@ -36,6 +37,10 @@ class Replicas:
         self._clock = clock
         self._partitions: dict[str, dict[int, Partition]] = {}
         self.on_topic_removed: list[Callable[[TopicState], None]] = []
+        self.around: Surroundings | None = None
+        """Set where other brokers hold replicas of what is here."""
+        self.on_placed: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition that leads or follows anew, and of one that is taken away."""
 
     def use(self, logs: LogManager) -> None:
         """Keep the partitions in these logs (which ask back for `log_config`)."""
@@ -52,6 +57,11 @@ class Replicas:
         if partition.state.leader != self._broker_id:
             raise NotLeaderOrFollower()
         return partition
+
+    def replica(self, topic: str, index: int) -> Partition:
+        """The partition, whether this broker leads it or follows."""
+        partition = self.get(topic, index)
+        return partition if partition is not None else self._open(topic, index)
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition if it is open."""
@@ -109,8 +119,16 @@ class Replicas:
         by_index = self._partitions.setdefault(topic.name, {})
         log = self._logs.get_or_create(topic.name, state.index, topic.topic_id)
         partition = by_index[state.index] = Partition(
-            topic.name, state, log, ValidationOptions.from_topic_config(config), self._clock, self._broker_id
+            topic.name,
+            state,
+            log,
+            ValidationOptions.from_topic_config(config),
+            self._clock,
+            self._broker_id,
+            self.around,
         )
+        if self.around is not None:
+            self.on_placed(partition)
         return partition
 
     def _remove(self, topic: TopicState) -> None:
@@ -118,16 +136,44 @@ class Replicas:
             partition = self.get(topic.name, index)
             if partition is not None:
                 partition.changed()
+                if self.around is not None:
+                    self._take_away(partition)
             if self._broker_id in state.replicas:
                 self._logs.delete(topic.name, index)
         self._partitions.pop(topic.name, None)
         for removed in self.on_topic_removed:
             removed(topic)
 
+    def _take_away(self, partition: Partition) -> None:
+        leadership, partition.leadership = partition.leadership, None
+        if leadership is not None:
+            leadership.resign()
+        self.on_placed(partition)
+
     def _changed(self, record: stored.PartitionChangeRecord) -> None:
         topic = self._image.topics_by_id.get(record.topic_id)
-        partition = self.get(topic.name, record.partition_id) if topic is not None else None
-        if partition is not None:
+        if topic is None:
+            return
+        partition = self.get(topic.name, record.partition_id)
+        if self.around is not None:
+            self._change_place(topic, topic.partitions[record.partition_id], partition)
+        elif partition is not None:
+            partition.changed()
+
+    def _change_place(self, topic: TopicState, state: PartitionState, partition: Partition | None) -> None:
+        """Another leader, another ISR, or a replica that came here or went away."""
+        assert self.around is not None
+        if self._broker_id not in state.replicas:
+            if partition is not None:
+                del self._partitions[topic.name][state.index]
+                partition.take_place(self.around)
+                self.on_placed(partition)
+                partition.changed()
+            self._logs.delete(topic.name, state.index)
+        elif partition is None:
+            self._add(topic, state, self._topic_config(topic.name))
+        elif partition.take_place(self.around):
+            self.on_placed(partition)
             partition.changed()
 
     def _reconfigure(self, records: Sequence[Message]) -> None:

@@ -549,6 +549,14 @@ class Connection:
         """A line about something that this peer was refused; few of them for each address."""
         self.broker.security.refusals.warning(self.client_host, message, *arguments)
 
+    def hold_back(self) -> None:
+        """Read nothing until `let_go`, as a process that is stopped."""
+        self._pause_reading()
+
+    def let_go(self) -> None:
+        if not self._closed:
+            self._go_on()
+
     def finish(self) -> None:
         """Close as soon as the request in work, if any, has been answered and its answer taken."""
         self._closing = True

@@ -10,7 +10,7 @@ from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.coordinator.settings import GroupSettings
-from ottla.errors import KafkaError
+from ottla.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.records.batch import Batch, Buffer
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -90,12 +90,17 @@ class CoordinatorPartition:
         return self._partition.high_watermark
 
     def append(self, batch: bytearray) -> int:
-        return self._partition.append_own((Batch(batch),)).first_offset
+        partition = self._partition
+        if partition.leadership is not None and partition.leadership.is_under_min_isr:
+            raise CoordinatorNotAvailable()
+        partition.check_leads()
+        return partition.append_own((Batch(batch),)).first_offset
 
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
-        # One replica: what is appended is committed.
-        assert offset < self._partition.high_watermark, "an append that is not committed"
-        callback(None)
+        """At once with one replica; with more when those in sync have it, unless another leads before that."""
+        self._partition.when_committed(
+            offset, lambda error: callback(NotCoordinator() if isinstance(error, NotLeaderOrFollower) else error)
+        )
 
 
 class GroupsOfBroker:
@@ -121,6 +126,7 @@ class GroupsOfBroker:
     def metadata_changed(self, records: Sequence[Message]) -> None:
         """Follow the metadata log: the offsets topic itself, and the topics that groups read."""
         topics_by_id = self._broker.metadata.topics_by_id
+        offsets_topic = self._broker.metadata.topics.get(GROUP_METADATA_TOPIC)
         created = {record.name for record in records if isinstance(record, stored.TopicRecord)}
         grown: set[str] = set()
         for record in records:
@@ -128,6 +134,8 @@ class GroupsOfBroker:
                 topic = topics_by_id.get(record.topic_id)
                 if topic is not None and topic.name not in created:
                     grown.add(topic.name)
+                    if topic is offsets_topic:
+                        self._lead_or_resign(topic, record.partition_id)
         if GROUP_METADATA_TOPIC in created:
             self._lead_all(self._broker.metadata.topics[GROUP_METADATA_TOPIC])
         if created or grown:
@@ -136,10 +144,16 @@ class GroupsOfBroker:
     def _lead_all(self, topic: TopicState) -> None:
         # The topic may be older than the setting: its own partition count decides where a group lives.
         self.coordinator.settings.offsets_partitions = len(topic.partitions)
-        for state in topic.partitions.values():
-            if state.leader == self._broker.node_id:
-                partition = self._broker.replicas.leader(topic.name, state.index)
-                self.coordinator.lead(state.index, CoordinatorPartition(partition), stored_batches(partition))
+        for index in topic.partitions:
+            self._lead_or_resign(topic, index)
+
+    def _lead_or_resign(self, topic: TopicState, index: int) -> None:
+        """As with Kafka a leader that stays one in a new epoch goes on with what it has."""
+        if topic.partitions[index].leader != self._broker.node_id:
+            self.coordinator.resign(index)
+        elif self.coordinator.shard(index) is None:
+            partition = self._broker.replicas.leader(topic.name, index)
+            self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition))
 
     def _topic_removed(self, topic: TopicState) -> None:
         if topic.name == GROUP_METADATA_TOPIC:

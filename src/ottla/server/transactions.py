@@ -7,6 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ottla.cluster.metadata import TopicState
+from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.replies import Reply
 from ottla.coordinator.transaction_shard import Marker
@@ -64,25 +65,27 @@ class LocalMarkers:
         self, marker: Marker, partition: TopicPartition, done: Callable[[TopicPartition, KafkaError | None], None]
     ) -> None:
         try:
-            self.append(marker, *partition)
+            written, offset = self.append(marker, *partition)
         except KafkaError as error:
             done(partition, error)
         else:
-            done(partition, None)
+            written.when_committed(offset, lambda error: done(partition, error))
 
-    def append(self, marker: Marker, topic: str, index: int) -> None:
-        """Raises the error that keeps the marker out."""
+    def append(self, marker: Marker, topic: str, index: int) -> tuple[Partition, int]:
+        """The partition and the marker's offset, which may not be committed yet; raises what keeps the marker out."""
         broker = self._broker
         partition = broker.replicas.leader(topic, index)
+        if partition.leadership is not None:
+            partition.leadership.check_enough_replicas()
         if topic == GROUP_METADATA_TOPIC:
             # The group coordinator writes into its partitions itself: the marker makes pending offsets count.
             shard = broker.groups.shard(index)
             if shard is None:
                 raise NotLeaderOrFollower
-            shard.complete_transaction(
+            offset = shard.complete_transaction(
                 marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, commit=marker.commit
             )
-            return
+            return partition, offset
         batch = end_transaction_marker(
             marker.commit,
             marker.coordinator_epoch,
@@ -90,7 +93,8 @@ class LocalMarkers:
             producer_epoch=marker.producer_epoch,
             timestamp_ms=broker.clock.now_ms(),
         )
-        partition.append_own((Batch(batch),), transaction_version=marker.transaction_version)
+        info = partition.append_own((Batch(batch),), transaction_version=marker.transaction_version)
+        return partition, info.last_offset
 
 
 class TransactionsOfBroker:
@@ -120,19 +124,33 @@ class TransactionsOfBroker:
         self.coordinator.stop()
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
+        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
         for record in records:
             if isinstance(record, stored.TopicRecord) and record.name == TRANSACTION_STATE_TOPIC:
-                self._lead_all(self._broker.metadata.topics[TRANSACTION_STATE_TOPIC])
+                assert topic is not None
+                self._lead_all(topic)
+            elif (
+                isinstance(record, stored.PartitionChangeRecord)
+                and topic is not None
+                and record.topic_id == topic.topic_id
+            ):
+                self._lead_or_resign(topic, record.partition_id)
 
     def _lead_all(self, topic: TopicState) -> None:
         # The topic may be older than the setting: its own partition count decides where an id lives.
         self.coordinator.settings.partitions = len(topic.partitions)
-        for state in topic.partitions.values():
-            if state.leader == self._broker.node_id:
-                partition = self._broker.replicas.leader(topic.name, state.index)
-                self.coordinator.lead(
-                    state.index, CoordinatorPartition(partition), stored_batches(partition), state.leader_epoch
-                )
+        for index in topic.partitions:
+            self._lead_or_resign(topic, index)
+
+    def _lead_or_resign(self, topic: TopicState, index: int) -> None:
+        state = topic.partitions[index]
+        if state.leader != self._broker.node_id:
+            self.coordinator.resign(index)
+            return
+        shard = self.coordinator.shard(index)
+        if shard is None or shard.coordinator_epoch != state.leader_epoch:
+            partition = self._broker.replicas.leader(topic.name, index)
+            self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition), state.leader_epoch)
 
     def _topic_removed(self, topic: TopicState) -> None:
         if topic.name == TRANSACTION_STATE_TOPIC:
@@ -158,13 +176,22 @@ class TransactionsOfBroker:
         try:
             if adds:
                 added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
-                assert not isinstance(added, Reply), "an append that is not committed"
+                if isinstance(added, Reply):
+                    return self._admitted_later(added, partitions, abortable)
                 refused = {}
             else:
                 refused = self.coordinator.missing_partitions(transactional_id, producer, partitions)
         except KafkaError as error:
             refused = dict.fromkeys(partitions, error)
         return {partition: for_writers(error, abortable=abortable) for partition, error in refused.items()}
+
+    @staticmethod
+    async def _admitted_later(added: Reply[None], partitions: Collection[TopicPartition], abortable: bool) -> Refusals:
+        try:
+            await added
+        except KafkaError as error:
+            return dict.fromkeys(partitions, for_writers(error, abortable=abortable))
+        return {}
 
 
 def for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:

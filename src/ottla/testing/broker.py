@@ -28,7 +28,7 @@ from ottla.testing.clock import VirtualClock
 from ottla.testing.faults import Faults
 from ottla.testing.groups import Group, group_ids, remove_group
 from ottla.testing.options import ClockOption, Options
-from ottla.testing.requests import Request, RequestLog
+from ottla.testing.requests import ControlEvent, Request, RequestLog
 from ottla.testing.topics import AsyncTopic
 from ottla.wire.schema import Message
 
@@ -124,7 +124,7 @@ class Embedded:
         self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
     ) -> list[Request]:
         """The requests that came in, oldest first; the last 2,000 are kept."""
-        if api is not None and api not in self.api_names:
+        if api is not None and api not in self.api_names and api != ControlEvent.api:
             raise ValueError(f"the broker serves no API {api!r}; it has {', '.join(sorted(self.api_names))}")
         return self._log.find(api, client_id, topic, group)
 
@@ -264,7 +264,7 @@ class Broker(Embedded):
         """Start, or start again on the same port and data."""
         if self.is_running:
             raise RuntimeError("the broker is running already: stop() it first, or use restart()")
-        server = Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
+        server = self._new_server()
         await server.start()
         self._release_port()
         self._loop = asyncio.get_running_loop()
@@ -278,6 +278,9 @@ class Broker(Embedded):
 
             self._control = ControlServer(self, self.options.control)
             await self._control.start()
+
+    def _new_server(self) -> Server:
+        return Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
 
     async def stop(self) -> None:
         """Stop as `ottla serve` does on SIGTERM; data and port are kept for a start(). Safe to call twice."""

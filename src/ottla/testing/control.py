@@ -67,6 +67,10 @@ class ControlServer:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise HttpError(400, str(message)) from error
 
+    async def route(self, request: HttpRequest) -> Any:
+        """The answer to a request that came in another way."""
+        return await self._route(request)
+
     async def _route(self, request: HttpRequest) -> Any:
         name = request.parts[0] if request.parts else ""
         handlers: dict[str, Callable[[HttpRequest], Awaitable[Any]]] = {
@@ -106,16 +110,16 @@ class ControlServer:
                 fault = faults.get(int(request.parts[1]))
             except KeyError as error:
                 raise HttpError(404, error.args[0]) from None
-            if _method(request, "GET", "DELETE") == "DELETE":
+            if method_of(request, "GET", "DELETE") == "DELETE":
                 fault.remove()
             return fault.to_dict()
-        method = _method(request, "GET", "POST", "DELETE")
+        method = method_of(request, "GET", "POST", "DELETE")
         if method == "GET":
             return [fault.to_dict() for fault in faults.all]
         if method == "DELETE":
             faults.clear()
             return {}
-        options = _options(request)
+        options = options_of(request)
         if "kind" not in options:
             raise HttpError(400, 'say which: {"kind": "error", …}; see docs/faults.md')
         return faults.apply(options.pop("kind"), **options).to_dict()
@@ -125,15 +129,15 @@ class ControlServer:
             return self._broker.topics()
         topic = self._broker.topic(request.parts[1])
         if len(request.parts) == 2:
-            if _method(request, "POST", "DELETE") == "DELETE":
+            if method_of(request, "POST", "DELETE") == "DELETE":
                 topic.delete()
             else:
-                options = _options(request)
+                options = options_of(request)
                 topic.create(options.get("partitions", -1), options.get("config"))
             return {"topic": topic.name, "partitions": topic.partitions}
         if request.parts[2] != "records":
             raise HttpError(404, "a topic has /records")
-        if _method(request, "GET", "POST") == "POST":
+        if method_of(request, "GET", "POST") == "POST":
             given = _body(request)
             options = given if isinstance(given, dict) else {"records": given}
             records = [_given(each) for each in options.get("records", [])]
@@ -164,14 +168,14 @@ class ControlServer:
         return [seen.to_dict() for seen in self._broker.requests(**known)]
 
     async def _clock(self, request: HttpRequest) -> Any:
-        _method(request, "POST")
+        method_of(request, "POST")
         if request.parts[1:] != ["advance"]:
             raise HttpError(404, "the clock has /clock/advance")
-        self._broker.clock.advance(**_options(request))
+        self._broker.clock.advance(**options_of(request))
         return {"now_ms": self._broker.clock.now_ms()}
 
     async def _life(self, request: HttpRequest) -> Any:
-        _method(request, "POST")
+        method_of(request, "POST")
         verbs = {name: getattr(self._broker, name) for name in ("down", "up", "kill", "restart")}
         verb = verbs.get(request.parts[1] if len(request.parts) > 1 else "")
         if verb is None:
@@ -180,8 +184,8 @@ class ControlServer:
         return {"running": self._broker.is_running}
 
     async def _reset(self, request: HttpRequest) -> Any:
-        _method(request, "POST")
-        self._broker.reset(**_options(request))
+        method_of(request, "POST")
+        self._broker.reset(**options_of(request))
         return {}
 
     async def _report(self, request: HttpRequest) -> Any:
@@ -192,7 +196,7 @@ class ControlServer:
     async def _scenario(self, request: HttpRequest) -> Any:
         from ottla.testing.scenario import parse, run_scenario
 
-        _method(request, "POST")
+        method_of(request, "POST")
         return await run_scenario(self._broker, parse(request.body.decode()))
 
 
@@ -211,7 +215,7 @@ def _body(request: HttpRequest) -> Any:
         raise HttpError(400, f"the body is not JSON: {error}") from None
 
 
-def _options(request: HttpRequest) -> dict[str, Any]:
+def options_of(request: HttpRequest) -> dict[str, Any]:
     found = _body(request)
     if not isinstance(found, dict):
         raise HttpError(400, "the body must be a JSON object")
@@ -226,7 +230,7 @@ def _given(item: Any) -> Any:
     return from_json(key), from_json(value), [(name, from_json(data)) for name, data in (headers or [[]])[0]]
 
 
-def _method(request: HttpRequest, *allowed: str) -> str:
+def method_of(request: HttpRequest, *allowed: str) -> str:
     if request.method not in allowed:
         raise HttpError(405, f"{request.method} is not possible here; use {' or '.join(allowed)}")
     return request.method

@@ -95,13 +95,52 @@ class Request:
         }
 
 
+class ControlEvent:
+    """Something that was done to a broker rather than asked of it, in its place among the requests."""
+
+    __slots__ = ("at_ms", "text", "topics")
+
+    api: Final = "Control"
+    version: Final = 0
+    client_id: Final = None
+    correlation_id: Final = 0
+    peer: Final = ""
+    request: Final = None
+    response: Final = None
+    error: Final = None
+    fault: Final = None
+    answered: Final = True
+
+    def __init__(self, text: str, at_ms: int, topic: str | None = None) -> None:
+        self.text = text
+        self.at_ms = at_ms
+        self.topics = [] if topic is None else [topic]
+
+    @property
+    def groups(self) -> list[str]:
+        return []
+
+    @property
+    def errors(self) -> list[str]:
+        return []
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"control: {self.text}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"api": self.api, "at_ms": self.at_ms, "control": self.text, "topics": self.topics}
+
+
 class RequestLog:
     """The last requests, oldest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[Request] = deque(maxlen=KEPT_REQUESTS)
+        self._kept: deque[Any] = deque(maxlen=KEPT_REQUESTS)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request | ControlEvent) -> None:
         self._kept.append(request)
 
     def clear(self) -> None:

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ func newFranz(bootstrap string) driver {
 }
 
 func (d *franzDriver) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(d.bootstrap)}, options...)...)
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(d.bootstrap, ",")...)}, options...)...)
 }
 
 func (d *franzDriver) do(op string, a *Args) (any, error) {

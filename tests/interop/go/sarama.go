@@ -7,6 +7,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ type saramaDriver struct {
 }
 
 func newSarama(bootstrap string) driver {
-	return &saramaDriver{[]string{bootstrap}, map[string]*saramaMember{}}
+	return &saramaDriver{strings.Split(bootstrap, ","), map[string]*saramaMember{}}
 }
 
 func (d *saramaDriver) config() *sarama.Config {

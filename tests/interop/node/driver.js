@@ -44,7 +44,7 @@ const codecs = {
   gzip: CompressionTypes.GZIP,
   snappy: CompressionTypes.Snappy,
 };
-const kafka = new Kafka({ brokers: [process.argv[2]], clientId: 'kafkajs', logLevel: logLevel.NOTHING, retry: { retries: 8 } });
+const kafka = new Kafka({ brokers: process.argv[2].split(','), clientId: 'kafkajs', logLevel: logLevel.NOTHING, retry: { retries: 8 } });
 const unb64 = (text) => (text === null || text === undefined ? null : Buffer.from(text, 'base64'));
 const b64 = (data) => (data === null || data === undefined ? null : Buffer.from(data).toString('base64'));
 
@@ -96,7 +96,7 @@ class Member {
     if (config.fetch_max_bytes) settings.maxBytes = config.fetch_max_bytes;
     settings.partitionAssigners = [PartitionAssigners.roundRobin];
     const client = config.client_id ? new Kafka({
-      brokers: [process.argv[2]], clientId: config.client_id, logLevel: logLevel.NOTHING,
+      brokers: process.argv[2].split(','), clientId: config.client_id, logLevel: logLevel.NOTHING,
     }) : kafka;
     this.consumer = client.consumer(settings);
     this.config = config;

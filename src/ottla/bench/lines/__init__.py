@@ -10,6 +10,7 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     startup,
     testing,
     security,
+    cluster,
     scale,
     mixed,
     spark,

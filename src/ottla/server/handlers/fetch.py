@@ -10,6 +10,7 @@ from ottla.cluster.partition import Partition
 from ottla.errors import (
     NONE,
     KafkaError,
+    NotLeaderOrFollower,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnsupportedCompressionType,
@@ -20,6 +21,7 @@ from ottla.records.conversion import down_convert
 from ottla.records.legacy import any_batches
 from ottla.server.api import RequestContext, handles
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
+from ottla.server.nearest import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED = 1
@@ -31,6 +33,9 @@ READ, CLUSTER_ACTION = 3, 9
 
 _HARD_LIMIT_UP_TO = 2
 """Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
+
+_FIRST_RACK_VERSION = 11
+"""Since then a consumer can be sent to a follower, and a follower serves it."""
 
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
@@ -58,6 +63,11 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
     """
     plan = ctx.broker.fetch_sessions.plan(request, ctx.version)
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        from ottla.server.handlers.replica_fetch import replica_fetch
+
+        return replica_fetch(ctx, request, plan)
     reading = Reading(ctx, request, plan)
     reading.read()
     if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:
@@ -115,7 +125,19 @@ class Reading:
             name = topic.name
         if broker.authorizer is not None:
             self._check_allowed(name)
-        return broker.replicas.leader(name, index)
+        try:
+            return broker.replicas.leader(name, index)
+        except NotLeaderOrFollower:
+            if self.ctx.version < _FIRST_RACK_VERSION:
+                raise
+            return self._follower(name, index)
+
+    def _follower(self, name: str, index: int) -> Partition:
+        """A consumer may read from any replica (KIP-392), but not while nobody is known to lead."""
+        partition = self.ctx.broker.replicas.replica(name, index)
+        if not partition.has_leader:
+            raise NotLeaderOrFollower()
+        return partition
 
     def _check_allowed(self, topic: str) -> None:
         """Consumers may read a topic; followers may act for the cluster."""
@@ -141,6 +163,19 @@ class Reading:
                 aborted_transactions=None,
                 records=b"",
             )
+        if partition.leadership is not None and self.request.rack_id:
+            nearest = nearest_replica(self.ctx.broker, partition, wanted.fetch_offset, self.request.rack_id)
+            if nearest is not None:
+                self.failed = True  # answered at once
+                return PartitionData(
+                    partition_index=wanted.index,
+                    high_watermark=partition.high_watermark,
+                    last_stable_offset=partition.last_stable_offset,
+                    log_start_offset=partition.log_start_offset,
+                    preferred_read_replica=nearest,
+                    aborted_transactions=None,
+                    records=b"",
+                )
         committed_only = self.request.isolation_level == READ_COMMITTED
         result = partition.read(
             wanted.fetch_offset,
@@ -210,7 +245,13 @@ class Reading:
 
     def _news(self, wanted: SessionPartition, data: PartitionData) -> bool:
         """Whether a session's client learns anything from this partition; remembers what it is told."""
-        news = self.plan.full or data.error_code != NONE or bool(data.records) or data.diverging_epoch is not None
+        news = (
+            self.plan.full
+            or data.error_code != NONE
+            or bool(data.records)
+            or data.diverging_epoch is not None
+            or data.preferred_read_replica >= 0
+        )
         if data.error_code != NONE:
             # An error makes the client start afresh: the next answer must tell it everything.
             wanted.sent_high_watermark = -1

@@ -97,6 +97,8 @@ def _look_up(
         raise UnsupportedVersion()
     committed_only = request.isolation_level == READ_COMMITTED
     limit = partition.last_stable_offset if committed_only else partition.high_watermark
+    if request.replica_id >= 0:
+        limit = partition.log.log_end_offset  # a follower asks where it has to go
     found = Listed(partition_index=wanted.partition_index, error_code=NONE)
     if timestamp == LATEST:
         found.offset = limit

@@ -109,7 +109,7 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
         results: list[Elected] = []
         for index in indexes:
             try:
-                records.append(elect_leader(image, name, index, kind))
+                records.append(elect_leader(image, name, index, kind, ctx.broker.controller.min_isr(name)))
                 results.append(Elected(partition_id=index, error_code=NONE, error_message=None))
             except ElectionNotNeeded as error:
                 if request.topic_partitions is not None:
@@ -174,6 +174,7 @@ def alter_partition_reassignments(
                     directories=broker.controller.directories,
                     may_change_factor=request.allow_replication_factor_change,
                     may_elect_unclean=config["unclean.leader.election.enable"],
+                    min_isr=config["min.insync.replicas"],
                 )
                 if record is not None:
                     records.append(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
@@ -19,10 +20,14 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.records.validation import record_errors_of
+from ottla.server.acknowledging import Acknowledgements
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
 from ottla.server.transactions import TransactionalProduce, holds_transaction
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+
+ALL = -1
+"""Of acks: every replica in sync."""
 
 NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
@@ -65,7 +70,8 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
     partitions join the transaction by themselves (KIP-890); v13 topic ids (KIP-516).
 
-    With one replica an append is committed when it is written, so acks=all has nothing more to wait for.
+    With one replica an append is committed when it is written, so acks=all has nothing more to wait for; with more
+    it waits for the in-sync ones (server/acknowledging.py).
     """
     if request.acks not in (0, 1, -1):
         raise InvalidRequiredAcks()
@@ -85,23 +91,32 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
 async def _appended_later(
     ctx: RequestContext, request: ProduceRequest, refused: Awaitable[Mapping[TopicPartition, KafkaError]]
 ) -> ProduceResponse | None:
-    return _appended(ctx, request, await refused)
+    answer = _appended(ctx, request, await refused)
+    return await answer if isinstance(answer, Future) else answer
 
 
 def _appended(
     ctx: RequestContext, request: ProduceRequest, refused: Mapping[TopicPartition, KafkaError]
-) -> ProduceResponse | None:
+) -> ProduceResponse | Future[ProduceResponse] | None:
     by_id = ctx.version >= 13
     responses = []
     failed = False
+    waits: Acknowledgements | None = None
+    may_wait = request.acks == ALL and ctx.broker.replicas.around is not None
     for topic in request.topic_data:
         partition_responses = []
         name = _name_of(ctx, topic.topic_id) if by_id else topic.name
         for data in topic.partition_data:
             refusal = refused.get((name, data.index)) if refused and name is not None else None
-            outcome = _append(ctx, name, data) if refusal is None else _refuse(ctx, name, data, refusal)
+            outcome = _append(ctx, name, data, request.acks) if refusal is None else _refuse(ctx, name, data, refusal)
             if outcome.error_code:
                 failed = True
+            elif may_wait and name is not None:
+                partition = ctx.connection.broker.replicas.leader(name, data.index)
+                if partition.leadership is not None:
+                    if waits is None:
+                        waits = Acknowledgements(ctx, request.timeout_ms)
+                    waits.add(partition, outcome)
             partition_responses.append(outcome)
         responses.append(
             TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
@@ -111,7 +126,8 @@ def _appended(
             # There is no answer that could carry the error; a closed connection makes the client look again.
             ctx.connection.close("a produce request with acks=0 failed")
         return None
-    return ProduceResponse(responses=responses)
+    response = ProduceResponse(responses=responses)
+    return response if waits is None else waits.answer(response)
 
 
 def _refuse(
@@ -131,12 +147,16 @@ def _name_of(ctx: RequestContext, topic_id: bytes) -> str | None:
     return topic.name if topic is not None else None
 
 
-def _append(ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData) -> PartitionResponse:
+def _append(
+    ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, acks: int
+) -> PartitionResponse:
     partition = None
     try:
         if topic is None:
             raise UnknownTopicId()
         partition = ctx.connection.broker.replicas.leader(topic, data.index)
+        if partition.leadership is not None and acks == ALL:
+            partition.leadership.check_enough_replicas()
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
     except KafkaError as error:
         response = PartitionResponse(index=data.index, error_code=error.code, base_offset=-1)

@@ -22,7 +22,6 @@ from ottla.wire.messages.quorum import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from ottla.wire.stored.metadata import UnregisterBrokerRecord
 
 Partition = DescribeQuorumResponse.PartitionData
 
@@ -70,6 +69,16 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
                 last_caught_up_timestamp=now_ms,
             )
         ],
+        observers=[
+            DescribeQuorumResponse.ReplicaState(
+                replica_id=follower,
+                log_end_offset=end_offset,
+                last_fetch_timestamp=now_ms,
+                last_caught_up_timestamp=now_ms,
+            )
+            for follower in sorted(broker.metadata.brokers)
+            if broker.replicas.around is not None
+        ],
     )
     return DescribeQuorumResponse(
         topics=[topic_data(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
@@ -100,7 +109,7 @@ def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> 
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
     if request.broker_id == broker.node_id:
         raise InvalidRequest(f"Broker ID {request.broker_id} is the one that serves this request")
-    broker.controller.commit([UnregisterBrokerRecord(broker_id=known.broker_id, broker_epoch=known.epoch)])
+    broker.controller.commit(broker.controller.departures.unregistered(request.broker_id))
     return UnregisterBrokerResponse(error_code=NONE, error_message="")
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from asyncio import Future, gather
+from collections.abc import Awaitable, Iterable
+
+from ottla.cluster.leadership import Leadership
 from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from ottla.errors import (
     NONE,
     InvalidTopicException,
     KafkaError,
     NotLeaderOrFollower,
+    RequestTimedOut,
     UnknownTopicOrPartition,
 )
 from ottla.server.api import RequestContext, handles
@@ -39,12 +44,16 @@ def _refused(index: int, error: KafkaError) -> TrimmedPartition:
 
 
 @handles(DeleteRecordsRequest, on_error=_delete_error)
-def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def delete_records(
+    ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """v0–v2 (KIP-107): moves the start of a log; -1 stands for the high watermark. v2 flexible.
 
-    The low watermark is the smallest start of all replicas: of one replica, at once.
+    The low watermark is the smallest start of all live replicas: of one replica, at once; with more the answer waits
+    until they have followed.
     """
     response = DeleteRecordsResponse()
+    followed: list[Awaitable[None]] = []
     for topic in request.topics:
         results: list[TrimmedPartition] = []
         response.topics.append(TrimmedTopic(name=topic.name, partitions=results))
@@ -56,11 +65,36 @@ def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Delete
                     raise UnknownTopicOrPartition()
                 if topic.name in INTERNAL_TOPICS:
                     raise InvalidTopicException(f"Cannot delete records of internal topic {topic.name}")
-                low_watermark = ctx.broker.replicas.leader(topic.name, index).delete_records(wanted.offset)
-                results.append(TrimmedPartition(partition_index=index, low_watermark=low_watermark, error_code=NONE))
+                partition = ctx.broker.replicas.leader(topic.name, index)
+                low_watermark = partition.delete_records(wanted.offset)
+                result = TrimmedPartition(partition_index=index, low_watermark=low_watermark, error_code=NONE)
+                results.append(result)
+                if partition.leadership is not None and partition.leadership.low_watermark < low_watermark:
+                    followed.append(_trimmed(ctx, partition.leadership, result, request.timeout_ms))
             except KafkaError as error:
                 results.append(_refused(index, error))
+    return _all_trimmed(response, followed) if followed else response
+
+
+async def _all_trimmed(response: DeleteRecordsResponse, followed: Iterable[Awaitable[None]]) -> DeleteRecordsResponse:
+    await gather(*followed)
     return response
+
+
+async def _trimmed(ctx: RequestContext, leadership: Leadership, result: TrimmedPartition, timeout_ms: int) -> None:
+    """Wait for the followers; what they did not do in time is done later all the same."""
+    done: Future[KafkaError | None] = ctx.broker.loop.create_future()
+
+    def settle(error: KafkaError | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    timer = ctx.broker.timer.schedule(max(timeout_ms, 1), lambda: settle(RequestTimedOut()))
+    leadership.when_trimmed(result.low_watermark, settle)
+    error = await done
+    timer.cancel()
+    result.low_watermark = leadership.low_watermark if error is None else _INVALID_LOW_WATERMARK
+    result.error_code = NONE if error is None else error.code
 
 
 def _describe_error(

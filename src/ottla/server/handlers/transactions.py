@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 
+from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ottla.coordinator import requests
 from ottla.coordinator.replies import waitable, when_answered
@@ -329,11 +330,16 @@ def _markers_error(ctx: RequestContext, request: WriteTxnMarkersRequest, error: 
 
 
 @handles(WriteTxnMarkersRequest, on_error=_markers_error)
-def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+def write_txn_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
     """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 tells the
     transaction version, under which a marker with the producer's own epoch is a late one (KIP-1228).
+
+    A marker counts when it is committed: with more than one replica that takes a while.
     """
     codes: dict[int, Codes] = {}
+    uncommitted: list[tuple[Codes, TopicPartition, Partition, int]] = []
     for entry in request.markers:
         marker = Marker(
             entry.producer_id,
@@ -344,20 +350,45 @@ def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> W
         )
         for topic in entry.topics:
             for index in topic.partition_indexes:
-                codes.setdefault(entry.producer_id, {})[topic.name, index] = _write_marker(
-                    ctx, marker, topic.name, index
-                )
+                place = (topic.name, index)
+                by_partition = codes.setdefault(entry.producer_id, {})
+                written = _write_marker(ctx, marker, topic.name, index)
+                by_partition[place] = written if isinstance(written, int) else NONE
+                if not isinstance(written, int) and written[1] >= written[0].high_watermark:
+                    uncommitted.append((by_partition, place, *written))
+    return _markers_committed(ctx, codes, uncommitted) if uncommitted else _markers_response(codes)
+
+
+async def _markers_committed(
+    ctx: RequestContext,
+    codes: dict[int, Codes],
+    uncommitted: Iterable[tuple[Codes, TopicPartition, Partition, int]],
+) -> WriteTxnMarkersResponse:
+    for by_partition, place, partition, offset in uncommitted:
+        error = await _commit(ctx, partition, offset)
+        if error is not None:
+            by_partition[place] = error.code
     return _markers_response(codes)
 
 
-def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int:
+def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[KafkaError | None]:
+    committed: Future[KafkaError | None] = ctx.broker.loop.create_future()
+
+    def done(error: KafkaError | None) -> None:
+        if not committed.done():
+            committed.set_result(error)
+
+    partition.when_committed(offset, done)
+    return committed
+
+
+def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int | tuple[Partition, int]:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return UnknownServerError.code
     try:
-        ctx.broker.transactions.markers.append(marker, topic, index)
+        return ctx.broker.transactions.markers.append(marker, topic, index)
     except KafkaError as error:
         return error.code
-    return NONE
 
 
 def _markers_response(codes: dict[int, Codes]) -> WriteTxnMarkersResponse:

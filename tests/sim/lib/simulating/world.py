@@ -60,6 +60,8 @@ class World:
         self.loop: SimLoop
         self.connections = 0
         self.lives = 0
+        self.pace_s = 0.05
+        """The longest that a client waits before its next step."""
         self.crashed_in: dict[str, int] = {}
         self.clients: list[Any] = []
         self.unhandled: list[dict[str, Any]] = []
@@ -312,7 +314,7 @@ class Worker:
 
     async def work(self) -> None:
         while True:
-            await asyncio.sleep(self.world.chance.random() * 0.05)
+            await asyncio.sleep(self.world.chance.random() * self.world.pace_s)
             try:
                 if self.connection is None:
                     self.connection = self.world.connect()

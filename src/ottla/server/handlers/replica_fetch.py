@@ -1,0 +1,139 @@
+"""Fetch as followers use it: up to the end of the log, and what they ask for tells how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.clock import TimerHandle
+from ottla.cluster.leadership import Leadership
+from ottla.errors import NONE, KafkaError, NotLeaderOrFollower
+from ottla.log.files import FileRegion
+from ottla.server.api import RequestContext
+from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
+from ottla.server.handlers.fetch import PartitionData, Reading
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.primitives import INT64_MAX
+
+
+def replica_fetch(
+    ctx: RequestContext, request: FetchRequest, plan: FetchPlan
+) -> FetchResponse | asyncio.Future[FetchResponse]:
+    """A follower's offsets count when its request arrives, not again when a long poll reads anew."""
+    state = request.replica_state
+    replica_id, broker_epoch = (state.replica_id, state.replica_epoch) if state else (request.replica_id, -1)
+    reading = ReplicaReading(ctx, request, plan, replica_id, broker_epoch)
+    reading.read()
+    reading.arriving = False
+    if (
+        reading.failed
+        or reading.has_news
+        or reading.bytes_read >= request.min_bytes
+        or request.max_wait_ms <= 0
+        or not plan.partitions
+    ):
+        return reading.response()
+    return ReplicaPoll(reading)
+
+
+class ReplicaReading(Reading):
+    """One pass over the partitions that a follower wants."""
+
+    __slots__ = ("_known", "arriving", "broker_epoch", "has_news", "leaderships", "replica_id")
+
+    def __init__(
+        self, ctx: RequestContext, request: FetchRequest, plan: FetchPlan, replica_id: int, broker_epoch: int
+    ) -> None:
+        super().__init__(ctx, request, plan)
+        self.replica_id = replica_id
+        self.broker_epoch = broker_epoch
+        self.arriving = True
+        self.has_news = False
+        by_id = ctx.version >= 13
+        self._known = {
+            (topic.topic_id if by_id else topic.topic, wanted.partition): wanted.high_watermark
+            for topic in request.topics
+            for wanted in topic.partitions
+        }
+        """The high watermarks that the follower knows of (KIP-1166)."""
+        self.leaderships: dict[PartitionKey, Leadership] = {}
+
+    def _read_partition(
+        self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
+    ) -> PartitionData:
+        partition = self.partition(key)
+        partition.check_leads()
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        leadership = partition.leadership
+        if leadership is None:
+            raise NotLeaderOrFollower()
+        follower = leadership.check_follower(self.replica_id, self.broker_epoch, wanted.current_leader_epoch != -1)
+        self.leaderships[key] = leadership
+        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverging is not None:
+            self.failed = True
+            return PartitionData(
+                partition_index=wanted.index,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=partition.log_start_offset,
+                diverging_epoch=FetchResponse.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+                aborted_transactions=None,
+                records=b"",
+            )
+        throttle = leadership.throttle
+        if throttle is not None and throttle.is_exceeded and self.replica_id not in partition.state.isr:
+            records: FileRegion | bytes = b""
+        else:
+            records = partition.read_as_replica(
+                wanted.fetch_offset, min(wanted.max_bytes, left), at_least_one=at_least_one
+            )
+            if throttle is not None:
+                throttle.record(len(records))
+        if self.arriving:
+            leadership.follower_fetched(follower, wanted.fetch_offset, wanted.log_start_offset, self.broker_epoch)
+        if min(partition.high_watermark, wanted.fetch_offset) > self._known.get(key, INT64_MAX):
+            self.has_news = True
+        return PartitionData(
+            partition_index=wanted.index,
+            error_code=NONE,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=None,
+            records=records,
+        )
+
+
+class ReplicaPoll(asyncio.Future[FetchResponse]):
+    """A follower's fetch that waits: for a log to grow, or for a high watermark to move."""
+
+    def __init__(self, reading: ReplicaReading) -> None:
+        broker = reading.ctx.broker
+        super().__init__(loop=broker.loop)
+        self._reading = reading
+        self._scheduled = False
+        self._leaderships = list(reading.leaderships.values())
+        self.add_done_callback(self._forget)
+        self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._answer)
+        for leadership in self._leaderships:
+            leadership.replica_watchers.add(self)
+
+    def grown(self) -> None:
+        if not self._scheduled and not self.done():
+            # Not at once: whoever appends may append to more partitions.
+            self._scheduled = True
+            self._reading.ctx.broker.loop.call_soon(self._answer)
+
+    def _answer(self) -> None:
+        if self.done():
+            return
+        try:
+            self._reading.read()
+            self.set_result(self._reading.response())
+        except KafkaError as error:
+            self.set_exception(error)
+
+    def _forget(self, _: asyncio.Future[FetchResponse]) -> None:
+        self._timer.cancel()
+        for leadership in self._leaderships:
+            leadership.replica_watchers.discard(self)

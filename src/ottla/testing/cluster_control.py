@@ -1,0 +1,87 @@
+"""Steering a cluster over HTTP, beside what `ottla.testing.control` offers for one broker.
+
+GET    /                         brokers, leaders, in-sync replicas, what is wrong with the network
+POST   /cluster/kill             {"broker": 2}; also stop, start, restart, pause, resume
+POST   /cluster/move_leader      {"topic": "t", "partition": 0, "to": 3}
+POST   /cluster/partition_network  {"sides": [[1], [2, 3]]}
+POST   /cluster/slow_link        {"first": 1, "second": 2, "ms": 200}
+POST   /cluster/shrink_isr       {"topic": "t", "partition": 0, "remove": [3]}
+POST   /cluster/heal | elect_preferred
+…      /brokers/2/faults         whatever one broker offers (docs/faults.md)
+GET    /topics/NAME/records, /requests      of all brokers
+POST   /clock/advance            {"minutes": 10}
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from ottla.server.http import HttpError, HttpRequest
+from ottla.testing.control import ControlServer, method_of, options_of
+
+if TYPE_CHECKING:
+    from ottla.testing.cluster import Cluster
+
+VERBS: Final = (
+    "kill",
+    "stop",
+    "start",
+    "restart",
+    "pause",
+    "resume",
+    "move_leader",
+    "partition_network",
+    "slow_link",
+    "shrink_isr",
+    "heal",
+    "elect_preferred",
+)
+
+
+class ClusterControlServer(ControlServer):
+    """The same few lines of HTTP for all brokers of a cluster."""
+
+    def __init__(self, cluster: Cluster, port: int) -> None:
+        target: Any = cluster
+        super().__init__(target, port)
+        self._cluster = cluster
+
+    async def _route(self, request: HttpRequest) -> Any:
+        name = request.parts[0] if request.parts else ""
+        if name == "":
+            return self._cluster.describe()
+        if name == "cluster":
+            return await self._steer(request)
+        if name == "brokers":
+            return await self._one_broker(request)
+        if name in ("topics", "requests", "clock"):
+            return await super()._route(request)
+        raise HttpError(404, f"a cluster has no /{name}; there are /cluster, /brokers, /topics, /requests and /clock")
+
+    async def _steer(self, request: HttpRequest) -> Any:
+        method_of(request, "POST")
+        verb = request.parts[1] if len(request.parts) > 1 else ""
+        if verb not in VERBS:
+            raise HttpError(404, f"a cluster can {', '.join(VERBS)}")
+        options = options_of(request)
+        positional = []
+        for key in ("broker", "topic", "partition", "first", "second"):
+            if key in options:
+                positional.append(options.pop(key))
+        positional += options.pop("sides", [])
+        done = getattr(self._cluster, verb)(*positional, **options)
+        if isawaitable(done):
+            await done
+        return self._cluster.describe()
+
+    async def _one_broker(self, request: HttpRequest) -> Any:
+        if len(request.parts) < 2:
+            return self._cluster.describe()["brokers"]
+        if not request.parts[1].isdigit():
+            raise HttpError(404, f"{request.parts[1]!r} is not the number of a broker")
+        broker = self._cluster.broker(int(request.parts[1]))
+        return await ControlServer(broker, 0).route(
+            request._replace(path="/" + "/".join(quote(part, safe="") for part in request.parts[2:]))
+        )

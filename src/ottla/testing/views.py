@@ -1,0 +1,113 @@
+"""A cluster looked at as one server: the controller's metadata, and each partition where it is led."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.metadata import NO_LEADER, PartitionState
+from ottla.cluster.partition import Partition
+from ottla.cluster.topics import INTERNAL_TOPICS, internal_partition
+from ottla.errors import LeaderNotAvailable
+
+if TYPE_CHECKING:
+    from ottla.nodes.broker import NodeBroker
+    from ottla.nodes.ensemble import Ensemble
+
+
+@dataclass(frozen=True)
+class PartitionView:
+    """A partition at one moment."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    eligible_leader_replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+    end_offsets: Mapping[int, int] = field(default_factory=dict)
+    """{broker: where its log ends}, of those that run."""
+    high_watermarks: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def out_of_sync(self) -> list[int]:
+        return [replica for replica in self.replicas if replica not in self.isr]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "replicas": self.replicas,
+            "isr": self.isr,
+            "eligible_leader_replicas": self.eligible_leader_replicas,
+            "end_offsets": {str(broker): offset for broker, offset in self.end_offsets.items()},
+            "high_watermarks": {str(broker): offset for broker, offset in self.high_watermarks.items()},
+        }
+
+
+class ClusterServer:
+    """What helpers that look into a broker find in a cluster."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        self.metadata = ensemble.controller.image
+        self.controller = ensemble.controller.controller
+        self.clock = ensemble.clock
+        self.replicas = self
+
+    @property
+    def nodes(self) -> list[NodeBroker]:
+        return [node for node in self.ensemble.nodes.values() if node.is_alive and node.is_running]
+
+    def leader(self, topic: str, index: int) -> Partition:
+        """The partition on the broker that leads it."""
+        leader = self.state(topic, index).leader
+        node = self.ensemble.nodes.get(leader)
+        if leader == NO_LEADER or node is None or not node.is_alive:
+            raise LeaderNotAvailable(f"nobody leads {topic}-{index} now")
+        return node.replicas.leader(topic, index)
+
+    def state(self, topic: str, index: int) -> PartitionState:
+        known = self.metadata.topics.get(topic)
+        if known is None or index not in known.partitions:
+            raise ValueError(f"there is no partition {topic}-{index}; make the topic first")
+        return known.partitions[index]
+
+    def topic_names(self) -> list[str]:
+        return sorted(set(self.metadata.topics) - INTERNAL_TOPICS)
+
+    def coordinator(self, topic: str, key: str) -> int:
+        known = self.metadata.topics.get(topic)
+        if known is None:
+            raise ValueError(f"nothing was ever coordinated here ({topic} does not exist); let a client ask first")
+        return known.partitions[internal_partition(key, len(known.partitions))].leader
+
+    def partition_view(self, topic: str, index: int) -> PartitionView:
+        state = self.state(topic, index)
+        logs = {
+            node.node_id: replica.log for node in self.nodes if (replica := node.replicas.get(topic, index)) is not None
+        }
+        return PartitionView(
+            topic=topic,
+            partition=index,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            replicas=list(state.replicas),
+            isr=list(state.isr),
+            eligible_leader_replicas=list(state.eligible_leader_replicas),
+            adding=list(state.adding_replicas),
+            removing=list(state.removing_replicas),
+            end_offsets={broker: log.log_end_offset for broker, log in logs.items()},
+            high_watermarks={broker: log.high_watermark for broker, log in logs.items()},
+        )
+
+    def describe_topics(self) -> dict[str, Any]:
+        return {
+            name: [self.partition_view(name, index).to_dict() for index in self.metadata.topics[name].partitions]
+            for name in self.topic_names()
+        }

@@ -1,0 +1,66 @@
+"""A cluster on virtual time: nobody waits, and every run is the same."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla.clock import VirtualLoop
+from ottla.records.batch import Record, build_batch
+from ottla.wire.messages import ProduceRequest
+
+
+class Loop(VirtualLoop):
+    """Background work is done at once."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    """`run(scenario, brokers=3, …)` runs `scenario(cluster)` in virtual time."""
+
+    def run(scenario: Callable[[Any], Coroutine[Any, Any, Any]], brokers: int = 3, **options: Any) -> Any:
+        async def main() -> Any:
+            loop: Any = asyncio.get_running_loop()
+            async with ottla.Cluster(brokers, clock=loop, seed=1, **options) as cluster:
+                return await scenario(cluster)
+
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            return runner.run(main())
+
+    return run
+
+
+class Wire:
+    """Requests to a broker as another broker sends them: all handlers, no sockets."""
+
+    @staticmethod
+    async def ask(cluster: Any, broker_id: int, request: Any, version: int) -> Any:
+        answer = cluster.broker(broker_id).node.serve_peer(99, request, version)
+        return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
+
+    @classmethod
+    async def produce(
+        cls, cluster: Any, broker_id: int, *values: bytes, topic: str = "t", acks: int = -1, timeout_ms: int = 1000
+    ) -> Any:
+        """One partition's answer."""
+        records = build_batch([Record(n, 0, None, value) for n, value in enumerate(values)])
+        data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(records))
+        entry = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
+        request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[entry])
+        answer = await cls.ask(cluster, broker_id, request, 12)
+        return answer.responses[0].partition_responses[0]
+
+
+@pytest.fixture
+def wire() -> type[Wire]:
+    return Wire

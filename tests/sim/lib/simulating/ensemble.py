@@ -1,0 +1,385 @@
+"""Three brokers, their clients and their troubles, as one seed draws them: kills, pauses, partitions, slow links.
+
+The clients are those of the single broker's simulation; a routing connection finds leaders and coordinators for them,
+as a real client does. Every topic has three replicas and `min.insync.replicas` 2, nothing is elected uncleanly.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from crashing.history import Violation
+
+from ottla.config import Config
+from ottla.errors import KafkaError
+from ottla.log.memory import MemoryDisk
+from ottla.nodes.broker import NodeBroker
+from ottla.nodes.controller import CONTROLLER_ID
+from ottla.nodes.ensemble import Ensemble
+from ottla.nodes.network import sides_of
+from ottla.server.chance import SeededChance
+from ottla.wire.messages import CreateTopicsRequest, FetchRequest, FindCoordinatorRequest, MetadataRequest
+from simulating import world as single
+from simulating.loop import Lost, SimClient, SimLoop
+from simulating.world import PARTITIONS, Committer, Producer, Reader, Transactor, World
+
+BROKERS = (1, 2, 3)
+ANSWER_TIMEOUT_S = 2.0
+PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, INIT_PRODUCER, END_TXN, TXN_OFFSETS = 0, 1, 8, 9, 22, 26, 28
+RETRIABLE = frozenset({3, 5, 6, 7, 14, 15, 16, 19, 20, 51, 74, 75})
+TRANSACTIONAL = frozenset({47, 48, 49, 90, 120})
+"""Beside those: what a transaction's producer is told after its coordinator aborted what it began."""
+_ROUTES_WRONG = frozenset({3, 5, 6, 14, 15, 16, 74, 75})
+
+
+class RoutingClient:
+    """One client's connections to all brokers."""
+
+    def __init__(self, world: "ClusterWorld") -> None:
+        self._world = world
+        self._connections: dict[int, SimClient] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def call(self, request: Any, version: int) -> Any:
+        if request.API_KEY == FindCoordinatorRequest.API_KEY:
+            return await self._find_coordinator(request, version)
+        target = await self._target(request)
+        answer = await self._ask(target, request, version)
+        if any(code in _ROUTES_WRONG for code in _codes(answer)):
+            self._leaders.clear()
+            self._coordinators.clear()
+        return answer
+
+    async def _find_coordinator(self, request: Any, version: int) -> Any:
+        answer = await self._ask(self._anybody(), request, version)
+        found = answer.coordinators[0]
+        if not found.error_code:
+            self._coordinators[request.key_type, found.key] = found.node_id
+        return answer
+
+    async def _target(self, request: Any) -> int:
+        key = request.API_KEY
+        if key in (PRODUCE, FETCH):
+            topic = request.topic_data[0] if key == PRODUCE else request.topics[0]
+            place = (
+                (topic.name, topic.partition_data[0].index)
+                if key == PRODUCE
+                else (topic.topic, topic.partitions[0].partition)
+            )
+            if place not in self._leaders:
+                await self._refresh(place[0])
+            if place not in self._leaders:
+                raise Lost("no leader known")
+            return self._leaders[place]
+        if key in (OFFSET_COMMIT, TXN_OFFSETS):
+            return self._coordinators[0, request.group_id]
+        if key == OFFSET_FETCH:
+            return self._coordinators[0, request.groups[0].group_id]
+        if key in (INIT_PRODUCER, END_TXN) and request.transactional_id is not None:
+            return self._coordinators[1, request.transactional_id]
+        return self._anybody()
+
+    async def _refresh(self, topic: str) -> None:
+        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
+        answer = await self._ask(self._anybody(), MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 9)
+        for found in answer.topics:
+            for partition in found.partitions:
+                if partition.leader_id >= 0:
+                    self._leaders[found.name, partition.partition_index] = partition.leader_id
+
+    def _anybody(self) -> int:
+        running = [number for number in BROKERS if self._world.is_up(number)]
+        if not running:
+            raise Lost("no broker is up")
+        return self._world.chance.choice(running)
+
+    async def _ask(self, target: int, request: Any, version: int) -> Any:
+        connection = self._connections.get(target)
+        if connection is None:
+            if not self._world.is_up(target) or self._world.ensemble.network.is_paused(target):
+                self._leaders.clear()
+                self._coordinators.clear()
+                raise Lost(f"broker {target} does not answer")
+            connection = self._connections[target] = self._world.connect_to(target)
+        try:
+            return await asyncio.wait_for(connection.call(request, version), ANSWER_TIMEOUT_S)
+        except (Lost, TimeoutError) as error:
+            connection.close()
+            self._connections.pop(target, None)
+            self._leaders.clear()
+            self._coordinators.clear()
+            raise Lost(str(error)) from error
+
+
+def _codes(answer: Any) -> list[int]:
+    """The error codes of the few answers that the clients look at."""
+    codes = [getattr(answer, "error_code", 0)]
+    for name in ("responses", "topics", "groups"):
+        for part in getattr(answer, name, None) or ():
+            codes.append(getattr(part, "error_code", 0))
+            for inner in (*getattr(part, "partition_responses", ()), *getattr(part, "partitions", ())):
+                codes.append(inner.error_code)
+    return codes
+
+
+class ClusterWorld(World):
+    """Everything of one run."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.fsync = False
+        self.pace_s = 0.4
+        self.refused = single.Outcome.IN_DOUBT  # an append that was not replicated in time may be later
+        self.ensemble: Ensemble
+        self.disks = {number: MemoryDisk() for number in (*BROKERS, CONTROLLER_ID)}
+        self.nodes: dict[int, NodeBroker] = {}
+        self.starts = 0
+        self.troubles: list[str] = []
+
+    # -- the brokers
+
+    def config(self, number: int) -> Config:
+        overrides: dict[str, object] = {
+            "node.id": number,
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "offsets.topic.num.partitions": 2,
+            "transaction.state.log.num.partitions": 2,
+            "offsets.topic.replication.factor": 3,
+            "transaction.state.log.replication.factor": 3,
+            "transaction.state.log.min.isr": 2,
+            "min.insync.replicas": 2,
+            "broker.session.timeout.ms": 1000,
+            "broker.heartbeat.interval.ms": 200,
+            "replica.fetch.backoff.ms": 100,
+            "replica.lag.time.max.ms": 1500,
+            "replica.high.watermark.checkpoint.interval.ms": 700,
+            "log.index.interval.bytes": 200,
+        }
+        return Config.load(overrides=overrides, preset="dev")
+
+    def is_up(self, number: int) -> bool:
+        return number in self.nodes and self.nodes[number].is_running
+
+    async def start_node(self, number: int) -> None:
+        self.starts += 1
+        node = self.nodes[number] = NodeBroker(
+            self.ensemble,
+            self.config(number),
+            disk=self.disks[number],
+            chance=SeededChance(self.seed * 1000 + self.starts),
+        )
+        await node.start()
+
+    def connect_to(self, number: int) -> SimClient:
+        self.connections += 1
+        client = SimClient(self.nodes[number], self.connections)
+        self.open_connections.append(client)
+        return client
+
+    def connect(self) -> Any:
+        return RoutingClient(self)
+
+    # -- a run
+
+    async def run(self, lives: int) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop = loop
+        loop.set_exception_handler(self._unhandled)
+        self.ensemble = Ensemble(self.config(CONTROLLER_ID), self.disks[CONTROLLER_ID], loop, SeededChance(self.seed))
+        self.ensemble.start()
+        for number in BROKERS:
+            await self.start_node(number)
+        await self._make_topics()
+        self.clients = [
+            *(Producer(self, partition) for partition in range(PARTITIONS)),
+            Committer(self),
+            ClusterTransactor(self),
+            Reader(self),
+        ]
+        works = [asyncio.ensure_future(client.work()) for client in self.clients]
+        for _ in range(lives):
+            await self._trouble_brokers()
+            await asyncio.sleep(self.chance.choice((0.05, 0.3, 1.0, 2.5)))
+            self._check_cluster()
+            for work in works:
+                if work.done():
+                    work.result()
+        await self._recover()
+        await asyncio.sleep(3)
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+        for client in self.clients:
+            client.disconnect()
+        await self._all_in_sync()
+        await self._check_everything()
+        self._check_replicas()
+        await self._stop_all()
+
+    async def _make_topics(self) -> None:
+        client = self.connect_to(1)
+        for topic in ("t", "x"):
+            config = CreateTopicsRequest.CreatableTopicConfig(name="internal.segment.bytes", value="20000")
+            wanted = CreateTopicsRequest.CreatableTopic(
+                name=topic, num_partitions=PARTITIONS, replication_factor=3, configs=[config]
+            )
+            made = await client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7)
+            assert made.topics[0].error_code == 0, made
+        client.close()
+
+    async def _trouble_brokers(self) -> None:
+        """Something happens to one of them, or something is over."""
+        number = self.chance.choice(BROKERS)
+        network = self.ensemble.network
+        kind = self.chance.choice(["kill", "stop", "start", "start", "pause", "resume", "cut", "slow", "heal", "move"])
+        self.note(f"{kind} {number}")
+        self.troubles.append(kind)
+        if kind in ("kill", "stop", "pause", "move") and not self.is_up(number):
+            return
+        if kind == "kill":
+            self._wake(number)
+            self.nodes[number].kill()
+        elif kind == "stop":
+            self._wake(number)
+            await self.nodes[number].stop()
+        elif kind == "start" and not self.is_up(number):
+            if network.reaches(CONTROLLER_ID, CONTROLLER_ID):
+                network.heal()
+            await self.start_node(number)
+        elif kind == "pause" and not network.is_paused(number):
+            self.nodes[number].pause()
+        elif kind == "resume":
+            self._wake(number)
+        elif kind == "cut":
+            network.cut(sides_of([[number]], [*BROKERS, CONTROLLER_ID], CONTROLLER_ID))
+        elif kind == "slow":
+            other = self.chance.choice([*BROKERS, CONTROLLER_ID])
+            network.slow(number, other, self.chance.choice((5, 80, 600)))
+        elif kind == "heal":
+            network.heal()
+        elif kind == "move":
+            departures = self.ensemble.controller.controller.departures
+            self.ensemble.controller.controller.commit(departures.preferred())
+
+    def _wake(self, number: int) -> None:
+        if self.is_up(number) and self.ensemble.network.is_paused(number):
+            self.nodes[number].resume()
+
+    async def _recover(self) -> None:
+        self.note("recover")
+        self.ensemble.network.heal()
+        for number in BROKERS:
+            self._wake(number)
+            if not self.is_up(number):
+                await self.start_node(number)
+
+    async def _all_in_sync(self) -> None:
+        image = self.ensemble.controller.image
+        for _ in range(600):
+            if all(state.leader >= 0 and len(state.isr) == 3 for _, state in image.partitions()):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            raise Violation(f"not in sync again: {[state for _, state in image.partitions() if len(state.isr) < 3]}")
+        await asyncio.sleep(1)  # the high watermark reaches the followers
+
+    async def _stop_all(self) -> None:
+        self.ensemble.is_stopping = True
+        for number in BROKERS:
+            await self.nodes[number].stop()
+        self.ensemble.stop()
+        if self.unhandled:
+            raise Violation(f"not handled: {self.unhandled[0]}")
+
+    # -- what must hold
+
+    def _check_cluster(self) -> None:
+        if self.unhandled:
+            raise Violation(f"not handled: {self.unhandled[0]}")
+        for node in self.nodes.values():
+            if not node.is_running:
+                continue
+            for partition in node.replicas:
+                log = partition.log
+                if not log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset:
+                    raise Violation(f"broker {node.node_id}, {log!r}: offsets out of order")
+        for topic, state in self.ensemble.controller.image.partitions():
+            if not set(state.isr) <= set(state.replicas) or (state.leader >= 0 and state.leader not in state.isr):
+                raise Violation(f"{topic.name}: {state}")
+
+    def _check_replicas(self) -> None:
+        """Below the high watermark the replicas are the same, byte by byte."""
+        for topic, state in self.ensemble.controller.image.partitions():
+            found: dict[int, list[bytes]] = {}
+            for number in BROKERS:
+                log = self.nodes[number].replicas.replica(topic.name, state.index).log
+                if log.high_watermark != log.log_end_offset:
+                    raise Violation(f"broker {number}, {log!r}: nothing is written, but {log.high_watermark} committed")
+                found[number] = [bytes(batch.view()) for batch in log.batches(log.log_start_offset)]
+            if not found[1] == found[2] == found[3]:
+                ends = {number: len(batches) for number, batches in found.items()}
+                raise Violation(f"{topic.name}-{state.index}: the replicas differ: {ends}")
+
+    async def _check_everything(self) -> None:
+        client = self.connect()
+        for topic in ("t", "x"):
+            for index in range(PARTITIONS):
+                self.history.check_log((topic, index), await self.read_all(client, topic, index))
+        for committer in (c for c in self.clients if isinstance(c, Committer)):
+            for index in range(PARTITIONS):
+                self.history.check_committed("g", ("t", index), await committer.committed(client, "g", "t", index))
+        for transactor in (c for c in self.clients if isinstance(c, Transactor)):
+            await transactor.check(client)
+        client.close()
+        self.note("checked")
+
+    def abandon(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+        for client in self.open_connections:
+            client.close()
+
+
+class ClusterTransactor(Transactor):
+    """A fail-over in the middle of a transaction may abort it: its producer learns that from many errors."""
+
+    def expect(self, answer: Any, code: int, allowed: frozenset[int] = RETRIABLE | TRANSACTIONAL) -> bool:
+        return super().expect(answer, code, allowed)
+
+
+def run_cluster_seed(seed: int, troubles: int = 12) -> ClusterWorld:
+    """A whole run; the world is left for a look."""
+    world = ClusterWorld(seed)
+
+    async def main() -> None:
+        try:
+            await world.run(troubles)
+        except BaseException:
+            world.abandon()
+            raise
+
+    logging.getLogger("ottla").setLevel(logging.CRITICAL)
+    before, single.RETRIABLE = single.RETRIABLE, RETRIABLE
+    defaults = single.Worker.expect.__defaults__
+    single.Worker.expect.__defaults__ = (RETRIABLE,)
+    try:
+        with asyncio.Runner(loop_factory=lambda: SimLoop()) as runner:
+            runner.run(main())
+    except (AssertionError, KafkaError) as error:
+        error.add_note(f"seed {seed}; the end of its trace:\n" + "\n".join(world.trace[-40:]))
+        raise
+    finally:
+        single.RETRIABLE = before
+        single.Worker.expect.__defaults__ = defaults
+        logging.getLogger("ottla").setLevel(logging.NOTSET)
+    return world
+
+
+__all__ = ["ClusterWorld", "FetchRequest", "run_cluster_seed"]
