@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ottla.bench import payloads, proc
-from ottla.bench.client import PRODUCE_VERSION, Client, connect, raise_for, receive_frame
+from ottla.bench.client import PRODUCE_VERSION, Client, connect, raise_for, receive_frame, retried
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.stream import Producing, in_threads
 from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
@@ -31,7 +31,7 @@ class Steady:
         self.frame = payloads.produce_frame(topic, partition, payloads.batch(100, 1, "none").data)
         self.interval_seconds = 1 / rate
         self.latencies: list[float] = []
-        self.once()
+        retried(self.once)
         self.latencies.clear()
 
     def once(self) -> None:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from ottla.bench import payloads
-from ottla.bench.client import FETCH_VERSION, PRODUCE_VERSION, Client, connect, raise_for, receive_frame
+from ottla.bench.client import FETCH_VERSION, PRODUCE_VERSION, Client, connect, raise_for, receive_frame, retried
 from ottla.bench.load import Result, Spec
 from ottla.records.batch import batches
 from ottla.wire.messages import FetchRequest, FetchResponse, ProduceRequest
@@ -77,10 +77,16 @@ class Producing:
     def __init__(self, spec: Spec, partition: int, leader: tuple[str, int], batch: payloads.Batch) -> None:
         self.sock = connect(leader, None)
         self.sender = FrameSender(self.sock, payloads.produce_frame(spec["topic"], partition, batch.data))
-        self.sender.send()
-        # The first answer shows how long every answer is, so that later ones are only counted.
-        self.response_bytes = 4 + len(receive_frame(self.sock))
+        # The first answer shows how long every answer is, so that later ones are only counted. Apache Kafka names the
+        # leader of a new topic a moment before that broker knows of it.
+        self.response_bytes = retried(lambda: self._first(spec["topic"]))
         self.acked = 1
+
+    def _first(self, topic: str) -> int:
+        self.sender.send()
+        answer = bytes(4) + receive_frame(self.sock)
+        payloads.check_produced(answer, topic)
+        return len(answer)
 
     def run(self, requests: int, seconds: float) -> None:
         sock, send, response_bytes = self.sock, self.sender.send, self.response_bytes
