@@ -20,55 +20,11 @@ from ottla.errors import (
 from ottla.nodes.controller import CONTROLLER_ID, ControllerNode
 from ottla.nodes.network import Unreachable
 from ottla.server.api import Api, Handler, Registry, RequestContext
-from ottla.wire.messages import (
-    AlterClientQuotasRequest,
-    AlterConfigsRequest,
-    AlterPartitionReassignmentsRequest,
-    AlterUserScramCredentialsRequest,
-    CreateAclsRequest,
-    CreateDelegationTokenRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteAclsRequest,
-    DeleteTopicsRequest,
-    DescribeQuorumRequest,
-    ElectLeadersRequest,
-    ExpireDelegationTokenRequest,
-    IncrementalAlterConfigsRequest,
-    ListPartitionReassignmentsRequest,
-    RenewDelegationTokenRequest,
-    UnregisterBrokerRequest,
-    UpdateFeaturesRequest,
-)
+from ottla.server.for_controller import ASKED, CHANGING
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.nodes.broker import NodeBroker
-
-FOR_CONTROLLER = frozenset(
-    request.API_KEY
-    for request in (
-        AlterClientQuotasRequest,
-        AlterConfigsRequest,
-        AlterPartitionReassignmentsRequest,
-        AlterUserScramCredentialsRequest,
-        CreateAclsRequest,
-        CreateDelegationTokenRequest,
-        CreatePartitionsRequest,
-        CreateTopicsRequest,
-        DeleteAclsRequest,
-        DeleteTopicsRequest,
-        DescribeQuorumRequest,
-        ElectLeadersRequest,
-        ExpireDelegationTokenRequest,
-        IncrementalAlterConfigsRequest,
-        ListPartitionReassignmentsRequest,
-        RenewDelegationTokenRequest,
-        UnregisterBrokerRequest,
-        UpdateFeaturesRequest,
-    )
-)
-"""What a broker passes on, as Kafka's brokers do in an envelope (KIP-590)."""
 
 
 class Seen:
@@ -115,7 +71,7 @@ def passing_on(node: NodeBroker, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
     return Registry(
         [
-            replace(api, handler=_passing(node, api)) if api.key in FOR_CONTROLLER else api
+            replace(api, handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
             for api in registry.apis.values()
         ]
     )

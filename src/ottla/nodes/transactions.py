@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER
-from ottla.cluster.topics import TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.coordinator.transaction_shard import Marker
 from ottla.coordinator.transaction_state import Identity, TopicPartition
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
 from ottla.nodes.network import Unreachable
-from ottla.server.transactions import LocalMarkers, Refusals, TransactionsOfBroker, for_writers
+from ottla.server.transactions import LocalMarkers, Refusals, TransactionsOfOneOfMany, for_writers
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -74,30 +73,14 @@ class NodeMarkers(LocalMarkers):
         )
 
 
-class TransactionsOfNode(TransactionsOfBroker):
+class TransactionsOfNode(TransactionsOfOneOfMany):
     """The transaction coordinator of a broker; some partitions of its topic are led by other brokers."""
 
     def __init__(self, node: NodeBroker) -> None:
         super().__init__(node, NodeMarkers(node))
         self._node = node
 
-    def admit(
-        self,
-        transactional_id: str,
-        producer: Identity,
-        partitions: Collection[TopicPartition],
-        *,
-        adds: bool,
-        abortable: bool,
-    ) -> Refusals | Awaitable[Refusals]:
-        topic = self._node.metadata.topics.get(TRANSACTION_STATE_TOPIC)
-        if topic is not None:
-            leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
-            if leader not in (self._node.node_id, NO_LEADER):
-                return self._admitted_there(leader, transactional_id, producer, partitions, adds, abortable)
-        return super().admit(transactional_id, producer, partitions, adds=adds, abortable=abortable)
-
-    async def _admitted_there(
+    async def _admit_there(
         self,
         coordinator_id: int,
         transactional_id: str,

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.cluster.metadata import TopicState
+from ottla.cluster.metadata import NO_LEADER, TopicState
 from ottla.cluster.partition import Partition
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.coordinator.replies import Reply
 from ottla.coordinator.transaction_shard import Marker
 from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
@@ -192,6 +192,38 @@ class TransactionsOfBroker:
         except KafkaError as error:
             return dict.fromkeys(partitions, for_writers(error, abortable=abortable))
         return {}
+
+
+class TransactionsOfOneOfMany(TransactionsOfBroker):
+    """Of a broker that is not alone: others may lead the partition that a transaction is kept in."""
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: Collection[TopicPartition],
+        *,
+        adds: bool,
+        abortable: bool,
+    ) -> Refusals | Awaitable[Refusals]:
+        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
+        if topic is not None:
+            leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
+            if leader not in (self._broker.node_id, NO_LEADER):
+                return self._admit_there(leader, transactional_id, producer, partitions, adds, abortable)
+        return super().admit(transactional_id, producer, partitions, adds=adds, abortable=abortable)
+
+    def _admit_there(
+        self,
+        coordinator_id: int,
+        transactional_id: str,
+        producer: Identity,
+        partitions: Collection[TopicPartition],
+        adds: bool,
+        abortable: bool,
+    ) -> Awaitable[Refusals]:
+        """As `admit`, asked of the broker that coordinates."""
+        raise AssertionError("how others are reached is for who has them to say")
 
 
 def for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:

@@ -19,29 +19,15 @@ from ottla.cluster.metadata import RESOURCE_BROKER_LOGGER, MetadataImage
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
+from ottla.server.for_controller import ASKED, CHANGING
 from ottla.wire.messages import (
-    AlterClientQuotasRequest,
-    AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    AlterUserScramCredentialsRequest,
-    CreateAclsRequest,
-    CreateDelegationTokenRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteAclsRequest,
-    DeleteTopicsRequest,
-    DescribeQuorumRequest,
-    ElectLeadersRequest,
-    ExpireDelegationTokenRequest,
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
-    ListPartitionReassignmentsRequest,
     MetadataRequest,
-    RenewDelegationTokenRequest,
     UnregisterBrokerRequest,
-    UpdateFeaturesRequest,
 )
 from ottla.wire.primitives import ZERO_UUID
 from ottla.workers.link import Link, LinkLost
@@ -52,32 +38,6 @@ if TYPE_CHECKING:
     from ottla.workers.broker import ControllerWorker, FollowerWorker
 
 log = logging.getLogger("ottla.workers")
-
-CHANGING = {
-    request.API_KEY
-    for request in (
-        AlterClientQuotasRequest,
-        AlterConfigsRequest,
-        AlterPartitionReassignmentsRequest,
-        AlterUserScramCredentialsRequest,
-        CreateAclsRequest,
-        CreateDelegationTokenRequest,
-        CreatePartitionsRequest,
-        CreateTopicsRequest,
-        DeleteAclsRequest,
-        DeleteTopicsRequest,
-        ElectLeadersRequest,
-        ExpireDelegationTokenRequest,
-        IncrementalAlterConfigsRequest,
-        RenewDelegationTokenRequest,
-        UnregisterBrokerRequest,
-        UpdateFeaturesRequest,
-    )
-}
-"""What may change the metadata."""
-
-ASKED = {DescribeQuorumRequest.API_KEY, ListPartitionReassignmentsRequest.API_KEY}
-"""What only the controller knows."""
 
 _COORDINATOR_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_STATE_TOPIC}
 

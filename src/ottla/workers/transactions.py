@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER
-from ottla.cluster.topics import TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.coordinator.replies import Reply
 from ottla.coordinator.transaction_shard import Marker
 from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
 from ottla.errors import NONE, CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
-from ottla.server.transactions import LocalMarkers, Refusals, TransactionsOfBroker, for_writers
+from ottla.server.transactions import LocalMarkers, Refusals, TransactionsOfOneOfMany, for_writers
 
 if TYPE_CHECKING:
     from ottla.workers.broker import WorkerBroker
@@ -71,29 +70,13 @@ class SharedMarkers(LocalMarkers):
         return NONE
 
 
-class TransactionsOfWorker(TransactionsOfBroker):
+class TransactionsOfWorker(TransactionsOfOneOfMany):
     """The transaction coordinator of a worker; some partitions of its topic are led by other workers."""
 
     def __init__(self, worker: WorkerBroker) -> None:
         self.shared_markers = SharedMarkers(worker)
         super().__init__(worker, self.shared_markers)
         self._worker = worker
-
-    def admit(
-        self,
-        transactional_id: str,
-        producer: Identity,
-        partitions: Collection[TopicPartition],
-        *,
-        adds: bool,
-        abortable: bool,
-    ) -> Refusals | Awaitable[Refusals]:
-        topic = self._worker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
-        if topic is not None:
-            leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
-            if leader not in (self._worker.node_id, NO_LEADER):
-                return self._admit_there(leader, transactional_id, producer, partitions, adds, abortable)
-        return super().admit(transactional_id, producer, partitions, adds=adds, abortable=abortable)
 
     def _admit_there(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sized
+from typing import Any
 
 from ottla.clock import TimerHandle
 from ottla.cluster.partition import Partition
@@ -40,6 +41,7 @@ _FIRST_RACK_VERSION = 11
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
 Aborted = FetchResponse.AbortedTransaction
+EpochEndOffset = FetchResponse.EpochEndOffset
 
 
 def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
@@ -153,29 +155,13 @@ class Reading:
         partition.check_leader_epoch(wanted.current_leader_epoch)
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverging is not None:
-            self.failed = True
-            return PartitionData(
-                partition_index=wanted.index,
-                high_watermark=partition.high_watermark,
-                last_stable_offset=partition.last_stable_offset,
-                log_start_offset=partition.log_start_offset,
-                diverging_epoch=FetchResponse.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
-                aborted_transactions=None,
-                records=b"",
+            return self._hint(
+                wanted, partition, diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
             )
         if partition.leadership is not None and self.request.rack_id:
             nearest = nearest_replica(self.ctx.broker, partition, wanted.fetch_offset, self.request.rack_id)
             if nearest is not None:
-                self.failed = True  # answered at once
-                return PartitionData(
-                    partition_index=wanted.index,
-                    high_watermark=partition.high_watermark,
-                    last_stable_offset=partition.last_stable_offset,
-                    log_start_offset=partition.log_start_offset,
-                    preferred_read_replica=nearest,
-                    aborted_transactions=None,
-                    records=b"",
-                )
+                return self._hint(wanted, partition, preferred_read_replica=nearest)
         committed_only = self.request.isolation_level == READ_COMMITTED
         result = partition.read(
             wanted.fetch_offset,
@@ -198,6 +184,19 @@ class Reading:
                 else None
             ),
             records=records,
+        )
+
+    def _hint(self, wanted: SessionPartition, partition: Partition, **where: Any) -> PartitionData:
+        """No records, but where to go on from; answered at once."""
+        self.failed = True
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+            **where,
         )
 
     def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:

@@ -10,7 +10,7 @@ from ottla.errors import NONE, KafkaError, NotLeaderOrFollower
 from ottla.log.files import FileRegion
 from ottla.server.api import RequestContext
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
-from ottla.server.handlers.fetch import PartitionData, Reading
+from ottla.server.handlers.fetch import EpochEndOffset, PartitionData, Reading
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.primitives import INT64_MAX
 
@@ -70,15 +70,8 @@ class ReplicaReading(Reading):
         self.leaderships[key] = leadership
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverging is not None:
-            self.failed = True
-            return PartitionData(
-                partition_index=wanted.index,
-                high_watermark=partition.high_watermark,
-                last_stable_offset=partition.last_stable_offset,
-                log_start_offset=partition.log_start_offset,
-                diverging_epoch=FetchResponse.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
-                aborted_transactions=None,
-                records=b"",
+            return self._hint(
+                wanted, partition, diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
             )
         throttle = leadership.throttle
         if throttle is not None and throttle.is_exceeded and self.replica_id not in partition.state.isr:
