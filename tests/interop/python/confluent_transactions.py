@@ -40,7 +40,14 @@ class Transactions:
                 partition=partition,
                 on_delivery=lambda error, _: error and failures.append(error),
             )
-        producer.flush(WAIT_S)
+        try:
+            producer.flush(WAIT_S)
+        except SystemError as error:
+            # The client reports a fatal error as pending exception and calls on_delivery all the same; whether Python
+            # then wraps it depends on how often the callback ran before.
+            if isinstance(error.__cause__, KafkaException):
+                raise error.__cause__ from None
+            raise
         if failures:
             raise Refused(failures[0].code(), failures[0].name(), failures[0].str())
 
