@@ -12,6 +12,7 @@ from ottla.clock import ManualClock
 from ottla.config import Config
 from ottla.log.files import Disk, MemoryDisk
 from ottla.records.batch import Record, build_batch
+from ottla.server.api import Registry
 from ottla.server.broker import Broker
 from ottla.wire.frames import request_header_version, response_header_version
 from ottla.wire.messages import RESPONSES
@@ -130,13 +131,18 @@ class Running:
 
 @asynccontextmanager
 async def _running(
-    *, disk: Disk | None = None, clock: ManualClock | None = None, settings: dict[str, object] | None = None
+    *,
+    disk: Disk | None = None,
+    clock: ManualClock | None = None,
+    settings: dict[str, object] | None = None,
+    registry: Registry | None = None,
 ) -> AsyncIterator[Running]:
     overrides: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
     broker = Broker(
         Config.load(overrides=overrides, preset="dev"),
         disk=disk if disk is not None else MemoryDisk(),
         clock=clock,
+        registry=registry,
     )
     running = Running(broker)
     await broker.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.cluster.acls import CLUSTER_NAME
 from ottla.errors import KafkaError
@@ -27,6 +27,22 @@ ALL_OPERATIONS = {2: 3576, 3: 3400, 4: 8096}
 """By the number of a resource's kind (topic, group, cluster): the bits of all operations that it knows."""
 
 Handler = Callable[["RequestContext", Any], "Message | Awaitable[Message | None] | None"]
+
+
+class Repeated(Protocol):
+    """A connection's latest request, kept as a model: the like of it can be served without decoding it."""
+
+    route: Route | None
+    """Which requests may be compared with it; None for none yet."""
+
+    def answer(self, frame: memoryview, position: int, correlation_id: int) -> bytes | None:
+        """Serve the request at `position` and give the whole answer; None if it is not like the model."""
+
+
+Model = Callable[["RequestContext", "Route", memoryview, int, Any, Any, bytes, "Repeated | None"], "Repeated | None"]
+"""Makes one of a request that was just served: context, route, frame and position; request, response and the answer as
+it was sent; the connection's model so far."""
+
 ErrorResponder = Callable[["RequestContext", Any, KafkaError], Message]
 
 
@@ -111,6 +127,7 @@ class Api:
     max_version: int
     on_error: ErrorResponder
     advertised: bool = True
+    model: Model | None = None
 
 
 _CARRY_RECORDS = frozenset({1, 78})
@@ -125,12 +142,14 @@ def handles(
     versions: tuple[int, int] | None = None,
     on_error: ErrorResponder | None = None,
     advertised: bool = True,
+    model: Model | None = None,
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Callable[[RequestContext, RequestT], Any]]:
     """Register a function as the handler of `request`.
 
     `versions` narrows what is served where the definition knows more (unstable versions). `on_error` builds the answer
     for an error of the whole request; without it the response's own `error_code` (and `error_message`) carry it.
-    What is not `advertised` is served to who asks, but ApiVersions does not name it.
+    What is not `advertised` is served to who asks, but ApiVersions does not name it. With a `model` a connection that
+    repeats itself is served the short way.
     """
 
     def register(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
@@ -147,6 +166,7 @@ def handles(
             max_version=high,
             on_error=on_error if on_error is not None else _top_level_error,
             advertised=advertised,
+            model=model,
         )
         return handler
 
@@ -174,12 +194,14 @@ class Route:
         "flexible_request",
         "flexible_response",
         "handler",
+        "model",
         "response_type",
     )
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
         self.handler = api.handler
+        self.model = api.model
         self.response_type = api.response
         self.decode = api.request.decoder(version)
         self.encode = api.response.encoder(version)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import TimerHandle
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
-from ottla.server.api import RequestContext, Route
+from ottla.server.api import Repeated, RequestContext, Route
 from ottla.wire.primitives import MalformedMessage, decode_uvarint, skip_tags
 from ottla.wire.schema import Message
 
@@ -82,6 +82,7 @@ class Connection:
         "_partial",
         "_pending",
         "_reading",
+        "_repeated",
         "_route",
         "_sock",
         "_stash",
@@ -121,6 +122,7 @@ class Connection:
         self._stash: memoryview | None = None
         self._out: deque[Any] = deque()
         self._pending: asyncio.Future[Message | None] | None = None
+        self._repeated: Repeated | None = None
         self._client_id_bytes: bytes | None = b""
         self._client_id: str | None = ""
         self._closed = False
@@ -283,6 +285,12 @@ class Connection:
                         position += 1
                     else:
                         position = _skip_header_tags(frame, position)
+                repeated = self._repeated
+                if repeated is not None and repeated.route is route and self.broker.quotas is None:
+                    answer = repeated.answer(frame, position, correlation_id)
+                    if answer is not None:
+                        self._out.append(answer)
+                        return
                 # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
                 request, _ = route.decode(frame, position)
         except (MalformedMessage, UnicodeDecodeError) as error:
@@ -300,6 +308,9 @@ class Connection:
             if quotas is not None:
                 quotas.settle(ctx, result)
             self._answer(ctx, route, result)
+            if route.model is not None and quotas is None and request is not None and not self._closed:
+                sent = self._out[-1]
+                self._repeated = route.model(ctx, route, frame, position, request, result, sent, self._repeated)
         elif result is None:
             if quotas is not None:
                 quotas.settle(ctx, None)

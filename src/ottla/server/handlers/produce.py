@@ -7,22 +7,12 @@ from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
 from ottla.coordinator.transaction_state import TopicPartition
-from ottla.errors import (
-    CorruptMessage,
-    InvalidRequiredAcks,
-    KafkaError,
-    KafkaStorageError,
-    MessageTooLarge,
-    NotLeaderOrFollower,
-    OutOfOrderSequenceNumber,
-    RecordListTooLarge,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
-from ottla.records.validation import record_errors_of
+from ottla.errors import InvalidRequiredAcks, KafkaError, OutOfOrderSequenceNumber, UnknownTopicId
 from ottla.server.acknowledging import Acknowledgements
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.handlers.answers import own_message
+from ottla.server.handlers.produce_failure import failure
+from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
 from ottla.server.transactions import TransactionalProduce, holds_transaction
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -33,17 +23,6 @@ NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse
-
-_WITHOUT_LOG_START = (
-    UnknownTopicOrPartition,
-    UnknownTopicId,
-    NotLeaderOrFollower,
-    MessageTooLarge,
-    RecordListTooLarge,
-    CorruptMessage,
-    KafkaStorageError,
-)
-"""Errors after which Kafka does not say where the log starts."""
 
 
 def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
@@ -64,7 +43,32 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
     )
 
 
-@handles(ProduceRequest, on_error=_produce_error)
+def _model(
+    ctx: RequestContext,
+    route: Route,
+    frame: memoryview,
+    position: int,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    answer: bytes,
+    last: Repeated | None,
+) -> Repeated | None:
+    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    topics = request.topic_data
+    if (
+        ctx.version < FIRST_VERSION
+        or len(topics) != 1
+        or len(topics[0].partition_data) != 1
+        or route.handler is not produce
+    ):
+        return None
+    if not isinstance(last, RepeatedProduce) or not last.is_like(ctx.version, request):
+        return RepeatedProduce(ctx.version, request)
+    last.learn(ctx.broker, route, frame, position, request, response, answer)
+    return last
+
+
+@handles(ProduceRequest, on_error=_produce_error, model=_model)
 def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
     transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
@@ -159,21 +163,7 @@ def _append(
             partition.leadership.check_enough_replicas()
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
     except KafkaError as error:
-        response = PartitionResponse(index=data.index, error_code=error.code, base_offset=-1)
-        if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
-            response.log_start_offset = partition.log_start_offset
-        record_errors = record_errors_of(error)
-        if record_errors:
-            response.error_message = error.message
-            response.record_errors = [
-                ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in record_errors
-            ]
-        elif ctx.version >= 10 and topic is not None and ctx.broker.names_leader(error):
-            leader = ctx.broker.leader_of((topic, data.index))
-            if leader is not None:
-                response.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
-        return response
+        return failure(ctx.broker, ctx.version, topic, data.index, partition, error)
     return PartitionResponse(
         index=data.index,
         error_code=0,

@@ -1,0 +1,280 @@
+"""A connection that repeats itself is answered the short way: byte for byte what the ordinary way answers."""
+
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ottla.clock import ManualClock
+from ottla.log.files import MemoryDisk
+from ottla.records.batch import Record, build_batch
+from ottla.server.api import Registry, registered_apis
+from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
+from ottla.wire.frames import request_header_version
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.quotas import AlterClientQuotasRequest
+from ottla.wire.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from ottla.wire.primitives import ZERO_UUID
+
+NOW_MS = 1_700_000_000_000
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Which requests were served from memory."""
+    served: list[int] = []
+    original = RepeatedProduce.answer
+
+    def answer(self: RepeatedProduce, frame: memoryview, position: int, correlation_id: int) -> bytes | None:
+        result = original(self, frame, position, correlation_id)
+        if result is not None:
+            served.append(correlation_id)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RepeatedProduce, "answer", answer)
+        yield served
+
+
+def batch(*values: bytes, **options: Any) -> bytearray:
+    return build_batch([Record(n, NOW_MS, b"k", value) for n, value in enumerate(values)], **options)
+
+
+def damaged(records: bytearray) -> bytearray:
+    records[-1] ^= 1
+    return records
+
+
+class Talk:
+    """One connection to one broker; answers are kept as they came, but for ids that are the broker's own."""
+
+    def __init__(self, running: Any, client: Any) -> None:
+        self.running, self.client = running, client
+        self.heard: list[bytes] = []
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.running.broker.metadata.topics.get(name)
+        return topic.topic_id if topic is not None else b"no such topic id"
+
+    async def produce(
+        self, records: Any, *, version: int, topic: str = "t", partition: int = 0, acks: int = -1, behind: bytes = b"",
+        more: bool = False, client_id: str = "c",
+    ) -> None:  # fmt: skip
+        topic_id = self.topic_id(topic) if version >= 13 else ZERO_UUID
+        data = ProduceRequest.PartitionProduceData
+        partitions = [data(index=partition, records=records)]
+        if more:
+            partitions.append(data(index=1, records=batch(b"more")))
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=1000,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=topic if version < 13 else "", topic_id=topic_id, partition_data=partitions
+                )
+            ],
+        )
+        self.client.writer.write(self.frame(request, version, client_id, behind))
+        if acks:
+            self.heard.append((await self.client.read_frame()).replace(topic_id, b"the topic's id.."))
+
+    def frame(self, request: Any, version: int, client_id: str, behind: bytes = b"") -> bytes:
+        self.client.correlation_id += 1
+        head = struct.pack(">hhih", request.API_KEY, version, self.client.correlation_id, len(client_id))
+        head += client_id.encode()
+        if request_header_version(request.API_KEY, version) >= 2:
+            head += b"\0"
+        body = head + request.encode(version) + behind
+        return struct.pack(">i", len(body)) + body
+
+    async def delete(self, name: str) -> None:
+        await self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)
+
+    async def delete_records(self, offset: int) -> None:
+        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+        await self.client.call(
+            DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]), 2
+        )
+
+
+async def conversation(seed: int, version: int, running: Any) -> tuple[list[bytes], bytes]:
+    """A producer that mostly repeats itself, with everything in between that must not be mistaken for it."""
+    rng = random.Random(seed)
+    client = await running.connect()
+    talk = Talk(running, client)
+    await client.create_topic("t", 2)
+    await client.create_topic("u")
+    sequence = 0
+    for _ in range(60):
+        match rng.randrange(24):
+            case 0:
+                await talk.produce(batch(b"x"), version=version, partition=1)
+            case 1:
+                await talk.produce(batch(b"x"), version=version, topic="u")
+            case 2:
+                await talk.produce(damaged(batch(b"x")), version=version)
+            case 3:
+                await talk.produce(batch(b"x", b"y", base_offset=3), version=version)
+            case 4:
+                await talk.produce(None, version=version)
+            case 5:
+                await talk.produce(b"", version=version)
+            case 6:
+                await talk.produce(batch(b"x"), version=version, behind=b"\0\0\0\0")
+            case 7:
+                await talk.produce(batch(b"x"), version=version, acks=0)
+            case 8:
+                await talk.produce(batch(b"x"), version=version, more=True)
+            case 9:
+                await talk.produce(batch(b"x" * 20_000), version=version)
+            case 10:
+                await talk.produce(batch(b"x" * 2_000_000), version=version)
+            case 11:
+                await talk.produce(
+                    batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence), version=version
+                )
+                sequence += 1
+            case 12:
+                await talk.produce(batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0), version=version)
+            case 13:
+                await talk.delete("u")
+                await talk.client.create_topic("u")
+                await talk.produce(batch(b"x"), version=version, topic="u")
+            case 14:
+                await talk.delete_records(rng.randrange(3))
+            case 15:
+                await talk.produce(batch(b"x"), version=version, client_id="somebody else")
+            case 16:
+                await talk.produce(batch(b"x"), version=rng.randrange(FIRST_VERSION, 13) if version < 13 else 13)
+            case 17:
+                await talk.produce(batch(b"x", b"y", codec=3), version=version, acks=1)
+            case 18:
+                await talk.produce(bytearray(61), version=version)
+            case _:
+                await talk.produce(batch(*[b"v"] * rng.randrange(1, 4)), version=version)
+    log = running.broker.replicas.leader("t", 0).log
+    start = log.log_start_offset
+    return talk.heard, bytes(log.read(start, 1 << 30).records.read()) if log.log_end_offset > start else b""
+
+
+def ordinary() -> Registry:
+    return Registry(replace(api, model=None) for api in registered_apis().apis.values())
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION, 14))
+def test_the_short_way_answers_as_the_ordinary_one(
+    run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    async def main() -> None:
+        for seed in range(2):
+            async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS)) as running:
+                with counted(monkeypatch) as served:
+                    short = await conversation(seed, version, running)
+            assert len(served) > 5
+            async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS), registry=ordinary()) as running:
+                with counted(monkeypatch) as served:
+                    long = await conversation(seed, version, running)
+            assert not served
+            assert short == long
+
+    run(main())
+
+
+def test_a_transaction_takes_the_ordinary_way(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            talk = Talk(running, client)
+            await client.create_topic("t")
+            with counted(monkeypatch) as served:
+                for _ in range(4):
+                    await talk.produce(batch(b"x"), version=11)
+                assert served == [4, 5]  # 1 made the topic, 2 was the first, 3 showed that it is repeated
+                await talk.produce(
+                    batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), version=11
+                )
+                assert served == [4, 5]
+            assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] != 0  # nobody began one
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, version: int) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            talk = Talk(running, client)
+            await client.create_topic("t")
+            for _ in range(4):
+                await talk.produce(batch(b"x"), version=version)
+            old_id = talk.topic_id("t")
+            await talk.delete("t")
+            await talk.produce(batch(b"x"), version=version)
+            await client.create_topic("t")
+            assert talk.topic_id("t") != old_id
+            await talk.produce(batch(b"x"), version=version)
+            at = 4 + 1 + 1 + (2 if version < 13 else 16) + 1 + 4
+            codes = [struct.unpack_from(">hq", answer, at) for answer in talk.heard]
+            gone = 3 if version < 13 else 100  # UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
+            assert codes == [(0, 0), (0, 1), (0, 2), (0, 3), (gone, -1), (0, 0)]
+
+    run(main())
+
+
+def test_a_request_that_ends_too_early_closes_the_connection(run: Any, run_broker: Any, wire: Any) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            talk = Talk(running, client)
+            await client.create_topic("t")
+            for _ in range(4):
+                await talk.produce(batch(b"x"), version=9)
+            whole = talk.frame(wire.produce_request("t", batch(b"x")), 9, "c")
+            client.writer.write(struct.pack(">i", len(whole) - 4 - 2) + whole[4:-2])
+            assert await client.closed()
+
+    run(main())
+
+
+def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            talk = Talk(running, client)
+            await client.create_topic("t")
+            with counted(monkeypatch) as served:
+                for _ in range(3):
+                    await talk.produce(batch(b"x"), version=9)
+                assert len(served) == 1
+                quotas = AlterClientQuotasRequest
+                anybody = quotas.EntityData(entity_type="client-id", entity_name=None)
+                rate = quotas.OpData(key="producer_byte_rate", value=1e9, remove=False)
+                await client.call(quotas(entries=[quotas.EntryData(entity=[anybody], ops=[rate])]), 1)
+                await talk.produce(batch(b"x"), version=9)
+                assert len(served) == 1
+
+    run(main())
+
+
+def test_a_failing_disk_is_told(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            talk = Talk(running, client)
+            await client.create_topic("t")
+            for _ in range(3):
+                await talk.produce(batch(b"x"), version=9)
+            partition = running.broker.replicas.leader("t", 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(type(partition), "append", lambda *_: 1 // 0)
+                await talk.produce(batch(b"x"), version=9)
+            assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] == -1
+            await talk.produce(batch(b"x"), version=9)
+            assert struct.unpack_from(">hq", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4) == (0, 3)
+
+    run(main())
