@@ -262,6 +262,13 @@ class Segment:
         hint = self._hints.get(offset)
         if hint is not None:
             return hint
+        try:
+            relative, position = self.offset_index.entry_before(offset)
+            probe = self.log.view(position, _PROBE_BYTES)
+            if not position or self._fits(probe, self.base_offset + relative):
+                return self._scan_for(offset, position, probe)
+        except CorruptIndex:
+            pass
         return self._scan_for(offset, self.start_before(offset))
 
     def start_before(self, offset: int) -> int:
@@ -271,7 +278,7 @@ class Segment:
         """
         try:
             relative, position = self.offset_index.entry_before(offset)
-            if not position or self._fits(self.base_offset + relative, position):
+            if not position or self._fits(self.log.view(position, _LOCATOR.size), self.base_offset + relative):
                 return position
         except CorruptIndex as error:
             logger.warning("%s", error)
@@ -279,20 +286,20 @@ class Segment:
         self.rebuild_indexes()
         return self.offset_index.entry_before(offset)[1]
 
-    def _fits(self, last_offset: int, position: int) -> bool:
-        header = self.log.view(position, _LOCATOR.size)
+    def _fits(self, header: Chunk, last_offset: int) -> bool:
+        """Whether a batch begins with `header` that an entry for `last_offset` may point at."""
         if len(header) < _LOCATOR.size:
             return False
-        base_offset, length, magic, delta = _LOCATOR.unpack(header)
+        base_offset, length, magic, delta = _LOCATOR.unpack_from(header)
         if not 0 <= magic <= 2 or length < _MIN_LEGACY_LENGTH or base_offset < self.base_offset:
             return False
         # Not equal: Kafka notes the last offset of all batches that were appended together.
         return bool(base_offset + (delta if magic == 2 else 0) <= last_offset)
 
-    def _scan_for(self, offset: int, position: int) -> tuple[int, int] | None:
+    def _scan_for(self, offset: int, position: int, chunk: Chunk = b"") -> tuple[int, int] | None:
+        """Position and size of the batch, from a batch's position on; `chunk` is what was read there already."""
         stop = self.log.size
         unpack = _LOCATOR.unpack_from
-        chunk: Chunk = b""
         start = position
         while stop - position >= _LEGACY_HEADER_SIZE:
             inside = position - start
