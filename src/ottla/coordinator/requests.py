@@ -236,7 +236,7 @@ def delete_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
 ) -> list[DeleteGroupsResponse.DeletableGroupResult]:
     results = []
-    for group_id in group_ids:
+    for group_id in dict.fromkeys(group_ids):
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         results.append(result)
         try:

@@ -63,8 +63,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or (ctx.version == 0 and not request.topics):
         topics = [_described(ctx, request, topic) for topic in broker.metadata.topics.values()]
     else:
-        # One that comes twice, also once by name and once by id, is answered once.
-        topics = list(dict(_wanted_topic(ctx, request, wanted) for wanted in request.topics).values())
+        topics = _wanted_topics(ctx, request, request.topics)
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
@@ -79,44 +78,66 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     return response
 
 
-def _wanted_topic(
-    ctx: RequestContext, request: MetadataRequest, wanted: MetadataRequest.MetadataRequestTopic
-) -> tuple[str | bytes, Described]:
-    """The answer for one topic, and what it is told apart by."""
+def _wanted_topics(
+    ctx: RequestContext, request: MetadataRequest, wanted: list[MetadataRequest.MetadataRequestTopic]
+) -> list[Described]:
+    """As Kafka orders them: ids that nobody has, then the topics that are there, then the names that are not.
+
+    One id makes it a request by ids, in which names do not count. What comes twice is answered once.
+    """
     image = ctx.broker.metadata
-    if wanted.topic_id != ZERO_UUID:
-        if ctx.version < 12:
-            raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
-        topic = image.topics_by_id.get(wanted.topic_id)
-        if topic is None:
-            return wanted.topic_id, MetadataResponse.MetadataResponseTopic(
-                error_code=UnknownTopicId.code, name=None, topic_id=wanted.topic_id
-            )
-        return topic.name, _described(ctx, request, topic)
-    if wanted.name is None:
+    by_id = any(topic.topic_id != ZERO_UUID for topic in wanted)
+    if by_id and ctx.version < 12:
+        raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
+    if not by_id and any(topic.name is None for topic in wanted):
         # v12 allows a null name beside an id; without one Kafka stumbles over it.
         raise InvalidRequest() if ctx.version < 12 else UnknownServerError()
-    topic = image.topics.get(wanted.name)
-    if topic is None:
-        if not is_legal_topic_name(wanted.name):
-            return _refused(wanted.name, InvalidTopicException.code)
-        # Before v4 a client could not refuse.
-        allowed = request.allow_auto_topic_creation or ctx.version < 4
-        if allowed and ctx.broker.config["auto.create.topics.enable"] and wanted.name != CLUSTER_METADATA_TOPIC:
-            try:
-                ctx.broker.controller.auto_create_topic(wanted.name)
-                topic = image.topics[wanted.name]
-            except InvalidTopicException:
-                pass  # a collision: Kafka, which creates topics in the background, only says that there is none
-            except KafkaError as error:
-                return _refused(wanted.name, error.code)
-        if topic is None:
-            return _refused(wanted.name, UnknownTopicOrPartition.code)
-    return topic.name, _described(ctx, request, topic)
+    unknown_ids: dict[bytes, Described] = {}
+    there: dict[str, Described] = {}
+    absent: dict[str, Described] = {}
+    for topic in wanted:
+        found: TopicState | None
+        if by_id:
+            if topic.topic_id == ZERO_UUID:
+                continue
+            found = image.topics_by_id.get(topic.topic_id)
+            if found is None:
+                unknown_ids[topic.topic_id] = MetadataResponse.MetadataResponseTopic(
+                    error_code=UnknownTopicId.code, name=None, topic_id=topic.topic_id
+                )
+                continue
+        else:
+            name = topic.name or ""
+            found = image.topics.get(name)
+            if found is None:
+                absent[name] = _absent(ctx, request, name)
+                continue
+        there[found.name] = _described(ctx, request, found)
+    return [*unknown_ids.values(), *there.values(), *absent.values()]
 
 
-def _refused(name: str, code: int) -> tuple[str, MetadataResponse.MetadataResponseTopic]:
-    return name, MetadataResponse.MetadataResponseTopic(error_code=code, name=name)
+def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Described:
+    """A topic that is not there is made, or else refused."""
+    if not is_legal_topic_name(name):
+        return _refused(ctx, request, name, InvalidTopicException.code)
+    # Before v4 a client could not refuse.
+    allowed = request.allow_auto_topic_creation or ctx.version < 4
+    if allowed and ctx.broker.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
+        try:
+            ctx.broker.controller.auto_create_topic(name)
+            return _described(ctx, request, ctx.broker.metadata.topics[name])
+        except InvalidTopicException:
+            pass  # a collision: Kafka, which creates topics in the background, only says that there is none
+        except KafkaError as error:
+            return _refused(ctx, request, name, error.code)
+    return _refused(ctx, request, name, UnknownTopicOrPartition.code)
+
+
+def _refused(ctx: RequestContext, request: MetadataRequest, name: str, code: int) -> Described:
+    refused = MetadataResponse.MetadataResponseTopic(error_code=code, name=name)
+    if request.include_topic_authorized_operations:
+        refused.topic_authorized_operations = ctx.operations(TOPIC, name)
+    return refused
 
 
 def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState) -> bytes:
@@ -212,8 +233,6 @@ def describe_topic_partitions(
         raise InvalidRequest(
             f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
         )
-    if any(not topic.name for topic in request.topics):
-        raise UnknownServerError  # Kafka trips over the empty name, and answers so for all of them
     # Without names all topics are meant; the order by name is what makes a cursor stable.
     names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
     if cursor is not None:
@@ -221,6 +240,8 @@ def describe_topic_partitions(
         if not request.topics and cursor.topic_name not in image.topics:
             # The topic was deleted between two pages.
             names = [name for name in names if name != cursor.topic_name]
+    if "" in names:
+        raise UnknownServerError  # Kafka trips over the empty name, and answers so for all of them
     left = max(min(ctx.broker.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in names:

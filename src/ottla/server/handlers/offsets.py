@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from asyncio import Future
+from collections.abc import Awaitable
 
 from ottla.coordinator import requests
 from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.coordinator.replies import waitable
 from ottla.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import Unknown
 from ottla.server.handlers.groups import client_of
 from ottla.wire.messages import (
     OffsetCommitRequest,
@@ -27,6 +29,8 @@ TOPIC, GROUP = 2, 3
 DESCRIBE = 8
 
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_CommittedTopic = OffsetCommitResponse.OffsetCommitResponseTopic
+_CommittedPartition = OffsetCommitResponse.OffsetCommitResponsePartition
 
 
 def _commit_error(ctx: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
@@ -36,9 +40,19 @@ def _commit_error(ctx: RequestContext, request: OffsetCommitRequest, error: Kafk
 @handles(OffsetCommitRequest, on_error=_commit_error)
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
     consumer protocol; v10 topics by id."""
+    unknown = Unknown(_CommittedTopic, _CommittedPartition, by_id=ctx.version >= FIRST_TOPIC_ID_VERSION)
+    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+    if not request.topics:
+        return OffsetCommitResponse(topics=list(unknown.topics.values()))
+    if not unknown.topics:
+        return _commit(ctx, request)
+    return unknown.beside(lambda: _commit(ctx, request), lambda error: _commit_error(ctx, request, error))
+
+
+def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
     return waitable(requests.commit_offsets(ctx.broker.groups, request, client_of(ctx)))
 
 
@@ -156,6 +170,17 @@ def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchR
 @handles(OffsetDeleteRequest)
 def offset_delete(
     ctx: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     """v0 (KIP-496). Topics that the group reads are refused."""
-    return waitable(requests.delete_offsets(ctx.broker.groups, request))
+    unknown = Unknown(
+        OffsetDeleteResponse.OffsetDeleteResponseTopic, OffsetDeleteResponse.OffsetDeleteResponsePartition
+    )
+    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+
+    def delete() -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
+        return waitable(requests.delete_offsets(ctx.broker.groups, request))
+
+    def refuse(error: KafkaError) -> OffsetDeleteResponse:
+        raise error  # an error of the group stands for all
+
+    return unknown.beside(delete, refuse)

@@ -9,6 +9,7 @@ from ottla.errors import (
     NONE,
     InvalidRequest,
     KafkaError,
+    UnknownServerError,
     UnsupportedForMessageFormat,
     UnsupportedVersion,
 )
@@ -37,7 +38,7 @@ _SPECIAL_SINCE = {
 }
 """The version that introduced each special timestamp (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
 
@@ -61,14 +62,21 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
     """v0–v11. v0 answered with a list of segment offsets (4.0 dropped it); v1 one offset; v2 isolation (KIP-98);
     v4 leader epochs (KIP-320); v7 max timestamp (KIP-734); v8–v9, v11 tiered storage, which is never there.
     """
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise UnknownServerError()
     counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    response = ListOffsetsResponse()
+    by_name: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
     for topic in request.topics:
-        listed = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(listed)
         for wanted in topic.partitions:
+            # A topic that comes twice is answered once, and so is a partition; without partitions there is no answer.
+            listed = by_name.get(topic.name)
+            if listed is None:
+                listed = by_name[topic.name] = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
+            twice = ctx.version >= 1 and counts[topic.name, wanted.partition_index] > 1
+            if twice and any(known.partition_index == wanted.partition_index for known in listed.partitions):
+                continue
             try:
-                if ctx.version >= 1 and counts[topic.name, wanted.partition_index] > 1:
+                if twice:
                     raise InvalidRequest()
                 partition = ctx.broker.replicas.leader(topic.name, wanted.partition_index)
                 partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -83,7 +91,7 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
             except KafkaError as error:
                 found = Listed(partition_index=wanted.partition_index, error_code=error.code)
             listed.partitions.append(found)
-    return response
+    return ListOffsetsResponse(topics=list(by_name.values()))
 
 
 def _look_up(

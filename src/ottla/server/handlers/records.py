@@ -52,21 +52,24 @@ def delete_records(
     The low watermark is the smallest start of all live replicas: of one replica, at once; with more the answer waits
     until they have followed.
     """
-    response = DeleteRecordsResponse()
     followed: list[Awaitable[None]] = []
+    offsets: dict[str, dict[int, int]] = {}
     for topic in request.topics:
+        for wanted in topic.partitions:  # of a partition that comes twice the last offset counts
+            offsets.setdefault(topic.name, {})[wanted.partition_index] = wanted.offset
+    response = DeleteRecordsResponse()
+    for name, wanted_offsets in offsets.items():
         results: list[TrimmedPartition] = []
-        response.topics.append(TrimmedTopic(name=topic.name, partitions=results))
-        for wanted in topic.partitions:
-            index = wanted.partition_index
+        response.topics.append(TrimmedTopic(name=name, partitions=results))
+        for index, offset in wanted_offsets.items():
             try:
-                known = ctx.broker.metadata.topics.get(topic.name)
+                known = ctx.broker.metadata.topics.get(name)
                 if known is None or index not in known.partitions:
                     raise UnknownTopicOrPartition()
-                if topic.name in INTERNAL_TOPICS:
-                    raise InvalidTopicException(f"Cannot delete records of internal topic {topic.name}")
-                partition = ctx.broker.replicas.leader(topic.name, index)
-                low_watermark = partition.delete_records(wanted.offset)
+                if name in INTERNAL_TOPICS:
+                    raise InvalidTopicException(f"Cannot delete records of internal topic {name}")
+                partition = ctx.broker.replicas.leader(name, index)
+                low_watermark = partition.delete_records(offset)
                 result = TrimmedPartition(partition_index=index, low_watermark=low_watermark, error_code=NONE)
                 results.append(result)
                 if partition.leadership is not None and partition.leadership.low_watermark < low_watermark:

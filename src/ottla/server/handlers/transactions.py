@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -25,6 +25,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import Unknown
 from ottla.server.handlers.groups import client_of
 from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION, Refusals
 from ottla.wire.messages.transactions import (
@@ -55,6 +56,7 @@ FIRST_LOADING_VERSION = 2
 """Of TxnOffsetCommit: older clients stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 AddTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+AddTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 AddResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 AddTopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 AddPartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
@@ -74,9 +76,8 @@ def _add_error(
 ) -> AddPartitionsToTxnResponse:
     if ctx.version >= FIRST_BATCHED_VERSION:
         return AddPartitionsToTxnResponse(error_code=error.code)
-    partitions = _partitions_of(request.v3_and_below_topics)
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_topic_results(dict.fromkeys(partitions, _code_for(ctx, error)))
+        results_by_topic_v3_and_below=_same_for_all(request.v3_and_below_topics, _code_for(ctx, error))
     )
 
 
@@ -97,40 +98,44 @@ def add_partitions_to_txn(
             topics=request.v3_and_below_topics,
         )
         outcome = _added(ctx, only)
-        return _single(outcome) if isinstance(outcome, dict) else _single_later(outcome)
-    outcomes = {transaction.transactional_id: _added(ctx, transaction) for transaction in request.transactions}
-    settled = {name: codes for name, codes in outcomes.items() if isinstance(codes, dict)}
+        return _single(outcome) if isinstance(outcome, list) else _single_later(outcome)
+    outcomes = [(transaction.transactional_id, _added(ctx, transaction)) for transaction in request.transactions]
+    settled = [(name, results) for name, results in outcomes if isinstance(results, list)]
     return _batched(settled) if len(settled) == len(outcomes) else _batched_later(outcomes)
 
 
 Codes = dict[TopicPartition, int]
+TopicResults = list[AddTopicResult]
 
 
-def _single(codes: Codes) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(codes))
+def _single(results: TopicResults) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
-async def _single_later(codes: Awaitable[Codes]) -> AddPartitionsToTxnResponse:
-    return _single(await codes)
+async def _single_later(results: Awaitable[TopicResults]) -> AddPartitionsToTxnResponse:
+    return _single(await results)
 
 
-def _batched(outcomes: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
+def _batched(outcomes: Iterable[tuple[str, TopicResults]]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddResult(transactional_id=name, topic_results=_topic_results(codes)) for name, codes in outcomes.items()
-        ]
+        results_by_transaction=[AddResult(transactional_id=name, topic_results=results) for name, results in outcomes]
     )
 
 
-async def _batched_later(outcomes: Mapping[str, Codes | Awaitable[Codes]]) -> AddPartitionsToTxnResponse:
-    return _batched({name: codes if isinstance(codes, dict) else await codes for name, codes in outcomes.items()})
+async def _batched_later(
+    outcomes: Iterable[tuple[str, TopicResults | Awaitable[TopicResults]]],
+) -> AddPartitionsToTxnResponse:
+    return _batched([(name, results if isinstance(results, list) else await results) for name, results in outcomes])
 
 
-def _added(ctx: RequestContext, transaction: AddTransaction) -> Codes | Awaitable[Codes]:
-    partitions = _partitions_of(transaction.topics)
+def _added(ctx: RequestContext, transaction: AddTransaction) -> TopicResults | Awaitable[TopicResults]:
+    topics = transaction.topics
+    partitions = _partitions_of(topics)
     refused = _unwritable(ctx, partitions)
     if refused:
-        return {partition: refused.get(partition, OperationNotAttempted.code) for partition in partitions}
+        return _topic_results(
+            {partition: refused.get(partition, OperationNotAttempted.code) for partition in partitions}
+        )
     coordinator = ctx.broker.transactions.coordinator
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     transactional_id = transaction.transactional_id
@@ -138,19 +143,21 @@ def _added(ctx: RequestContext, transaction: AddTransaction) -> Codes | Awaitabl
     try:
         if transaction.verify_only:
             missing = coordinator.missing_partitions(transactional_id, producer, partitions)
-            return {partition: missing[partition].code if partition in missing else NONE for partition in partitions}
+            return _topic_results(
+                {partition: missing[partition].code if partition in missing else NONE for partition in partitions}
+            )
         added = coordinator.add_partitions(transactional_id, producer, partitions, version)
     except KafkaError as error:
-        return dict.fromkeys(partitions, _code_for(ctx, error))
-    return dict.fromkeys(partitions, NONE) if added is None else _added_later(ctx, added, partitions)
+        return _same_for_all(topics, _code_for(ctx, error))
+    return _same_for_all(topics, NONE) if added is None else _added_later(ctx, added, topics)
 
 
-async def _added_later(ctx: RequestContext, added: Awaitable[None], partitions: Collection[TopicPartition]) -> Codes:
+async def _added_later(ctx: RequestContext, added: Awaitable[None], topics: Iterable[AddTopic]) -> TopicResults:
     try:
         await added
     except KafkaError as error:
-        return dict.fromkeys(partitions, _code_for(ctx, error))
-    return dict.fromkeys(partitions, NONE)
+        return _same_for_all(topics, _code_for(ctx, error))
+    return _same_for_all(topics, NONE)
 
 
 def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Codes:
@@ -179,6 +186,19 @@ def _topic_results(codes: Codes) -> list[AddTopicResult]:
             result = by_topic[name] = AddTopicResult(name=name, results_by_partition=[])
         result.results_by_partition.append(AddPartitionResult(partition_index=index, partition_error_code=code))
     return list(by_topic.values())
+
+
+def _same_for_all(topics: Iterable[AddTopic], code: int) -> TopicResults:
+    """One code for what was named, as it was named: twice if it was."""
+    return [
+        AddTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionResult(partition_index=index, partition_error_code=code) for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 # -- offsets
@@ -230,14 +250,27 @@ def txn_offset_commit(
 
     They count when the transaction commits, and not before.
     """
-    if _names_any_partition(ctx, request):
-        if not request.group_id:
-            raise InvalidGroupId()
-        refused = _refused_offsets(ctx, request)
-        if not isinstance(refused, dict):
-            return _commit_later(ctx, request, refused)
-        for error in refused.values():
-            raise error
+    unknown = Unknown(
+        TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic, TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+    )
+    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+    if not request.topics:  # a request about nothing that exists does not reach Kafka's coordinators
+        return TxnOffsetCommitResponse(topics=list(unknown.topics.values()))
+    if not unknown.topics:
+        return _commit_offsets(ctx, request)
+    return unknown.beside(lambda: _commit_offsets(ctx, request), lambda error: _offsets_error(ctx, request, error))
+
+
+def _commit_offsets(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    if not request.group_id:
+        raise InvalidGroupId()
+    refused = _refused_offsets(ctx, request)
+    if not isinstance(refused, dict):
+        return _commit_later(ctx, request, refused)
+    for error in refused.values():
+        raise error
     return _committed(ctx, request)
 
 
@@ -254,16 +287,6 @@ async def _commit_later(
         raise error
     answer = _committed(ctx, request)
     return await answer if isinstance(answer, Future) else answer
-
-
-def _names_any_partition(ctx: RequestContext, request: TxnOffsetCommitRequest) -> bool:
-    """A request about nothing that exists does not reach Kafka's coordinators."""
-    topics = ctx.broker.metadata.topics
-    return any(
-        topic.name in topics and partition.partition_index in topics[topic.name].partitions
-        for topic in request.topics
-        for partition in topic.partitions
-    )
 
 
 def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Refusals | Awaitable[Refusals]:
