@@ -102,3 +102,10 @@ def test_the_end_of_an_epoch(version: int, topic: str, wire: Wire, unique) -> No
     assert epoch_end(wire, topic, version, 0, current=3) == (UNKNOWN_EPOCH, -1, -1)
     assert epoch_end(wire, topic, version, 0, partition=4)[0] == UNKNOWN_TOPIC
     assert epoch_end(wire, unique("t"), version, 0)[0] == UNKNOWN_TOPIC
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_the_start_of_an_empty_partition_is_in_its_leaders_epoch(version: int, topic: str, wire: Wire) -> None:
+    for timestamp in (EARLIEST, LATEST) if version < 8 else (EARLIEST, LATEST, EARLIEST_LOCAL):
+        found = wire.list_offsets(topic, timestamp, version=version)
+        assert (*answer(found), found.leader_epoch) == (NONE, 0, -1, 0)

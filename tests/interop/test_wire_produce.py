@@ -316,3 +316,27 @@ def test_compression_of_a_topic(sent: int, configured: str, stored: int, make_to
     assert found.codec == stored
     assert found.crc_ok()
     assert [record.value for record in found.records()] == values
+
+
+def test_the_words_for_records_at_fault(topic: str, wire: Wire, make_topic) -> None:
+    compacted = make_topic(cleanup_policy="compact")
+    found = wire.produce(compacted, batch(*[b"v"] * 4))
+    words = f"Compacted topic cannot accept message without key in topic partition {compacted}-0"
+    assert [(one.batch_index, one.batch_index_error_message) for one in found.record_errors] == [
+        (index, words) for index in range(4)
+    ]
+    shown = ", ".join(f"RecordError(batchIndex={index}, message='{words}')" for index in range(3))
+    assert (found.error_code, found.error_message) == (
+        INVALID_RECORD,
+        "One or more records have been rejected due to 4 record errors in total, and only showing the first three "
+        f"errors at most: [{shown}]",
+    )
+    late = now_ms() + 2 * HOUR_MS
+    found = wire.produce(topic, batch(b"v", timestamp=late))
+    assert (found.error_code, found.error_message) == (
+        INVALID_TIMESTAMP,
+        "One or more records have been rejected due to invalid timestamp",
+    )
+    (one,) = found.record_errors
+    words = f"Timestamp {late} of message with offset 0 is out of range. The timestamp should be within ["
+    assert one.batch_index_error_message.startswith(words)

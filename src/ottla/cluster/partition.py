@@ -25,7 +25,7 @@ from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
 from ottla.log.segment import TimestampedOffset
 from ottla.records.batch import Batch, Buffer
-from ottla.records.validation import ValidationOptions, validate
+from ottla.records.validation import InvalidRecords, InvalidTimestamps, ValidationOptions, placed, validate
 
 EMPTY = b""
 
@@ -132,7 +132,10 @@ class Partition:
 
     def append(self, records: Buffer, produce_version: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Validate what a client sent and append it; nothing is appended if anything in it is refused."""
-        validated = validate(records, self._options, self._clock.now_ms(), produce_version)
+        try:
+            validated = validate(records, self._options, self._clock.now_ms(), produce_version)
+        except (InvalidRecords, InvalidTimestamps) as error:
+            raise placed(error, self.topic, self.index) from None
         if validated is None:
             return AppendInfo(-1, -1, -1, self.log.log_start_offset)
         batch = validated.batch
@@ -302,7 +305,9 @@ class Partition:
     # -- epochs ------------------------------------------------------------------------------------------------
 
     def epoch_of_first_offset(self) -> int:
-        return self.log.epochs.epoch_for_offset(self.log.log_start_offset)
+        epoch = self.log.epochs.epoch_for_offset(self.log.log_start_offset)
+        # Kafka's leaders note their epoch when they begin; here it is noted with the first record.
+        return self.state.leader_epoch if epoch < 0 else epoch
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch not above the one asked for (KIP-101); the leader's own ends last."""

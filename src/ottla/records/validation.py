@@ -91,11 +91,22 @@ class RecordError(NamedTuple):
     message: str
 
 
+_KEYLESS: Final = "Compacted topic cannot accept message without key"
+_SHOWN_ERRORS: Final = 3
+
+
 class InvalidRecords(InvalidRecord):
     """Names the records that are at fault."""
 
     def __init__(self, record_errors: Sequence[RecordError]) -> None:
-        super().__init__(f"{len(record_errors)} records were rejected, the first: {record_errors[0].message}")
+        shown = ", ".join(
+            f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
+            for error in record_errors[:_SHOWN_ERRORS]
+        )
+        super().__init__(
+            f"One or more records have been rejected due to {len(record_errors)} record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]"
+        )
         self.record_errors = record_errors
 
 
@@ -103,8 +114,20 @@ class InvalidTimestamps(InvalidTimestamp):
     """Names the records that are at fault."""
 
     def __init__(self, record_errors: Sequence[RecordError]) -> None:
-        super().__init__(f"{len(record_errors)} records were rejected, at least one for its timestamp")
+        super().__init__("One or more records have been rejected due to invalid timestamp")
         self.record_errors = record_errors
+
+
+def placed(error: InvalidRecords | InvalidTimestamps, topic: str, index: int) -> InvalidRecords | InvalidTimestamps:
+    """The same error with the partition in it; validation does not know which one it is for."""
+    return type(error)(
+        [
+            each._replace(message=f"{_KEYLESS} in topic partition {topic}-{index}")
+            if each.message == _KEYLESS
+            else each
+            for each in error.record_errors
+        ]
+    )
 
 
 def record_errors_of(error: KafkaError) -> Sequence[RecordError]:
@@ -315,12 +338,13 @@ def check_keys_and_timestamps(
     for index, record in enumerate(records):
         timestamp = record.timestamp
         if options.compacted and record.key is None:
-            errors.append(RecordError(index, "A record in a compacted topic needs a key."))
+            errors.append(RecordError(index, _KEYLESS))
         elif options.timestamp_type == CREATE_TIME and timestamp != NO_TIMESTAMP:
             if not earliest <= timestamp <= latest:
                 bad_timestamp = True
                 text = (
-                    f"Timestamp {timestamp} of the record with offset {record.offset} is not in [{earliest}, {latest}]."
+                    f"Timestamp {timestamp} of message with offset {record.offset} is out of range. "
+                    f"The timestamp should be within [{earliest}, {latest}]"
                 )
                 errors.append(RecordError(index, text))
         elif batch_timestamp_type == LOG_APPEND_TIME:
