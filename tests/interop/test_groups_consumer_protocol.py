@@ -8,7 +8,12 @@ from interop.drivers import Driver, clients
 from interop.groups import Group
 from interop.wire import Wire, batch
 
-from ottla.wire.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
+from ottla.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    FindCoordinatorRequest,
+    LeaveGroupRequest,
+)
 
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, FENCED_EPOCH = 0, 42, 25, 69, 110
 UNSUPPORTED_ASSIGNOR, UNRELEASED_INSTANCE, FENCED_INSTANCE, INVALID_REGEX = 112, 111, 82, 128
@@ -232,3 +237,55 @@ def test_describe(version: int, group: str, make_topic, wire: Wire) -> None:
     assert (member.subscribed_topic_names, member.member_epoch) == ([topic], joined.member_epoch)
     (target,) = member.target_assignment.topic_partitions
     assert (target.topic_name, sorted(target.partitions)) == (topic, [0, 1])
+
+
+def test_a_tool_removes_a_member_as_it_would_a_classic_one(group: str, topic: str, wire: Wire) -> None:
+    member = new_id()
+    assert hello(wire, group, member, [topic]).error_code == NONE
+    identity = LeaveGroupRequest.MemberIdentity
+    request = LeaveGroupRequest(group_id=group, members=[identity(member_id=member), identity(member_id="stranger")])
+    left = wire.call(request, 5).members
+    assert [(one.member_id, one.error_code) for one in left] == [(member, NONE), ("stranger", UNKNOWN_MEMBER)]
+    found = beat(wire, group, member, 1)
+    assert (found.error_code, found.error_message) == (
+        UNKNOWN_MEMBER,
+        f"Member {member} is not a member of group {group}.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("epoch", "message"),
+    [
+        (1, "MemberId can't be empty."),
+        (-1, "MemberId can't be empty."),
+        (-2, "InstanceId can't be null."),
+        (-3, "MemberEpoch is invalid."),
+    ],
+)
+def test_who_has_no_id_yet_can_only_join(epoch: int, message: str, group: str, wire: Wire) -> None:
+    """In v0, where the broker makes it."""
+    found = beat(wire, group, "", epoch, version=0)
+    assert (found.error_code, found.error_message) == (INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("[", "missing closing ]"),
+        ("(", "missing closing )"),
+        ("*", "missing argument to repetition operator"),
+        ("a**", "invalid nested repetition operator"),
+        ("a{1001}", "invalid repeat count"),
+        ("[b-a]", "invalid character class range"),
+        ("\\8", "invalid escape sequence"),
+        ("a\\", "trailing backslash at end of expression"),
+        ("(?=a)", "invalid or unsupported Perl syntax"),
+        ("(?P<n", "invalid named capture"),
+    ],
+)
+def test_why_a_pattern_is_none(pattern: str, reason: str, group: str, wire: Wire) -> None:
+    found = hello(wire, group, new_id(), None, subscribed_topic_regex=pattern)
+    assert (found.error_code, found.error_message) == (
+        INVALID_REGEX,
+        f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.",
+    )

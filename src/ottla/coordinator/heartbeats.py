@@ -143,7 +143,8 @@ class ConsumerProtocol:
         return Result(records, response)
 
     def _validate(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-        if not request.member_id and (version >= 1 or request.member_epoch != JOIN_EPOCH):
+        # Before v1 the broker made the id; who asks for more than to join must have one, save where the epoch is wrong.
+        if not request.member_id and (version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH):
             raise InvalidRequest("MemberId can't be empty.")
         if not request.group_id.strip():
             raise InvalidRequest("GroupId can't be empty.")

@@ -368,9 +368,8 @@ def leave(shard: Shard, group: ConsumerGroup, request: LeaveGroupRequest) -> Res
                 member = group.static_member(instance_id)
                 if member is None:
                     raise UnknownMemberId
-                member = _classic_member(group, member.member_id, None)
             else:
-                member = _classic_member(group, member_id, instance_id)
+                member = group.member(member_id) if instance_id is None else _static(group, member_id, instance_id)
         except KafkaError as error:
             answer.error_code = error.code
             continue

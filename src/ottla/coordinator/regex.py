@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRegularExpression
 
@@ -19,6 +19,25 @@ class ResolvedRegex(NamedTuple):
 UNRESOLVED = ResolvedRegex(frozenset(), -1, -1)
 
 
+_JAVA_REASONS: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "unexpected )": "unexpected closing )",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+"""Kafka's RE2 is the one in Java, which gives the same reasons in other words."""
+
+
+def _as_java_says(reason: str) -> str:
+    kind, _, _ = reason.partition(": ")
+    return _JAVA_REASONS.get(kind, kind)
+
+
 def check(pattern: str) -> None:
     """Raise InvalidRegularExpression for a pattern that RE2 does not take."""
     import re2  # A native module: loaded only by brokers that meet a regex.
@@ -29,6 +48,7 @@ def check(pattern: str) -> None:
         re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        reason = _as_java_says(reason)
         raise InvalidRegularExpression(
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}."
         ) from None
