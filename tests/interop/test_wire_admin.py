@@ -7,6 +7,7 @@ import pytest
 from interop.wire import Wire
 
 from ottla.wire import messages as m
+from ottla.wire.primitives import ZERO_UUID
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, APPEND = 0, 2
@@ -162,3 +163,65 @@ def test_the_first_version_of_update_features_cannot_downgrade(wire: Wire) -> No
     found = wire.call(m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 0)
     assert found.error_code == 95
     assert "either safe or unsafe downgrade" in found.error_message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_updates_of_features_that_nobody_knows(version: int, wire: Wire) -> None:
+    def refused(feature: str, level: int, kind: int = 1) -> str:
+        update = m.UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
+        request = m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update], validate_only=True)
+        found = wire.call(request, version)
+        assert found.error_code == 95
+        return found.error_message.partition(" had an error: ")[2]
+
+    assert refused("nope", 0) == "Invalid update version 0 for feature nope. Feature nope not found."
+    assert refused("nope", 1).endswith(" does not support this feature.")
+    assert refused("kraft.version", 1, kind=2).endswith("Can't downgrade to a newer version.")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_operation_on_configs_that_nobody_knows_fails_all(version: int, topic: str, wire: Wire) -> None:
+    request = m.IncrementalAlterConfigsRequest
+
+    def change(name: str, operation: int) -> Any:
+        config = request.AlterableConfig(name="retention.ms", config_operation=operation, value="1000000")
+        return request.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[config])
+
+    asked = request(resources=[change(topic, 9), change("nope", SET)], validate_only=False)
+    assert [(found.error_code, found.error_message) for found in wire.call(asked, version).responses] == [
+        (-1, None)
+    ] * 2
+
+
+def test_scram_without_a_password(wire: Wire) -> None:
+    upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    made = upsertion(name="u", mechanism=1, iterations=4096, salt=b"s", salted_password=b"")
+    (found,) = wire.call(m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[made]), 0).results
+    assert (found.error_code, found.error_message) == (-1, None)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
+def test_an_acl_of_an_unknown_kind_ends_the_connection(version: int, field: str, wire: Wire) -> None:
+    creation = m.CreateAclsRequest.AclCreation(
+        resource_type=2,
+        resource_name="t",
+        resource_pattern_type=3,
+        principal="User:u",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    setattr(creation, field, 0)
+    wire.send(m.CreateAclsRequest(creations=[creation]), version)
+    assert wire.is_closed()
+
+
+def test_voters_must_be_named_whole(wire: Wire) -> None:
+    """The id of its folder belongs to a voter."""
+    added = wire.call(m.AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=2, listeners=[]), 1)
+    assert (added.error_code, added.error_message) == (42, "Add voter request didn't include a valid voter")
+    for voter_id, directory in ((2, ZERO_UUID), (-1, b"d" * 16)):
+        request = m.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter_id, voter_directory_id=directory)
+        removed = wire.call(request, 0)
+        assert (removed.error_code, removed.error_message) == (42, "Remove voter request didn't include a valid voter")

@@ -364,7 +364,9 @@ def test_voters_are_fixed(run: Any, run_broker: Any) -> None:
             listener = AddRaftVoterRequest.Listener(name="CONTROLLER", host="h", port=1)
 
             async def add(version: int = 1, **fields: Any) -> tuple[int, str]:
-                values = {"cluster_id": None, "timeout_ms": 1000, "voter_id": 5, "listeners": [listener], **fields}
+                directory = {"voter_directory_id": bytes(15) + b"x"}
+                values = {"cluster_id": None, "timeout_ms": 1000, "voter_id": 5, "listeners": [listener]}
+                values |= directory | fields
                 response = await client.call(AddRaftVoterRequest(**values), version)
                 return response.error_code, response.error_message
 
@@ -375,16 +377,22 @@ def test_voters_are_fixed(run: Any, run_broker: Any) -> None:
                 f'The given id "x" doesn\'t match the cluster id "{running.broker.cluster_id}"',
             )
             assert await add(voter_id=-1) == (42, "Add voter request didn't include a valid voter")
+            assert await add(voter_directory_id=ZERO_UUID) == (42, "Add voter request didn't include a valid voter")
             assert await add(listeners=[]) == (
                 42,
                 "Add voter request didn't include the endpoint (Endpoints(endpoints={})) for the default listener "
                 "ListenerName(CONTROLLER)",
             )
-            gone = await client.call(RemoveRaftVoterRequest(cluster_id=None, voter_id=1), 0)
-            assert (gone.error_code, gone.error_message) == (
-                35,
-                "Cluster doesn't support removing voter because the kraft.version feature is 0",
-            )
+            for directory, refused in (
+                (
+                    bytes(15) + b"x",
+                    (35, "Cluster doesn't support removing voter because the kraft.version feature is 0"),
+                ),
+                (ZERO_UUID, (42, "Remove voter request didn't include a valid voter")),
+            ):
+                request = RemoveRaftVoterRequest(cluster_id=None, voter_id=1, voter_directory_id=directory)
+                gone = await client.call(request, 0)
+                assert (gone.error_code, gone.error_message) == refused
 
     run(main())
 

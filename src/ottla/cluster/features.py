@@ -87,15 +87,14 @@ def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -
     if level < 0:
         return refused + "A feature version cannot be less than 0."
     supported = SUPPORTED_FEATURES.get(name)
+    if supported is None and level == 0:
+        return refused + f"Feature {name} not found."
     if supported is None:
         return refused + f"Local controller {node_id} does not support this feature."
     low, high = supported
     if not low <= level <= high:
         return refused + f"Local controller {node_id} only supports versions {low}-{high}"
     current = image.features.get(name, 0)
-    if name == KRAFT_VERSION and level != current:
-        # Kafka would go over to voters that can be added and removed; there is one here, and it stays.
-        return refused + "The voters of this metadata quorum are fixed."
     if level < current and kind == UPGRADE:
         return (
             f"{refused}Can't downgrade the version of this feature without setting the upgrade type to either safe "
@@ -103,6 +102,9 @@ def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -
         )
     if level > current and kind != UPGRADE:
         return refused + "Can't downgrade to a newer version."
+    if name == KRAFT_VERSION and level != current:
+        # Kafka would go over to voters that can be added and removed; there is one here, and it stays.
+        return refused + "The voters of this metadata quorum are fixed."
     if name == METADATA_VERSION and level < current:
         # Every version since 3.3 changed what records may hold, so that Kafka lets none of them go back.
         downgrade = f"Unsupported metadata.version downgrade from {current} to {level}. "

@@ -11,6 +11,7 @@ from ottla.errors import (
     KafkaError,
     ResourceNotFound,
     UnacceptableCredential,
+    UnknownServerError,
     UnsupportedSaslMechanism,
 )
 from ottla.wire.schema import Message
@@ -91,6 +92,8 @@ def _upsertion(new: NewCredential) -> Message | KafkaError:
         return UnacceptableCredential("Too few iterations")
     if new.iterations > ITERATIONS_MAX:
         return UnacceptableCredential("Too many iterations")
+    if not new.salted_password:
+        return UnknownServerError()  # Java takes no key of no bytes, and Kafka trips over that
     made = credential(new.mechanism, new.salt, new.salted_password, new.iterations)
     return stored.UserScramCredentialRecord(
         name=new.user,

@@ -90,25 +90,25 @@ def _create_error(ctx: RequestContext, request: CreateAclsRequest, error: KafkaE
 
 
 @handles(CreateAclsRequest, on_error=_create_error)
-def create_acls_(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+def create_acls_(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | None:
     """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). One that is there is fine."""
+    acls = [
+        Acl(
+            resource_type=creation.resource_type,
+            resource_name=creation.resource_name,
+            pattern_type=creation.resource_pattern_type,
+            principal=creation.principal,
+            host=creation.host,
+            operation=creation.operation,
+            permission_type=creation.permission_type,
+        )
+        for creation in request.creations
+    ]
+    if any(_UNKNOWN in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type) for acl in acls):
+        ctx.connection.close("CreateAcls with an UNKNOWN element")
+        return None
     _check_enabled(ctx)
-    records, outcomes = create_acls(
-        ctx.broker.metadata,
-        [
-            Acl(
-                resource_type=creation.resource_type,
-                resource_name=creation.resource_name,
-                pattern_type=creation.resource_pattern_type,
-                principal=creation.principal,
-                host=creation.host,
-                operation=creation.operation,
-                permission_type=creation.permission_type,
-            )
-            for creation in request.creations
-        ],
-        ctx.broker.chance.uuid,
-    )
+    records, outcomes = create_acls(ctx.broker.metadata, acls, ctx.broker.chance.uuid)
     ctx.broker.controller.commit(records)
     return CreateAclsResponse(results=[_created(outcome) for outcome in outcomes])
 

@@ -206,12 +206,42 @@ def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterCon
     )
 
 
-@handles(IncrementalAlterConfigsRequest)
+def _incremental_error(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return _incremental_response(request, [error] * len(request.resources))
+
+
+def _incremental_response(
+    request: IncrementalAlterConfigsRequest, outcomes: Sequence[KafkaError | None]
+) -> IncrementalAlterConfigsResponse:
+    result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            result(
+                error_code=NONE if error is None else error.code,
+                error_message=None if error is None else own_message(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in zip(request.resources, outcomes, strict=True)
+        ]
+    )
+
+
+@handles(IncrementalAlterConfigsRequest, on_error=_incremental_error)
 def incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """v0–v1 (KIP-339): set, delete, append, subtract; log levels too (KIP-412). v1 flexible."""
     changes = _changes(ctx)
+    if any(
+        config.config_operation not in (SET, DELETE, APPEND, SUBTRACT)
+        for resource in request.resources
+        if resource.resource_type not in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER)
+        for config in resource.configs
+    ):
+        raise UnknownServerError()  # Kafka's controller trips over it, and with it goes the whole request
 
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if resource[0] == RESOURCE_BROKER_LOGGER:
@@ -231,18 +261,7 @@ def incremental_alter_configs(
         plan,
         request.validate_only,
     )
-    result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            result(
-                error_code=NONE if error is None else error.code,
-                error_message=None if error is None else own_message(error),
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    return _incremental_response(request, outcomes)
 
 
 def _changes(ctx: RequestContext) -> ConfigChanges:

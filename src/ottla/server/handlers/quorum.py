@@ -22,6 +22,7 @@ from ottla.wire.messages.quorum import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from ottla.wire.primitives import ZERO_UUID
 
 Partition = DescribeQuorumResponse.PartitionData
 
@@ -124,7 +125,7 @@ def _check_cluster(ctx: RequestContext, cluster_id: str | None) -> None:
 def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """v0–v1 (KIP-853). The voters are fixed (kraft.version 0), so that none can be added."""
     _check_cluster(ctx, request.cluster_id)
-    if request.voter_id < 0:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise InvalidRequest("Add voter request didn't include a valid voter")
     name = ctx.broker.config["controller.listener.names"][0]
     if all(listener.name.upper() != name.upper() for listener in request.listeners):
@@ -143,4 +144,6 @@ def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaft
 def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """v0 (KIP-853). The voters are fixed (kraft.version 0), so that none can be removed."""
     _check_cluster(ctx, request.cluster_id)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        raise InvalidRequest("Remove voter request didn't include a valid voter")
     raise UnsupportedVersion("Cluster doesn't support removing voter because the kraft.version feature is 0")

@@ -62,7 +62,7 @@ def alter_user_scram_credentials(
             Altered(
                 user=user,
                 error_code=NONE if error is None else error.code,
-                error_message=None if error is None else error.message,
+                error_message=None if error is None else own_message(error),
             )
             for user, error in outcomes.items()
         ]
