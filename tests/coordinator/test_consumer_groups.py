@@ -282,7 +282,7 @@ def test_commits_to_a_live_group(world: Any) -> None:
 def test_describe(world: Any) -> None:
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
-    found, absent, unnamed = requests.describe_consumer_groups(world.coordinator, ["n", "nope", ""])
+    unnamed, found, absent = requests.describe_consumer_groups(world.coordinator, ["n", "nope", ""])
     assert (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name) == (
         "Stable",
         2,

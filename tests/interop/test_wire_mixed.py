@@ -140,6 +140,18 @@ def test_delete_a_group_twice(version: int, group: str, wire: Wire) -> None:
     assert [(result.group_id, result.error_code) for result in found] == [(group, GROUP_NOT_FOUND)]
 
 
+def test_groups_are_answered_by_their_partitions(wire: Wire) -> None:
+    """In the order of a hash map, which the names decide: the same on every broker with 50 partitions of offsets."""
+    names = [f"g{index}" for index in range(15)]
+    order = [6, 7, 4, 5, 2, 3, 0, 1, 8, 9, 10, 13, 14, 11, 12]
+    described = wire.call(m.DescribeGroupsRequest(groups=names), 5).groups
+    assert [each.group_id for each in described] == [f"g{index}" for index in order]
+    described = wire.call(m.ConsumerGroupDescribeRequest(group_ids=[*names[:3], ""]), 1).groups
+    assert [each.group_id for each in described] == ["", "g2", "g0", "g1"]
+    deleted = wire.call(m.DeleteGroupsRequest(groups_names=names[:3]), 2).results
+    assert [each.group_id for each in deleted] == ["g2", "g0", "g1"]
+
+
 # -- topics
 
 

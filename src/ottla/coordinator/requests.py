@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, java_hash
 from ottla.coordinator import describe, mixed
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.consumer import ConsumerGroup
@@ -195,11 +196,35 @@ def list_groups(
     )
 
 
+def in_answers_order(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> list[str]:
+    """As Kafka answers for several groups: by the partitions that keep them, in the order of Java's hash map.
+
+    That has 16 buckets, and twice as many when a partition comes to more than three quarters of that; the partition
+    that came last is the first of its bucket.
+    """
+    by_partition: dict[int, list[str]] = {}
+    for group_id in group_ids:
+        by_partition.setdefault(coordinator.partition_for(group_id), []).append(group_id)
+    if len(by_partition) == 1:
+        return next(iter(by_partition.values()))
+    buckets = 16
+    while len(by_partition) - 1 > buckets * 3 // 4:
+        buckets *= 2
+    topic_hash = java_hash(GROUP_METADATA_TOPIC)
+
+    def bucket(partition: int) -> int:
+        hashed = (31 * (31 + partition) + topic_hash) & 0xFFFFFFFF
+        return (hashed ^ hashed >> 16) & (buckets - 1)
+
+    newest_first = reversed(by_partition)
+    return [group_id for partition in sorted(newest_first, key=bucket) for group_id in by_partition[partition]]
+
+
 def describe_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str], version: int
 ) -> list[DescribeGroupsResponse.DescribedGroup]:
     described = []
-    for group_id in group_ids:
+    for group_id in in_answers_order(coordinator, group_ids):
         try:
             described.append(describe.describe_classic(coordinator.shard_for(group_id), group_id, version))
         except KafkaError as error:
@@ -212,16 +237,14 @@ def describe_groups(
 def describe_consumer_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
 ) -> list[ConsumerGroupDescribeResponse.DescribedGroup]:
-    described = []
-    for group_id in group_ids:
+    named = list(group_ids)
+    described = [
+        ConsumerGroupDescribeResponse.DescribedGroup(group_id="", error_code=InvalidGroupId.code, members=[])
+        for group_id in named
+        if not group_id
+    ]
+    for group_id in in_answers_order(coordinator, filter(None, named)):
         try:
-            if not group_id:
-                described.append(
-                    ConsumerGroupDescribeResponse.DescribedGroup(
-                        group_id=group_id, error_code=InvalidGroupId.code, members=[]
-                    )
-                )
-                continue
             described.append(describe.describe_consumer(coordinator.shard_for(group_id), group_id))
         except KafkaError as error:
             described.append(
@@ -236,7 +259,7 @@ def delete_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
 ) -> list[DeleteGroupsResponse.DeletableGroupResult]:
     results = []
-    for group_id in dict.fromkeys(group_ids):
+    for group_id in in_answers_order(coordinator, dict.fromkeys(group_ids)):
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         results.append(result)
         try:
