@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.changes import ONLINE, RECOVERED, RECOVERING, UNCHANGED, UNCLEAN
 from ottla.cluster.controller import Chance, Controller
+from ottla.cluster.delegation_tokens import expired_tokens
 from ottla.cluster.metadata import BrokerState, MetadataImage, PartitionState, TopicState
 from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.cluster.reassignment import change_of
@@ -109,6 +110,8 @@ class ControllerNode:
         self._watch_sessions()
         self._every(self.config["leader.imbalance.check.interval.seconds"] * 1000, self._balance)
         self._every(self.config["unclean.leader.election.interval.ms"], self._elect_unclean)
+        if self.config["delegation.token.secret.key"]:
+            self._every(self.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
     def stop(self) -> None:
         self._closed = True
@@ -216,6 +219,9 @@ class ControllerNode:
 
     def _elect_unclean(self) -> None:
         self.controller.commit(self.controller.departures.unclean())
+
+    def _sweep_tokens(self) -> None:
+        self.controller.commit(expired_tokens(self.image, self.clock.now_ms()))
 
     # -- partitions --------------------------------------------------------------------------------------------
 

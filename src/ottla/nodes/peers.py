@@ -69,11 +69,8 @@ class PeerConnection:
 
 def passing_on(node: NodeBroker, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
-    return Registry(
-        [
-            replace(api, handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
-            for api in registry.apis.values()
-        ]
+    return registry.changed(
+        lambda api: replace(api, handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
     )
 
 

@@ -452,6 +452,15 @@ class Broker:
         """The leader epoch of the metadata quorum: one more with every start."""
         return self._metadata_log.leader_epoch
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether the metadata is this broker's to look after."""
+        return self.node_id == self.controller_id
+
+    def metadata_observers(self) -> list[tuple[int, int]]:
+        """(id, end offset) of those who follow the metadata log without a vote: there is nobody else."""
+        return []
+
     def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
         """The brokers with their address on the listener that a client came through."""
         if self._nodes_version != self.metadata.version:

@@ -86,6 +86,11 @@ class ClusterBroker(Broker):
         host = "127.0.0.1" if found.host in ("", "0.0.0.0", "::") else found.host
         return f"[{host}]:{found.port}" if ":" in host else f"{host}:{found.port}"
 
+    @property
+    def listener_addresses(self) -> dict[str, str]:
+        """The same of all listeners, by name."""
+        return {listener.name: self.address_of(listener.name) for listener in self._config.listeners}
+
     def _on_loop(self, work: Callable[[], None]) -> None:
         self._cluster.call(lambda _: work())
 

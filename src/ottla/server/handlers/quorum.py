@@ -72,12 +72,11 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
         observers=[
             DescribeQuorumResponse.ReplicaState(
                 replica_id=follower,
-                log_end_offset=end_offset,
+                log_end_offset=follower_end,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
             )
-            for follower in sorted(broker.metadata.brokers)
-            if broker.replicas.around is not None
+            for follower, follower_end in broker.metadata_observers()
         ],
     )
     return DescribeQuorumResponse(

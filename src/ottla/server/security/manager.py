@@ -89,7 +89,7 @@ class Security:
         broker = self._broker
         if self._tls:
             broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
-        if broker.config["delegation.token.secret.key"] and broker.node_id == broker.controller_id:
+        if broker.config["delegation.token.secret.key"] and broker.is_controller:
             broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
     async def stop(self) -> None:
