@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock, Timer
     from ottla.config import Config
     from ottla.log.files import Disk
+    from ottla.server.security.quotas import Quotas
 
 log = logging.getLogger("ottla.nodes")
 
@@ -86,6 +87,8 @@ class ControllerNode:
         self._log: MetadataLog
         self.controller: Controller
         self.cluster_id = ""
+        self.quotas: Quotas | None = None
+        """For changes to topics, which are counted here and not by each broker."""
         self._heard_ms: dict[int, float] = {}
         self._check_due_ms = 0.0
         self.batches: list[int] = []
@@ -105,6 +108,7 @@ class ControllerNode:
         self._log = MetadataLog(self._disk, log_, self.image, self.clock, CONTROLLER_ID)
         self.controller = Controller(self.image, self, self._effective_config, self._chance, self._directory_of)
         self._log.open()
+        self._follow_quotas()
         self.image.removed_topics.clear()
         self.batches.append(len(self.image.replayed))
         self._watch_sessions()
@@ -144,9 +148,19 @@ class ControllerNode:
     def append(self, records: Sequence[Message]) -> None:
         """Write, replay, and let everybody know."""
         self._log.append(records)
+        if any(isinstance(record, stored.ClientQuotaRecord) for record in records):
+            self._follow_quotas()
         self.image.removed_topics.clear()
         self.batches.append(len(self.image.replayed))
         self.on_append()
+
+    def _follow_quotas(self) -> None:
+        if not self.image.quotas:
+            self.quotas = None
+            return
+        from ottla.server.security.quotas import Quotas
+
+        self.quotas = Quotas.followed(self.quotas, self.image, self.config, self.clock)
 
     # -- brokers -----------------------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ def _passing(node: NodeBroker, api: Api) -> Handler:
             node,
             metadata=controller.image,
             controller=controller.controller,
+            quotas=controller.quotas,
             controller_id=CONTROLLER_ID,
             metadata_offset=controller.last_offset,
             metadata_epoch=controller.leader_epoch,

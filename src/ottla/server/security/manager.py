@@ -115,12 +115,7 @@ class Security:
             return
         from ottla.server.security.quotas import Quotas
 
-        if not Quotas.wanted(broker.metadata):
-            broker.quotas = None
-        elif broker.quotas is None:
-            broker.quotas = Quotas(broker.metadata, broker.config, broker.clock)
-        else:
-            broker.quotas.reload()
+        broker.quotas = Quotas.followed(broker.quotas, broker.metadata, broker.config, broker.clock)
 
     def config_changed(self) -> None:
         """Dynamic settings changed: certificates and mechanisms of new connections follow them."""
