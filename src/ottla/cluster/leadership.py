@@ -343,7 +343,8 @@ class Leadership:
         gone = set(replicas)
         self._propose([replica for replica in self.state.isr if replica not in gone])
 
-    def _propose(self, isr: list[int]) -> None:
+    def _propose(self, replicas: Iterable[int]) -> None:
+        isr = sorted(replicas)  # Kafka's leaders keep a set
         self.proposed = isr
         self.proposed_epoch = self.state.partition_epoch
         self._around.propose(self, isr)

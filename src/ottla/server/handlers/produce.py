@@ -20,7 +20,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.records.validation import record_errors_of
-from ottla.server.acknowledging import Acknowledgements
+from ottla.server.acknowledging import Acknowledgements, name_nodes
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
 from ottla.server.transactions import TransactionalProduce, holds_transaction
@@ -127,6 +127,8 @@ def _appended(
             ctx.connection.close("a produce request with acks=0 failed")
         return None
     response = ProduceResponse(responses=responses)
+    if failed and ctx.version >= 10:
+        name_nodes(ctx, response)
     return response if waits is None else waits.answer(response)
 
 

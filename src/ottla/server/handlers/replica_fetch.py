@@ -61,8 +61,8 @@ class ReplicaReading(Reading):
         self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
     ) -> PartitionData:
         partition = self.partition(key)
-        partition.check_leads()
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition.check_leads()
         leadership = partition.leadership
         if leadership is None:
             raise NotLeaderOrFollower()
