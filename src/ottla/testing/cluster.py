@@ -208,9 +208,14 @@ class Cluster(Controls):
         thread.join(_CALL_TIMEOUT_S)
         self._loop = None
 
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether the cluster runs in another thread than who asks."""
+        return self._thread is not None and threading.get_ident() != self._loop_thread
+
     def _do(self, work: Coroutine[Any, Any, T], timeout: float = 0.0) -> Any:
         """Block for the result in a cluster with a thread; otherwise it is the caller's to await."""
-        if self._thread is None or threading.get_ident() == self._loop_thread:
+        if not self._is_elsewhere:
             return work
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout + _CALL_TIMEOUT_S)
@@ -342,7 +347,7 @@ class Cluster(Controls):
     def topic(self, name: str) -> Any:
         """A topic, wherever its partitions are led; with the methods that `Broker.topic` has."""
         embedded: Any = self
-        return SyncTopic(embedded, name) if self._thread is not None else AsyncTopic(embedded, name)
+        return SyncTopic(embedded, name) if self._is_elsewhere else AsyncTopic(embedded, name)
 
     def topics(self) -> list[str]:
         return self.call(lambda server: server.topic_names())
@@ -435,7 +440,7 @@ class Cluster(Controls):
 
     def wait_until(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> Any:
         """Wait until `holds(cluster)`; AssertionError after `timeout` seconds of real time."""
-        if self._thread is not None and _is_in_a_loop():
+        if self._is_elsewhere and _is_in_a_loop():
             raise RuntimeError("this would block the event loop: use `await cluster.wait_until_async(…)` here")
         return self._do(self._wait_until(holds, timeout), timeout)
 

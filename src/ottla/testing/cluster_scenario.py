@@ -56,6 +56,11 @@ class ClusterRun(Run):
             return {}
         return await super().step(verb, options)
 
+    async def clear(self, options: dict[str, Any]) -> None:
+        self.cluster.faults.clear()
+        for broker in self.cluster.brokers.values():
+            broker.faults.clear()
+
     def new_fault(self, kind: str, options: dict[str, Any]) -> Fault:
         number = options.pop("broker", None)
         faults = self.cluster.faults if number is None else self.cluster.broker(number).faults
