@@ -20,6 +20,7 @@ from ottla.wire.messages import (
     ListTransactionsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    UnregisterBrokerRequest,
 )
 
 BROKERS = (1, 2, 3)
@@ -164,6 +165,21 @@ def test_groups_and_transactions_are_listed_by_who_coordinates_them() -> None:
             errors = {group.group_id: group.error_code for group in shown.groups}
             assert errors == {group: 0 if group in own else NotCoordinator.code for group in groups}
         assert sorted(listing.group for listing in await admin.list_groups(client)) == groups
+
+    on_cluster(scenario)
+
+
+def test_a_broker_that_serves_can_be_forgotten_and_comes_back_with_a_start() -> None:
+    async def scenario(cluster: ottla.Cluster, client: Client) -> None:
+        cluster.create_topic("t", assignments=[[2, 3, 1]])
+        await cluster.wait_in_sync()
+        answer = await client.ask(UnregisterBrokerRequest(broker_id=2), 2)
+        assert answer.error_code == 0
+        assert cluster.leader("t") == 3 and cluster.isr("t") == [3, 1]
+        assert set((await client.refresh()).nodes) == {1, 3}
+        await cluster.restart(2)
+        await cluster.wait_in_sync()
+        assert set((await client.refresh()).nodes) == set(BROKERS)
 
     on_cluster(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Chance, Controller
@@ -13,7 +14,15 @@ from ottla.cluster.metadata_log import Subscriber
 from ottla.cluster.replicas import Replicas
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.config import Config
-from ottla.errors import NONE, CoordinatorNotAvailable, IneligibleReplica, KafkaError, NotController, StaleBrokerEpoch
+from ottla.errors import (
+    NONE,
+    BrokerIdNotRegistered,
+    CoordinatorNotAvailable,
+    IneligibleReplica,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+)
 from ottla.log.files import Disk
 from ottla.nodes.controller import CONTROLLER_ID, ControllerNode
 from ottla.nodes.fetcher import ReplicaFetchers
@@ -147,6 +156,10 @@ class NodeBroker(Broker):
     def is_controller(self) -> bool:
         return False
 
+    @property
+    def epoch(self) -> int:
+        return self.broker_epoch  # also when somebody had it forgotten
+
     def metadata_observers(self) -> list[tuple[int, int]]:
         """The brokers that the controller can be heard by, with how far they have read."""
         return [
@@ -244,7 +257,8 @@ class NodeBroker(Broker):
             and self.config["controlled.shutdown.enable"]
             and self.network.reaches(self.node_id, CONTROLLER_ID)
         ):
-            self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
+            with suppress(BrokerIdNotRegistered):  # forgotten: there is nothing to hand over
+                self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
         self.fetchers.close()
         for partition in self.replicas:
             if partition.leadership is not None:

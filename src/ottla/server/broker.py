@@ -164,7 +164,7 @@ class Broker:
         await self.security.stop()
         await self.housekeeper.stop()
         await self._before_closing()
-        self.logs.close(self.metadata.brokers[self.node_id].epoch)
+        self.logs.close(self.epoch)
         self._release()
 
     def kill(self) -> None:
@@ -453,6 +453,11 @@ class Broker:
         return self._metadata_log.leader_epoch
 
     @property
+    def epoch(self) -> int:
+        """Which start of this broker it is: the offset of its registration."""
+        return self.metadata.brokers[self.node_id].epoch
+
+    @property
     def is_controller(self) -> bool:
         """Whether the metadata is this broker's to look after."""
         return self.node_id == self.controller_id
@@ -490,8 +495,7 @@ class Broker:
         """A producer id that nobody ever had."""
         for producer_id in self._producer_ids:
             return producer_id
-        epoch = self.metadata.brokers[self.node_id].epoch
-        self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, epoch))
+        self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, self.epoch))
         return next(self._producer_ids)
 
     def coordinator_of(self, topic: str, key: str) -> int:

@@ -100,13 +100,13 @@ def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
 def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """v0 (KIP-631): forgets a broker that is gone for good.
 
-    Kafka lets a broker be forgotten while it serves, which leaves its cluster without one; here that is refused.
+    Kafka lets a broker be forgotten while it serves. Alone it would leave its cluster without one: that is refused.
     """
     broker = ctx.broker
     known = broker.metadata.brokers.get(request.broker_id)
     if known is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
-    if request.broker_id == broker.node_id:
+    if request.broker_id == broker.node_id and broker.is_controller:
         raise InvalidRequest(f"Broker ID {request.broker_id} is the one that serves this request")
     broker.controller.commit(broker.controller.departures.unregistered(request.broker_id))
     return UnregisterBrokerResponse(error_code=NONE, error_message="")
