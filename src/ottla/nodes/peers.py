@@ -41,6 +41,9 @@ class Seen:
 class PeerConnection:
     """What a handler finds in the place of a connection when another broker asks: no socket, no quota, all rights."""
 
+    wants_news_only = True
+    """A follower of ours does with an answer that leaves out where nothing is new; Kafka has sessions for that."""
+
     def __init__(self, broker: NodeBroker, peer_id: int) -> None:
         self.broker: Any = Seen(
             broker,
