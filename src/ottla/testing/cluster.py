@@ -436,7 +436,7 @@ class Cluster(Controls):
         found: dict[int, Request | ControlEvent] = {}
         for broker in self.brokers.values():
             found.update((id(seen), seen) for seen in broker._log.find(**filters))
-        return sorted(found.values(), key=lambda seen: seen.at_ms)
+        return sorted(found.values(), key=lambda seen: seen.number)
 
     def wait_until(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> Any:
         """Wait until `holds(cluster)`; AssertionError after `timeout` seconds of real time."""
