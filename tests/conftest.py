@@ -25,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="HOST:PORT",
         help="run the interop tests on this broker (Apache Kafka, say) instead of an Ottla started for them",
     )
+    parser.addoption(
+        "--cluster",
+        metavar="kafka|DIR",
+        help="run the tests that compare clusters on an Apache Kafka of three brokers: one that is started for them, "
+        "or the one that scripts/kafka-cluster-start runs in DIR",
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

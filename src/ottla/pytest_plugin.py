@@ -1,23 +1,34 @@
 """The pytest plugin: a broker for the session, a share of it for each test, and a report when a test fails.
 
-`kafka` is what most tests need; `ottla_broker` makes brokers to order. docs/embedding.md tells more.
+`kafka` is what most tests need; `ottla_broker` makes brokers to order. docs/embedding.md tells more. `kafka_cluster` is
+a cluster of a test's own, and `ottla_cluster` makes them to order; docs/cluster.md tells of those.
 """
 
 from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
+    from ottla.testing.cluster import Cluster
     from ottla.testing.external import ExternalBroker
     from ottla.testing.namespace import AnyBroker, Kafka
     from ottla.testing.served import ServedBroker
 
 _SHARED = pytest.StashKey["ServedBroker"]()
-_USED = pytest.StashKey["list[Kafka]"]()
+_USED = pytest.StashKey["list[_Used]"]()
+
+
+class _Used(NamedTuple):
+    """A broker or a cluster that a test had, for the report if it fails."""
+
+    title: str
+    what: object
+    report: Callable[[], str]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ottla(**options): a fresh broker for this test's `kafka`, with options such as partitions=3, clock='virtual'",
+    )
+    config.addinivalue_line(
+        "markers",
+        "ottla_cluster(**options): options of this test's `kafka_cluster`, such as brokers=5, settings={…}",
     )
     if not config.getoption("ottla_shared") or hasattr(config, "workerinput"):
         return
@@ -106,15 +121,13 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """
     from ottla.testing.namespace import Kafka
 
-    marker = request.node.get_closest_marker("ottla")
-    if marker is not None:
-        if marker.args:
-            pytest.fail("@pytest.mark.ottla takes options by name, such as partitions=3", pytrace=False)
-        broker: AnyBroker = request.getfixturevalue("ottla_broker")(**marker.kwargs)
+    options = _marked(request, "ottla")
+    if options is not None:
+        broker: AnyBroker = request.getfixturevalue("ottla_broker")(**options)
     else:
         broker = request.getfixturevalue("ottla_session")
     kafka = Kafka(broker, request.node.name)
-    _used(request.node).append(kafka)
+    _note(request, kafka)
     if isinstance(request.instance, unittest.TestCase):
         request.instance.kafka = kafka  # type: ignore[attr-defined]
     yield kafka
@@ -135,7 +148,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
         broker = serve(**options)
         broker.start()
         started.append(broker)
-        _used(request.node).append(Kafka(broker, request.node.name))
+        _note(request, Kafka(broker, request.node.name))
         return broker
 
     yield start
@@ -143,8 +156,54 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
         broker.stop()
 
 
-def _used(node: pytest.Item) -> list[Kafka]:
-    return node.stash.setdefault(_USED, [])
+@pytest.fixture
+def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters, with the options of `ottla.Cluster`: `ottla_cluster(brokers=5)`; stopped after the test.
+
+    A cluster runs in a thread of its own, so that it serves synchronous and asynchronous tests.
+    """
+    if request.config.getoption("ottla_bootstrap"):
+        pytest.skip("makes a cluster of its own, and --ottla-bootstrap names one that is there already")
+    from ottla.testing.cluster import Cluster
+    from ottla.testing.report import cluster_report
+
+    with ExitStack() as running:
+
+        def start(*brokers: int, **options: Any) -> Cluster:
+            cluster = running.enter_context(
+                Cluster(*brokers, **{"preset": request.config.getini("ottla_preset"), **options})
+            )
+            used = _Used(f"Kafka cluster at {cluster.bootstrap}", cluster, lambda: cluster_report(cluster))
+            request.node.stash.setdefault(_USED, []).append(used)
+            return cluster
+
+        yield start
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest, ottla_cluster: Callable[..., Cluster]) -> Cluster:
+    """Three brokers of this test's own, in a few hundredths of a second; `@pytest.mark.ottla_cluster(…)` gives options.
+
+    In a unittest.TestCase, `@pytest.mark.usefixtures("kafka_cluster")` sets `self.kafka_cluster`.
+    """
+    cluster = ottla_cluster(**(_marked(request, "ottla_cluster") or {}))
+    if isinstance(request.instance, unittest.TestCase):
+        request.instance.kafka_cluster = cluster  # type: ignore[attr-defined]
+    return cluster
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any] | None:
+    marker = request.node.get_closest_marker(name)
+    if marker is None:
+        return None
+    if marker.args:
+        pytest.fail(f"@pytest.mark.{name} takes options by name, such as partitions=3", pytrace=False)
+    return dict(marker.kwargs)
+
+
+def _note(request: pytest.FixtureRequest, kafka: Kafka) -> None:
+    used = _Used(f"Kafka at {kafka.prefix}", kafka._broker, kafka.report)
+    request.node.stash.setdefault(_USED, []).append(used)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -174,15 +233,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.failed:
         seen: set[int] = set()
-        for kafka in item.stash.get(_USED, []):
-            if id(kafka._broker) not in seen and (text := _text_of(kafka)):
-                report.sections.append((f"Kafka at {kafka.prefix}", text))
-            seen.add(id(kafka._broker))
+        for used in item.stash.get(_USED, []):
+            if id(used.what) not in seen and (text := _text_of(used)):
+                report.sections.append((used.title, text))
+            seen.add(id(used.what))
     return report
 
 
-def _text_of(kafka: Kafka) -> str:
+def _text_of(used: _Used) -> str:
     try:
-        return kafka.report()
+        return used.report()
     except Exception as error:  # the test's own failure must be seen, whatever state the broker is in
         return f"the broker cannot be looked into: {error!r}"

@@ -1,16 +1,21 @@
 """`ottla cluster`, and `ottla serve --brokers`, as somebody at a terminal has them."""
 
+import asyncio
 import json
 import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 import ottla
 from ottla.cli.main import main
+from ottla.client import admin
+from ottla.client.cluster import Client
+from ottla.client.security import Security
 
 
 def test_a_cluster_is_troubled_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +40,12 @@ def test_a_cluster_is_troubled_from_the_command_line(capsys: pytest.CaptureFixtu
         cluster.wait_in_sync()
         assert run("shrink-isr", "orders", "0", "1")[0] == 0
         assert 1 not in cluster.isr("orders")
+        assert run("heal")[0] == 0
+        cluster.wait_in_sync()
+        assert run("reassign", "orders", "0", "2,3") == (0, "")
+        cluster.wait_until(lambda c: c.partition("orders").replicas == [2, 3])
+        code, said = run("reassign", "orders", "0", "cancel")
+        assert code == 1 and "cannot be moved" in said
         assert run("kill", "2")[0] == 0
         assert json.loads(run("status", "--json")[1])["brokers"]["2"] == "down"
         assert run("start", "2")[0] == 0
@@ -57,7 +68,68 @@ def test_several_brokers_are_served(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "broker-2" / "meta.properties").exists()
 
 
-@pytest.mark.parametrize("wrong", [["--workers", "2"], ["--metrics", "0"]])
-def test_what_does_not_go_together(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--brokers", "2", "--ephemeral", "--port", "0", *wrong]) == 1
-    assert "--brokers" in capsys.readouterr().err
+PROPERTIES = """
+process.roles=broker,controller
+node.id=7
+listeners=PLAINTEXT://127.0.0.1:0,CLIENT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.client.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_alice="secret";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+no.such.key=1
+num.partitions=2
+"""
+
+
+def test_a_properties_file_metrics_and_a_line_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(PROPERTIES)
+    command = [sys.executable, "-m", "ottla.cli.main", "serve", str(path), "--brokers", "2", "--ephemeral"]
+    options = ["--json", "--metrics", "0", "--control", "0"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stderr is not None
+        try:
+            said = json.loads(child.stdout.readline())
+            assert list(said["brokers"]) == ["1", "2"]
+            assert [list(listeners) for listeners in said["brokers"].values()] == [["PLAINTEXT", "CLIENT"]] * 2
+            inner = [listeners["PLAINTEXT"] for listeners in said["brokers"].values()]
+            assert said["bootstrap"] == ",".join(inner)
+
+            async def look() -> tuple[int, list[str]]:
+                login = Security(mechanism="PLAIN", username="alice", password="secret")
+                async with Client(said["bootstrap"]) as client:
+                    await admin.create_topics(client, [admin.NewTopic("t")])
+                    partitions = len((await client.topic("t")).partitions)
+                async with Client(said["brokers"]["2"]["CLIENT"], security=login) as client:
+                    known = (await client.refresh()).nodes.values()
+                    return partitions, [f"{node.host}:{node.port}" for node in known]
+
+            partitions, outer = asyncio.run(look())
+            assert partitions == 2
+            assert outer == [listeners["CLIENT"] for listeners in said["brokers"].values()]
+            with urllib.request.urlopen(said["metrics"], timeout=60) as answer:
+                page = answer.read().decode()
+            assert re.search(r'ottla_requests_total{api="Metadata",broker="2",version="\d+"} [1-9]', page)
+            assert 'ottla_topics{broker="1"} 1.0' in page and 'ottla_topics{broker="2"} 1.0' in page
+            with urllib.request.urlopen(f"{said['control']}/", timeout=60) as answer:
+                assert json.load(answer)["brokers"] == {"1": "running", "2": "running"}
+        finally:
+            child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
+        assert "unknown configuration key 'no.such.key'" in child.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (["--workers", "2"], "leave out --workers"),
+        (["--set", "listeners=A://:0,A://:0"], "listener"),
+        (["--port", "65535"], "begin lower"),
+    ],
+)
+def test_what_does_not_go_together(wrong: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--brokers", "2", "--ephemeral", *wrong]) == 1
+    assert text in capsys.readouterr().err

@@ -385,6 +385,25 @@ def test_answers_wait_until_the_record_is_committed(world: World) -> None:
     assert len(world.markers.written) == 1
 
 
+def test_what_is_not_committed_is_not_described(world: World) -> None:
+    producer = world.init()
+    world.partition.hold = True
+    world.coordinator.add_partitions(ID, producer, [P0], 2)
+    again = world.coordinator.add_partitions(ID, producer, [P0], 2)
+    assert isinstance(again, Reply) and not again.done, "it is added already, but not committed"
+    assert world.coordinator.describe(ID).state is State.EMPTY
+    assert [known.state for _, known in world.coordinator.list()[0]] == [State.EMPTY]
+    assert world.coordinator.list(["Ongoing"])[0] == []
+    world.partition.high_watermark = world.partition.end_offset
+    world.partition.release()
+    assert again.done
+    assert world.coordinator.describe(ID).state is State.ONGOING
+    world.partition.hold = True
+    world.coordinator.init_producer("new", 60_000, None)
+    with pytest.raises(TransactionalIdNotFound):
+        world.coordinator.describe("new")
+
+
 def test_a_decision_that_was_not_replicated_is_not_carried_out(world: World) -> None:
     producer = world.init()
     world.add(producer, P0)

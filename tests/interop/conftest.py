@@ -10,6 +10,7 @@ import pytest
 # Tests are imported by path, without packages, so the shared helpers come from a folder of their own.
 sys.path.insert(0, str(Path(__file__).parent / "lib"))
 
+from interop.clusters import Clustered, KafkaCluster, OttlaCluster
 from interop.drivers import CLIENTS, Client, Driver
 from interop.wire import Wire
 
@@ -90,3 +91,35 @@ def topic(wire: Wire, unique: Callable[[str], str]) -> str:
 @pytest.fixture
 def make_topic(wire: Wire, unique: Callable[[str], str]) -> Callable[..., str]:
     return lambda partitions=1, **configs: wire.make(unique("t"), partitions, **configs)
+
+
+@pytest.fixture(scope="session")
+def _cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clustered]:
+    where = request.config.getoption("--cluster")
+    if where is None:
+        one: Clustered = OttlaCluster()
+    else:
+        one = KafkaCluster(tmp_path_factory.mktemp("kafka") if where == "kafka" else Path(where).resolve())
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def cluster(_cluster: Clustered) -> Iterator[Clustered]:
+    """Three brokers that all tests of this worker share; after each test all of them run."""
+    yield _cluster
+    _cluster.mend()
+
+
+@pytest.fixture
+def check() -> Iterator[Callable[[object, object], None]]:
+    """`check(found, expected)` goes on after a difference: a comparison shows all of them at once."""
+    differences: list[str] = []
+
+    def compare(found: object, expected: object) -> None:
+        if found != expected:
+            line = sys._getframe(1).f_lineno
+            differences.append(f"line {line}: {found!r} where {expected!r} is expected")
+
+    yield compare
+    assert not differences, "\n".join(["", *differences])

@@ -219,11 +219,13 @@ def test_epochs_fence_readers(run: Any, wire: Any, epoch: int, code: int) -> Non
         wanted = FetchRequest.FetchPartition(
             partition=0, fetch_offset=0, current_leader_epoch=epoch, partition_max_bytes=1000
         )
-        topic = FetchRequest.FetchTopic(topic="t", partitions=[wanted])
-        answer = await wire.ask(cluster, 2, FetchRequest(max_wait_ms=0, topics=[topic]), 12)
+        topic_id = cluster.ensemble.controller.image.topics["t"].topic_id
+        topic = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[wanted])
+        answer = await wire.ask(cluster, 2, FetchRequest(max_wait_ms=0, topics=[topic]), 16)
         data = answer.responses[0].partitions[0]
         assert data.error_code == code
         if code == FENCED_EPOCH:
+            assert [node.node_id for node in answer.node_endpoints] == [2]
             assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (2, 1)
 
     run(scenario)

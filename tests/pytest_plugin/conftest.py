@@ -9,7 +9,7 @@ import pkgutil
 
 import ottla
 
-PARTS = ("client", "cluster", "config", "coordinator", "log", "records", "server", "testing", "wire")
+PARTS = ("client", "cluster", "config", "coordinator", "log", "nodes", "records", "server", "testing", "wire")
 
 for part in PARTS:
     package = importlib.import_module(f"ottla.{part}")

@@ -256,6 +256,9 @@ def test_on_another_broker(project: pytest.Pytester) -> None:
         def test_own(ottla_broker):
             pass
 
+        def test_cluster(kafka_cluster):
+            pass
+
         @pytest.mark.ottla(partitions=2)
         def test_marked(kafka):
             pass
@@ -263,8 +266,67 @@ def test_on_another_broker(project: pytest.Pytester) -> None:
     )
     with ottla.serve() as broker:
         result = project.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-bootstrap", broker.bootstrap)
-        result.assert_outcomes(passed=1, skipped=5)
+        result.assert_outcomes(passed=1, skipped=6)
         assert broker.topics() == []  # it cleaned up
+
+
+def test_clusters(project: pytest.Pytester) -> None:
+    """In synchronous and asynchronous tests, in unittest classes, made to order; and what a failed test shows."""
+    project.makepyfile(
+        test_it="""
+        import unittest
+        import pytest
+        from helpers import aio
+
+        class Kafka:
+            def __init__(self, cluster):
+                self.bootstrap = cluster.bootstrap
+
+            def group(self):
+                return "g"
+
+        def test_it(kafka_cluster):
+            assert kafka_cluster.topics() == [] and kafka_cluster.running() == [1, 2, 3]
+            kafka_cluster.create_topic("orders", assignments=[[1, 2, 3]])
+            kafka_cluster.wait_in_sync()
+            kafka_cluster.topic("orders").append(["x"])
+            kafka_cluster.topic("orders").wait_for(timeout=60)
+            kafka_cluster.stop(1)
+            assert kafka_cluster.leader("orders") == 2
+            assert False
+
+        @pytest.mark.ottla_cluster(brokers=2, partitions=2, clock="virtual")
+        @pytest.mark.asyncio
+        async def test_async(kafka_cluster):
+            kafka_cluster.create_topic("t")
+            await kafka_cluster.wait_in_sync_async()
+            assert await aio(Kafka(kafka_cluster), "t") == b"x"
+            assert kafka_cluster.topic("t").partitions == 2
+            kafka_cluster.clock.advance(minutes=1)
+            with pytest.raises(RuntimeError, match="wait_until_async"):
+                kafka_cluster.wait_in_sync()
+
+        def test_factory(ottla_cluster):
+            one, other = ottla_cluster(1), ottla_cluster(brokers=2, preset="kafka")
+            assert (len(one.brokers), len(other.brokers)) == (1, 2)
+
+        @pytest.mark.usefixtures("kafka_cluster")
+        class TestIt(unittest.TestCase):
+            def test_it(self):
+                self.assertEqual(self.kafka_cluster.topics(), [])
+        """
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*Kafka cluster at 127.0.0.1:*",
+            "broker 1: down",
+            "orders-0: leader 2, replicas [[]1, 2, 3[]], isr [[]2, 3[]]",
+            "control: stop 1",
+            "topic orders: 1 records in 1 partitions",
+        ]
+    )
 
 
 def test_bad_use_says_what_to_do(project: pytest.Pytester) -> None:

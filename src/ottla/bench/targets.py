@@ -25,11 +25,11 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 KAFKA_CONTROLLER_PORT_STEP = 1000  # scripts/kafka-start puts the controller's listener there
 
 
-def free_port(base_port: int) -> int:
-    """The first port from `base_port` on that is free, with room for Kafka's controller listener."""
+def free_port(base_port: int, brokers: int = 1) -> int:
+    """The first port from `base_port` on that is free, as are those of further brokers, and Kafka's controller's."""
     for port in range(base_port, base_port + 100):
         try:
-            for each in (port, port + KAFKA_CONTROLLER_PORT_STEP):
+            for each in (*range(port, port + brokers), port + KAFKA_CONTROLLER_PORT_STEP):
                 with socket.socket() as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(("127.0.0.1", each))

@@ -17,6 +17,7 @@ EXAMPLES: Final = (
     "ottla cluster --control 9099 partition-network 1 2,3",
     "ottla cluster --control 9099 slow-link 1 2 200",
     "ottla cluster --control 9099 shrink-isr orders 0 3",
+    "ottla cluster --control 9099 reassign orders 0 2,3",
     "ottla cluster --control 9099 heal",
 )
 
@@ -58,6 +59,11 @@ def add_parser(subparsers: Any) -> None:
     shrink = verbs.add_parser("shrink-isr", help="keep replicas out of the in-sync ones until `heal`")
     _add_partition(shrink)
     shrink.add_argument("remove", nargs="+", type=int, metavar="BROKER")
+    move = verbs.add_parser("reassign", help="move a partition to other replicas, the preferred leader first: 2,3")
+    _add_partition(move)
+    move.add_argument(
+        "replicas", type=_replicas, metavar="BROKERS", help="with commas; `cancel` calls back a move that is under way"
+    )
     verbs.add_parser("heal", help="the network is whole and fast again")
     verbs.add_parser("elect-preferred", help="give partitions back to their preferred leaders")
 
@@ -65,6 +71,10 @@ def add_parser(subparsers: Any) -> None:
 def _add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("partition", type=int)
+
+
+def _replicas(text: str) -> list[int] | None:
+    return None if text == "cancel" else [int(number) for number in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -91,7 +101,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {
         key: value
         for key, value in vars(arguments).items()
-        if key in ("broker", "topic", "partition", "to", "remove", "first", "second", "ms")
+        if key in ("broker", "topic", "partition", "to", "remove", "replicas", "first", "second", "ms")
     }
     if arguments.verb == "partition-network":
         options["sides"] = [

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from ottla.server.listener import ListenError
 
 if TYPE_CHECKING:
     from ottla.server.http import HttpEndpoint
+    from ottla.testing.cluster import Cluster
 
 log = logging.getLogger("ottla.cli")
 
@@ -39,7 +40,8 @@ examples:
   ottla serve                                   # on 127.0.0.1:9092, data in ./data
   ottla serve --port 0 --ephemeral --json       # a free port, nothing on disk
   ottla serve --data /srv/kafka --metrics 9100 --set log.retention.hours=24
-  ottla serve server.properties                 # as Apache Kafka reads it"""
+  ottla serve server.properties                 # as Apache Kafka reads it
+  ottla serve --brokers 3 --control 9099        # a cluster, for `ottla cluster` to trouble"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -134,17 +136,17 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         config = load_config(arguments)
+        if len(config.log_dirs) > 1 and not arguments.ephemeral:
+            log.warning("log.dirs names several folders; only the first one, %s, is used", config.log_dirs[0])
         if arguments.brokers > 1:
             return _run_cluster(config, arguments)
         if arguments.workers > 1:
             return _run_workers(config, arguments)
-        if len(config.log_dirs) > 1 and not arguments.ephemeral:
-            log.warning("log.dirs names several folders; only the first one, %s, is used", config.log_dirs[0])
         if arguments.control is not None:
             return _run_with_control(config, arguments)
         disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
         where = "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}"
-        return _run(config, disk, where, arguments)
+        return _run_on_loop(_serve(config, disk, where, arguments))
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1
@@ -192,12 +194,49 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
-    if arguments.workers > 1 or arguments.metrics is not None or arguments.json:
-        raise ConfigError("--brokers is for tests in one process: leave out --workers, --metrics and --json")
+    if arguments.workers > 1:
+        raise ConfigError("--brokers is a cluster in one process: leave out --workers")
     from ottla.testing.serving import serve_cluster
 
     data = None if arguments.ephemeral else config.log_dirs[0]
-    return asyncio.run(serve_cluster(config, arguments.brokers, arguments.preset or "dev", data, arguments.control))
+    # A properties file is taken as it is, as for one broker.
+    preset = arguments.preset or ("dev" if arguments.properties is None else "kafka")
+    return _run_on_loop(
+        serve_cluster(
+            config,
+            arguments.brokers,
+            preset,
+            data,
+            arguments.control,
+            arguments.metrics,
+            lambda cluster, metrics_url: _announce_cluster(arguments, cluster, data, metrics_url),
+        )
+    )
+
+
+def _announce_cluster(
+    arguments: argparse.Namespace, cluster: Cluster, data: str | None, metrics_url: str | None
+) -> None:
+    where = "in memory" if data is None else f"data in {data}"
+    control_url = None if arguments.control is None else cluster.control_url
+    if arguments.json:
+        found = {
+            "version": __version__,
+            "bootstrap": cluster.bootstrap,
+            "where": where,
+            "metrics": metrics_url,
+            "control": control_url,
+            "brokers": {str(number): broker.listener_addresses for number, broker in cluster.brokers.items()},
+        }
+        print(json.dumps(found, ensure_ascii=False), flush=True)
+        return
+    if metrics_url is not None:
+        print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
+    steer = "" if control_url is None else f", control at {control_url}"
+    addresses = ", ".join(
+        cluster.bootstrap_for(name) for name in next(iter(cluster.brokers.values())).listener_addresses
+    )
+    print(f"ottla {__version__}: {arguments.brokers} brokers listening on {addresses} ({where}){steer}", flush=True)
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
@@ -230,14 +269,15 @@ def _announce(arguments: argparse.Namespace, addresses: str, where: str, metrics
     print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
 
 
-def _run(config: Config, disk: Disk, where: str, arguments: argparse.Namespace) -> int:
+def _run_on_loop(work: Coroutine[Any, Any, int]) -> int:
+    """With uvloop, if it is there."""
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop
 
         new_loop = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_serve(config, disk, where, arguments))
+        return runner.run(work)
 
 
 async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Namespace) -> int:

@@ -80,12 +80,20 @@ class ConfigChanges:
         kind, name = resource
         if kind == RESOURCE_BROKER:
             self._check_eligible_leaders(name, current, wanted, touched)
-        return [
-            stored.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=wanted.get(key))
+        changed = [
+            key
             for key in sorted(touched)
             # A broker's setting is written even if it stays: that is how it is told to read a key store again.
             if current.get(key) != wanted.get(key) or (kind == RESOURCE_BROKER and key in wanted)
         ]
+        records: list[Message] = [
+            stored.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=wanted.get(key))
+            for key in changed
+        ]
+        if MIN_ISR in changed and self._image.features.get(ELIGIBLE_LEADERS):
+            # Who may lead was found out by another number (KIP-966).
+            records.append(stored.ClearElrRecord(topic_name=name if kind == RESOURCE_TOPIC else ""))
+        return records
 
     # -- single operations -------------------------------------------------------------------------------------
 

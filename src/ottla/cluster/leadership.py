@@ -28,7 +28,7 @@ Committed = Callable[[KafkaError | None], object]
 class ReplicaWatcher(Protocol):
     """A follower's fetch that waits for the log to grow, or for the high watermark to move."""
 
-    def grown(self) -> None: ...
+    def grown(self, leadership: Leadership) -> None: ...
 
 
 class Throttle(Protocol):
@@ -181,7 +181,7 @@ class Leadership:
         for _, trimmed in trimming:
             trimmed(NotLeaderOrFollower())
         for watcher in tuple(self.replica_watchers):
-            watcher.grown()
+            watcher.grown(self)
 
     # -- what is committed -------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Leadership:
         """The leader appended something."""
         self.advance()
         for watcher in tuple(self.replica_watchers):
-            watcher.grown()
+            watcher.grown(self)
 
     def advance(self) -> None:
         """Move the high watermark to where all of the ISR are, and all who are about to join it."""
@@ -230,7 +230,7 @@ class Leadership:
             heappop(waiting)[2](None)
         self._on_advance()
         for watcher in tuple(self.replica_watchers):
-            watcher.grown()
+            watcher.grown(self)
 
     def when_committed(self, offset: int, committed: Committed) -> None:
         """Call back when `offset` is below the high watermark, or when it cannot get there from here any more."""
@@ -257,7 +257,7 @@ class Leadership:
             return
         self._trimming.append((offset, trimmed))
         for watcher in tuple(self.replica_watchers):
-            watcher.grown()  # the answer tells the follower where the log starts
+            watcher.grown(self)  # the answer tells the follower where the log starts
 
     def _check_trimmed(self) -> None:
         low = self.low_watermark
@@ -343,7 +343,8 @@ class Leadership:
         gone = set(replicas)
         self._propose([replica for replica in self.state.isr if replica not in gone])
 
-    def _propose(self, isr: list[int]) -> None:
+    def _propose(self, replicas: Iterable[int]) -> None:
+        isr = sorted(replicas)  # Kafka's leaders keep a set
         self.proposed = isr
         self.proposed_epoch = self.state.partition_epoch
         self._around.propose(self, isr)

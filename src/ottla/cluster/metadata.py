@@ -133,6 +133,7 @@ class MetadataImage:
             stored.RemoveTopicRecord: self._remove_topic,
             stored.PartitionRecord: self._partition,
             stored.PartitionChangeRecord: self._partition_change,
+            stored.ClearElrRecord: self._clear_eligible_leaders,
             stored.ConfigRecord: self._config,
             stored.FeatureLevelRecord: self._feature_level,
             stored.RegisterBrokerRecord: self._register_broker,
@@ -235,6 +236,15 @@ class MetadataImage:
             partition.leader = record.leader
             partition.leader_epoch += 1
         partition.partition_epoch += 1
+
+    def _clear_eligible_leaders(self, record: stored.ClearElrRecord, offset: int) -> None:
+        topics = [self.topics[record.topic_name]] if record.topic_name else self.topics.values()
+        for topic in topics:
+            topic.answers.clear()
+            for partition in topic.partitions.values():
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    partition.eligible_leader_replicas, partition.last_known_elr = [], []
+                    partition.partition_epoch += 1
 
     def _config(self, record: stored.ConfigRecord, offset: int) -> None:
         resource = (record.resource_type, record.resource_name)

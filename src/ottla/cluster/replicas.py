@@ -58,6 +58,13 @@ class Replicas:
             raise NotLeaderOrFollower()
         return partition
 
+    def leader_at(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
+        """As `leader`; a replica that only follows says first whether the client's view of the leader is another."""
+        partition = self.replica(topic, index)
+        partition.check_leader_epoch(current_leader_epoch)
+        partition.check_leads()
+        return partition
+
     def replica(self, topic: str, index: int) -> Partition:
         """The partition, whether this broker leads it or follows."""
         partition = self.get(topic, index)
@@ -113,6 +120,11 @@ class Replicas:
                 self._remove(self._image.removed_topics.pop(record.topic_id))
             elif isinstance(record, stored.PartitionChangeRecord):
                 self._changed(record)
+            elif isinstance(record, stored.ClearElrRecord) and self.around is not None:
+                # What leaders have proposed is for the partition as it was.
+                for partition in self:
+                    if partition.leadership is not None:
+                        partition.leadership.metadata_changed()
         self._reconfigure(records)
 
     def _add(self, topic: TopicState, state: PartitionState, config: TopicConfig) -> Partition:

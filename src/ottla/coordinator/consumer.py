@@ -157,6 +157,14 @@ class ConsumerGroup:
         self.needs_refresh = True
         """In memory only: a subscribed topic may have changed, so the hash must be computed again."""
 
+    def copy(self) -> ConsumerGroup:
+        """As it is now, for those who may not see what comes next; members never change."""
+        other = ConsumerGroup(self.group_id)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        return other
+
     # -- questions
 
     @property

@@ -28,7 +28,7 @@ def list_groups(
     state_filter = {state.strip().lower() for state in states}
     type_filter = {name.strip().lower() for name in types}
     listed = []
-    for group in shard.groups.values():
+    for group in shard.seen_groups():
         state = group.state_name
         if state_filter and state.lower() not in state_filter:
             continue
@@ -47,7 +47,7 @@ def list_groups(
 
 
 def describe_classic(shard: Shard, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
-    group = shard.groups.get(group_id)
+    group = shard.seen(group_id).group
     if not isinstance(group, ClassicGroup):
         described = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state="Dead", members=[])
         if version >= 6:
@@ -77,7 +77,7 @@ def describe_classic(shard: Shard, group_id: str, version: int) -> DescribeGroup
 
 
 def describe_consumer(shard: Shard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
-    group = shard.groups.get(group_id)
+    group = shard.seen(group_id).group
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
         return ConsumerGroupDescribeResponse.DescribedGroup(

@@ -220,14 +220,16 @@ class OffsetStore:
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         """An unknown group, topic or partition has offset -1 and no error."""
         group_id = asked.group_id
+        # Who wants stable offsets gets the newest, once those are committed.
+        seen = self._shard.newest(group_id) if require_stable else self._shard.seen(group_id)
         try:
-            self._validate_fetch(asked)
+            self._validate_fetch(asked, seen.group)
         except GroupIdNotFound:
             offsets: GroupOffsets = {}
         except KafkaError as error:
             return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error.code)
         else:
-            offsets = self.groups.get(group_id, {})
+            offsets = seen.offsets
         unstable = self._unstable(group_id) if require_stable and group_id in self.open_transactions else frozenset()
         if asked.topics is None:
             topics = list(self._fetch_all(offsets, unstable, by_id))
@@ -235,8 +237,8 @@ class OffsetStore:
             topics = [self._fetch_topic(topic, offsets, unstable, by_id) for topic in asked.topics]
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
-    def _validate_fetch(self, asked: OffsetFetchRequest.OffsetFetchRequestGroup) -> None:
-        group = self._shard.groups.get(asked.group_id)
+    @staticmethod
+    def _validate_fetch(asked: OffsetFetchRequest.OffsetFetchRequestGroup, group: AnyGroup | None) -> None:
         if group is None:
             raise GroupIdNotFound(f"Group {asked.group_id} not found.")
         if isinstance(group, ClassicGroup):
@@ -370,6 +372,17 @@ class OffsetStore:
         return records, len(records) == count and group_id not in self.open_transactions
 
     # -- replay
+
+    def set_aside(self, group_id: str, topics: Iterable[str]) -> GroupOffsets:
+        """A group's offsets as they are now: what is about to change is changed in a copy."""
+        offsets = self.groups.get(group_id)
+        if offsets is None:
+            return {}
+        changed = self.groups[group_id] = dict(offsets)
+        for topic in topics:
+            if topic in changed:
+                changed[topic] = dict(changed[topic])
+        return offsets
 
     def replay(self, record: OffsetRecord, record_offset: int, producer_id: int) -> None:
         group_id, topic, partition, value = record

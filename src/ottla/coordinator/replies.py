@@ -11,6 +11,7 @@ from ottla.errors import KafkaError
 if TYPE_CHECKING:
     from ottla.coordinator.shards import EncodableRecord
 
+K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -99,6 +100,27 @@ def when_answered(answer: T | Reply[T], build: Callable[[T], R]) -> R | Awaitabl
 
 async def _build_later(reply: Reply[T], build: Callable[[T], R]) -> R:
     return build(await reply)
+
+
+def all_answered(
+    answers: Sequence[tuple[K, T | Reply[T]]], failed: Callable[[K, KafkaError], T], build: Callable[[list[T]], R]
+) -> R | Awaitable[R]:
+    """The response made of several answers, in their order; `failed` makes one of an error that came later."""
+    if not any(isinstance(answer, Reply) for _, answer in answers):
+        return build([answer for _, answer in answers])  # type: ignore[misc]
+    return _build_all_later(answers, failed, build)
+
+
+async def _build_all_later(
+    answers: Sequence[tuple[K, T | Reply[T]]], failed: Callable[[K, KafkaError], T], build: Callable[[list[T]], R]
+) -> R:
+    found: list[T] = []
+    for key, answer in answers:
+        try:
+            found.append(await answer if isinstance(answer, Reply) else answer)
+        except KafkaError as error:
+            found.append(failed(key, error))
+    return build(found)
 
 
 class Result(NamedTuple):

@@ -5,8 +5,8 @@ Each function answers with a response, or with a `Reply` where others must act f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, java_hash
 from ottla.coordinator import describe, mixed
@@ -14,7 +14,7 @@ from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.rebalance import validate_join
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.replies import Reply, Result
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.errors import (
     CoordinatorLoadInProgress,
@@ -47,6 +47,8 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+
+OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
 def join(
@@ -84,7 +86,7 @@ def sync(
     return shard.run(result)  # type: ignore[no-any-return]
 
 
-def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> HeartbeatResponse | Reply[HeartbeatResponse]:
     if not request.group_id:
         raise InvalidGroupId
     try:
@@ -167,10 +169,13 @@ def fetch_offsets(
     *,
     by_id: bool,
     require_stable: bool,
-) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    """Raises only if the group is not served here."""
+    shown: Callable[[OffsetsOfGroup], OffsetsOfGroup] = lambda found: found,
+) -> OffsetsOfGroup | Reply[OffsetsOfGroup]:
+    """Raises only if the group is not served here. `shown` makes of the answer what its asker may see."""
     shard = coordinator.shard_for(group.group_id)
-    return shard.offsets.fetch(group, by_id=by_id, require_stable=require_stable)
+    found = shown(shard.offsets.fetch(group, by_id=by_id, require_stable=require_stable))
+    # Stable offsets are the newest: they are told when they are committed.
+    return shard.run(Result((), found)) if require_stable else found
 
 
 def delete_offsets(
@@ -257,14 +262,14 @@ def describe_consumer_groups(
 
 def delete_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
-) -> list[DeleteGroupsResponse.DeletableGroupResult]:
-    results = []
+) -> list[DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]:
+    results: list[Any] = []
     for group_id in in_answers_order(coordinator, dict.fromkeys(group_ids)):
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
-        results.append(result)
         try:
             shard = coordinator.shard_for(group_id)
-            shard.run(describe.delete_group(shard, group_id))
+            results.append(shard.run(describe.delete_group(shard, group_id)._replace(response=result)))
         except KafkaError as error:
             result.error_code = error.code
+            results.append(result)
     return results

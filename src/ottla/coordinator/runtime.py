@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator import mixed
@@ -12,7 +12,8 @@ from ottla.coordinator.batches import encode_batch
 from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, ClassicMember
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
-from ottla.coordinator.offsets import OffsetStore
+from ottla.coordinator.kept import Kept
+from ottla.coordinator.offsets import GroupOffsets, OffsetStore
 from ottla.coordinator.protocols import ClusterView, PartitionWriter
 from ottla.coordinator.rebalance import ClassicProtocol
 from ottla.coordinator.records import (
@@ -63,6 +64,13 @@ def new_member_id(prefix: str) -> str:
     return f"{prefix}-{uuid4()}"
 
 
+class Seen(NamedTuple):
+    """A group as reads see it."""
+
+    group: AnyGroup | None
+    offsets: GroupOffsets
+
+
 class Shard(LogShard):
     """The groups of one partition."""
 
@@ -71,6 +79,7 @@ class Shard(LogShard):
         "_reported_corruption",
         "classic",
         "cluster",
+        "committed",
         "consumer",
         "groups",
         "new_member_id",
@@ -97,6 +106,7 @@ class Shard(LogShard):
         self.timer = timer
         self.groups: dict[str, AnyGroup] = {}
         self.offsets = OffsetStore(self)
+        self.committed: Kept[str, Seen] = Kept(writer)
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
         self.topic_hashes: dict[str, int] = {}
@@ -138,8 +148,55 @@ class Shard(LogShard):
             timestamp_ms=self.clock.now_ms(),
         )
         offset = self._writer.append(batch)
+        if commit and offset >= self._writer.high_watermark:
+            self._keep_pending(producer_id, offset)
         self.offsets.replay_marker(producer_id, commit=commit)
         return offset
+
+    def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None]:
+        return self.timer.schedule(self.settings.commit_timeout_ms, give_up).cancel
+
+    # -- what reads see
+
+    def seen(self, group_id: str) -> Seen:
+        """A group and its offsets as they are committed."""
+        return self.committed.get(group_id, self.newest(group_id))
+
+    def newest(self, group_id: str) -> Seen:
+        """The same with what is not committed yet."""
+        return Seen(self.groups.get(group_id), self.offsets.groups.get(group_id, {}))
+
+    def seen_groups(self) -> Iterator[AnyGroup]:
+        for group_id in {**self.groups, **dict.fromkeys(self.committed.keys())}:
+            group = self.seen(group_id).group
+            if group is not None:
+                yield group
+
+    def keep(self, records: Sequence[CoordinatorRecord], offset: int) -> None:
+        touched: dict[str, set[str]] = {}
+        for record in records:
+            if type(record) is OffsetRecord:
+                touched.setdefault(record.group, set()).add(record.topic)
+            else:
+                assert isinstance(record, StoredRecord)
+                key: Any = record.key
+                touched.setdefault(key.group if isinstance(key, GroupMetadataKey) else key.group_id, set())
+        for group_id, topics in touched.items():
+            self._keep_group(group_id, topics, offset)
+
+    def _keep_pending(self, producer_id: int, offset: int) -> None:
+        for group_id, topics in self.offsets.pending.get(producer_id, {}).items():
+            self._keep_group(group_id, topics, offset)
+
+    def _keep_group(self, group_id: str, topics: Iterable[str], offset: int) -> None:
+        offsets = self.offsets.set_aside(group_id, topics)
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group = group.copy()
+        elif group is not None and group.stored is None and not offsets:
+            group = None  # made by the operation whose records these are
+        # What else a classic group is stays in memory, in Kafka too: reads see it as it is now.
+        self.committed.keep(offset, group_id, Seen(group, offsets))
 
     # -- groups
 
@@ -200,16 +257,21 @@ class Shard(LogShard):
                 if batch.is_control:
                     kind = batch.control_type()
                     if kind in (CONTROL_COMMIT, CONTROL_ABORT):
+                        if kind == CONTROL_COMMIT and batch.base_offset >= self._writer.high_watermark:
+                            self._keep_pending(batch.producer_id, batch.base_offset)
                         self.offsets.replay_marker(batch.producer_id, commit=kind == CONTROL_COMMIT)
                     continue
                 producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+                is_committed = batch.base_offset < self._writer.high_watermark
                 for stored in batch.records():
-                    self._load_record(stored, producer_id)
+                    self._load_record(stored, producer_id, is_committed=is_committed)
 
-    def _load_record(self, stored: Record, producer_id: int) -> None:
+    def _load_record(self, stored: Record, producer_id: int, *, is_committed: bool) -> None:
         try:
             record = decode_record(stored.key, stored.value)
             if record is not None:
+                if not is_committed:
+                    self.keep([record], stored.offset)
                 self.replay(record, stored.offset, producer_id)
         except CorruptRecord as error:
             if not self._reported_corruption:

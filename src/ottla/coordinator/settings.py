@@ -20,6 +20,7 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_check_interval_ms: int = 600_000
+    commit_timeout_ms: int = 5000
     compression_codec: int = 0
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
@@ -49,6 +50,7 @@ class GroupSettings:
             offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
             offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
             offsets_check_interval_ms=config["offsets.retention.check.interval.ms"],
+            commit_timeout_ms=config["offsets.commit.timeout.ms"],
             compression_codec=int(config["offsets.topic.compression.codec"]),
             initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
             min_session_timeout_ms=config["group.min.session.timeout.ms"],

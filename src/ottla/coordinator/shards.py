@@ -1,8 +1,9 @@
 """What every coordinator runs on: one shard for each partition of its log that this broker leads.
 
 A request runs as one operation on one shard. The operation reads the shard's state and returns a `Result`; the shard
-appends its records as one batch, replays them into the state, and the answer goes out once they are committed. Loading
-is the same replay from the beginning of the log. Reads see what is replayed: with one replica that is committed, too.
+appends its records as one batch, replays them into the state, and the answer goes out once they are committed. An
+answer without records waits for those that others wait for, as it was made from them. Loading is the same replay from
+the beginning of the log. Reads see what is committed (see `kept`).
 
 Everything runs on the event loop's thread, so nothing is locked, and answers that need not wait are plain values.
 """
@@ -30,7 +31,7 @@ class EncodableRecord(Protocol):
 class LogShard:
     """One partition of a coordinator's log, and the state that its records make."""
 
-    __slots__ = ("_writer", "clock", "partition")
+    __slots__ = ("_awaited_offset", "_writer", "clock", "partition")
 
     FIRST_SEQUENCE: ClassVar[int] = 0
     """Kafka's group coordinator counts sequences from 0 even without a producer id."""
@@ -39,6 +40,8 @@ class LogShard:
         self.partition = partition
         self._writer = writer
         self.clock = clock
+        self._awaited_offset = -1
+        """The last one that an answer waited for."""
 
     @property
     def codec(self) -> int:
@@ -67,7 +70,10 @@ class LogShard:
         if not records:
             if then is not None:
                 then(None)
-            return settled(response)
+            answer = settled(response)
+            if self._awaited_offset < self._writer.high_watermark or isinstance(answer, Reply):
+                return answer
+            return self._deferred(self._awaited_offset, answer, None)
         try:
             last_offset = self._append(records, producer_id, producer_epoch)
         except KafkaError as error:
@@ -83,9 +89,19 @@ class LogShard:
 
     def _append(self, records: Sequence[Any], producer_id: int, producer_epoch: int) -> int:
         base_offset = self._writer.append(self._batch(records, self.clock.now_ms(), producer_id, producer_epoch))
+        if base_offset >= self._writer.high_watermark:
+            self.keep(records, base_offset)
         for position, record in enumerate(records):
             self.replay(record, base_offset + position, producer_id)
         return base_offset + len(records) - 1
+
+    @abstractmethod
+    def keep(self, records: Sequence[Any], offset: int) -> None:
+        """Keep, for reads, what replaying these will change: they are appended but not committed."""
+
+    def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None] | None:
+        """Have `give_up` called when an answer took too long; returns how to call that off."""
+        return None
 
     def _batch(
         self, records: Sequence[EncodableRecord], now_ms: int, producer_id: int, producer_epoch: int
@@ -105,8 +121,15 @@ class LogShard:
         self, last_offset: int, response: Any, then: Callable[[KafkaError | None], None] | None
     ) -> Reply[Any]:
         reply: Reply[Any] = Reply()
+        is_over = False
 
         def committed(error: KafkaError | None) -> None:
+            nonlocal is_over
+            if is_over:
+                return
+            is_over = True
+            if call_off is not None:
+                call_off()
             if then is not None:
                 then(error)
             if isinstance(response, Reply):
@@ -116,6 +139,8 @@ class LogShard:
             else:
                 reply.fail(error)
 
+        self._awaited_offset = last_offset
+        call_off = self._limit_wait(lambda: committed(CoordinatorNotAvailable()))
         self._writer.on_committed(last_offset, committed)
         return reply
 

@@ -8,11 +8,12 @@ says so. Whatever stops the broker in between, loading finds the first record wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
 from ottla.coordinator import transaction_state as machine
+from ottla.coordinator.kept import Kept
 from ottla.coordinator.protocols import PartitionWriter
 from ottla.coordinator.records import CorruptRecord
 from ottla.coordinator.replies import Reply, Result
@@ -88,7 +89,15 @@ class Completion:
 class TransactionShard(LogShard):
     """The transactional ids of one partition."""
 
-    __slots__ = ("_environment", "_open", "_reported_corruption", "completions", "coordinator_epoch", "transactions")
+    __slots__ = (
+        "_environment",
+        "_open",
+        "_reported_corruption",
+        "committed",
+        "completions",
+        "coordinator_epoch",
+        "transactions",
+    )
 
     FIRST_SEQUENCE = -1
 
@@ -99,6 +108,7 @@ class TransactionShard(LogShard):
         self.coordinator_epoch = coordinator_epoch
         """The partition's leader epoch: a marker of a former coordinator is refused by it."""
         self.transactions: dict[str, Transaction] = {}
+        self.committed: Kept[str, Transaction | None] = Kept(writer)
         self.completions: dict[str, Completion] = {}
         self._open: dict[str, None] = {}
         """The ids with a transaction open: the only ones that can time out."""
@@ -250,6 +260,22 @@ class TransactionShard(LogShard):
         else:
             del self.completions[transactional_id]
         completion.answer()
+
+    # -- what reads see
+
+    def seen(self, transactional_id: str) -> Transaction | None:
+        """As committed."""
+        return self.committed.get(transactional_id, self.transactions.get(transactional_id))
+
+    def all_seen(self) -> Iterator[tuple[str, Transaction]]:
+        for transactional_id in {**self.transactions, **dict.fromkeys(self.committed.keys())}:
+            transaction = self.seen(transactional_id)
+            if transaction is not None:
+                yield transactional_id, transaction
+
+    def keep(self, records: Sequence[TransactionRecord], offset: int) -> None:
+        for transactional_id, _, _ in records:
+            self.committed.keep(offset, transactional_id, self.transactions.get(transactional_id))
 
     # -- replay
 

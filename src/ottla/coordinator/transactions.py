@@ -177,7 +177,7 @@ class TransactionCoordinator(Shards[TransactionShard]):
     def describe(self, transactional_id: str) -> Transaction:
         if not self._is_running:
             raise CoordinatorNotAvailable
-        known = self._shard_of(transactional_id).transactions.get(transactional_id)
+        known = self._shard_of(transactional_id).seen(transactional_id)
         if known is None:
             raise TransactionalIdNotFound
         return known
@@ -201,7 +201,7 @@ class TransactionCoordinator(Shards[TransactionShard]):
         found = [
             (transactional_id, known)
             for shard in self.shards()
-            for transactional_id, known in shard.transactions.items()
+            for transactional_id, known in shard.all_seen()
             if (not state_names or known.state in states)
             and known.state is not State.DEAD
             and (not producer_ids or known.producer_id in producer_ids)

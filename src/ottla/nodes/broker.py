@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Chance, Controller
@@ -13,7 +14,15 @@ from ottla.cluster.metadata_log import Subscriber
 from ottla.cluster.replicas import Replicas
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.config import Config
-from ottla.errors import NONE, CoordinatorNotAvailable, IneligibleReplica, KafkaError, NotController, StaleBrokerEpoch
+from ottla.errors import (
+    NONE,
+    BrokerIdNotRegistered,
+    CoordinatorNotAvailable,
+    IneligibleReplica,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+)
 from ottla.log.files import Disk
 from ottla.nodes.controller import CONTROLLER_ID, ControllerNode
 from ottla.nodes.fetcher import ReplicaFetchers
@@ -22,7 +31,7 @@ from ottla.nodes.peers import ControllerGate, PeerConnection, passing_on
 from ottla.nodes.throttle import LEADER, ReplicationThrottle
 from ottla.nodes.transactions import TransactionsOfNode
 from ottla.server.api import Registry, RequestContext, registered_apis
-from ottla.server.broker import Broker, StartError
+from ottla.server.broker import Broker, Node, StartError
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
@@ -31,6 +40,7 @@ from ottla.wire.schema import Message
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.nodes.ensemble import Ensemble
+    from ottla.server.connection import Connection
 
 log = logging.getLogger("ottla.nodes")
 
@@ -142,6 +152,31 @@ class NodeBroker(Broker):
     def peer(self, broker_id: int) -> NodeBroker:
         return self.ensemble.nodes[broker_id]
 
+    @property
+    def is_controller(self) -> bool:
+        return False
+
+    @property
+    def epoch(self) -> int:
+        return self.broker_epoch  # also when somebody had it forgotten
+
+    def metadata_observers(self) -> list[tuple[int, int]]:
+        """The brokers that the controller can be heard by, with how far they have read."""
+        return [
+            (number, node.followed.last_offset + 1)
+            for number, node in sorted(self.ensemble.nodes.items())
+            if node.is_running and self.network.reaches(number, CONTROLLER_ID)
+        ]
+
+    def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
+        """All brokers are on this machine: where no address is advertised, the one that the client used will do."""
+        nodes = super().nodes(connection, fenced=fenced)
+        name, here = connection.listener.name, connection.local_host
+        if name not in self._wildcard_listeners:
+            return nodes
+        here_too = {number for number, peer in self.ensemble.nodes.items() if name in peer._wildcard_listeners}
+        return [(node, here if node.broker_id in here_too else host, port) for node, host, port in nodes]
+
     # -- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -222,7 +257,8 @@ class NodeBroker(Broker):
             and self.config["controlled.shutdown.enable"]
             and self.network.reaches(self.node_id, CONTROLLER_ID)
         ):
-            self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
+            with suppress(BrokerIdNotRegistered):  # forgotten: there is nothing to hand over
+                self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
         self.fetchers.close()
         for partition in self.replicas:
             if partition.leadership is not None:

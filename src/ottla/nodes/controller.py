@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.changes import ONLINE, RECOVERED, RECOVERING, UNCHANGED, UNCLEAN
 from ottla.cluster.controller import Chance, Controller
+from ottla.cluster.delegation_tokens import expired_tokens
 from ottla.cluster.metadata import BrokerState, MetadataImage, PartitionState, TopicState
 from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.cluster.reassignment import change_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock, Timer
     from ottla.config import Config
     from ottla.log.files import Disk
+    from ottla.server.security.quotas import Quotas
 
 log = logging.getLogger("ottla.nodes")
 
@@ -85,6 +87,8 @@ class ControllerNode:
         self._log: MetadataLog
         self.controller: Controller
         self.cluster_id = ""
+        self.quotas: Quotas | None = None
+        """For changes to topics, which are counted here and not by each broker."""
         self._heard_ms: dict[int, float] = {}
         self._check_due_ms = 0.0
         self.batches: list[int] = []
@@ -104,11 +108,14 @@ class ControllerNode:
         self._log = MetadataLog(self._disk, log_, self.image, self.clock, CONTROLLER_ID)
         self.controller = Controller(self.image, self, self._effective_config, self._chance, self._directory_of)
         self._log.open()
+        self._follow_quotas()
         self.image.removed_topics.clear()
         self.batches.append(len(self.image.replayed))
         self._watch_sessions()
         self._every(self.config["leader.imbalance.check.interval.seconds"] * 1000, self._balance)
         self._every(self.config["unclean.leader.election.interval.ms"], self._elect_unclean)
+        if self.config["delegation.token.secret.key"]:
+            self._every(self.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
     def stop(self) -> None:
         self._closed = True
@@ -141,9 +148,19 @@ class ControllerNode:
     def append(self, records: Sequence[Message]) -> None:
         """Write, replay, and let everybody know."""
         self._log.append(records)
+        if any(isinstance(record, stored.ClientQuotaRecord) for record in records):
+            self._follow_quotas()
         self.image.removed_topics.clear()
         self.batches.append(len(self.image.replayed))
         self.on_append()
+
+    def _follow_quotas(self) -> None:
+        if not self.image.quotas:
+            self.quotas = None
+            return
+        from ottla.server.security.quotas import Quotas
+
+        self.quotas = Quotas.followed(self.quotas, self.image, self.config, self.clock)
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
@@ -216,6 +233,9 @@ class ControllerNode:
 
     def _elect_unclean(self) -> None:
         self.controller.commit(self.controller.departures.unclean())
+
+    def _sweep_tokens(self) -> None:
+        self.controller.commit(expired_tokens(self.image, self.clock.now_ms()))
 
     # -- partitions --------------------------------------------------------------------------------------------
 

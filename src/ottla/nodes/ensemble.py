@@ -25,6 +25,7 @@ class Ensemble:
         self.timer = Timer(clock, asyncio.get_running_loop())
         self.network = Network(asyncio.get_running_loop(), self.timer)
         self.network.on_change = self._ways_opened
+        self.network.request_timeout_ms = config["request.timeout.ms"]
         self.controller = ControllerNode(config, disk, clock, self.timer, chance)
         self.controller.on_append = self._appended
         self.nodes: dict[int, NodeBroker] = {}

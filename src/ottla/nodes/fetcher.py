@@ -95,7 +95,7 @@ class Fetcher:
             self._node.loop.call_soon(self._fetch)
         elif self._poll is not None:
             # The request under way may wait for long, and does not know of this partition.
-            self._node.network.send(self._node.node_id, self._leader_id, self._poll.grown, lambda: None)
+            self._node.network.send(self._node.node_id, self._leader_id, self._poll.end, lambda: None)
 
     def go_on(self) -> None:
         self._resting.clear()

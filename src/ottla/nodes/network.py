@@ -1,8 +1,10 @@
 """The way between the nodes of a cluster: messages that arrive, arrive late, wait for a sleeper, or do not arrive.
 
-Without any trouble a message arrives in the next turn of the event loop. Between two nodes on different sides of a
-partition nothing arrives; whoever sent it is told so at once, as by a connection that was reset. A node that is paused
-gets its messages when it goes on, as a stopped process finds them in its sockets.
+Without any trouble a message arrives in the next turn of the event loop. To a node that is down nothing arrives, and
+the sender is told so at once, as by a connection that was reset. Between two nodes on different sides of a partition
+messages hang, as TCP goes on trying: they arrive when the network is whole again, unless the sender loses patience
+first (`request.timeout.ms`), takes the connection for broken and is told so. A node that is paused gets its messages
+when it goes on, as a stopped process finds them in its sockets.
 """
 
 from __future__ import annotations
@@ -15,13 +17,30 @@ from typing import TYPE_CHECKING, Any
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.clock import Timer
+    from ottla.clock import Timer, TimerHandle
 
 Answered = Callable[[Any, Exception | None], None]
 
 
+REQUEST_TIMEOUT_MS = 30_000
+"""Kafka's default of `request.timeout.ms`, and of `replica.socket.timeout.ms`."""
+
+
 class Unreachable(Exception):
-    """The other node is down, or on the other side of a partition."""
+    """The other node is down, or did not answer in time from the other side of a partition."""
+
+
+class _Hanging:
+    """A message that a cut keeps from arriving."""
+
+    __slots__ = ("arrive", "lost", "patience", "source", "target")
+
+    def __init__(self, source: int, target: int, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
+        self.source = source
+        self.target = target
+        self.arrive = arrive
+        self.lost = lost
+        self.patience: TimerHandle | None = None
 
 
 class Network:
@@ -34,6 +53,8 @@ class Network:
         self._cut: set[frozenset[int]] = set()
         self._delays_ms: dict[tuple[int, int], float] = {}
         self._held: dict[int, list[Callable[[], None]]] = {}
+        self._hanging: list[_Hanging] = []
+        self.request_timeout_ms: float = REQUEST_TIMEOUT_MS
         self.on_change: Callable[[], None] = lambda: None
         """Called when ways opened that were closed."""
 
@@ -46,6 +67,11 @@ class Network:
         self._up.discard(node)
         for message in self._held.pop(node, ()):
             message()  # finds that there is nobody
+        for hanging in tuple(self._hanging):
+            if hanging.source == node:
+                self._give_up(hanging)
+            elif hanging.target == node:
+                hanging.arrive = hanging.lost  # whoever starts there again has other connections
 
     def pause(self, node: int) -> None:
         self._held.setdefault(node, [])
@@ -67,6 +93,11 @@ class Network:
     def heal(self) -> None:
         self._cut.clear()
         self._delays_ms.clear()
+        arriving, self._hanging = self._hanging, []
+        for message in arriving:
+            if message.patience is not None:
+                message.patience.cancel()
+            self._loop.call_soon(message.arrive)
         self.on_change()
 
     def slow(self, source: int, target: int, delay_ms: float) -> None:
@@ -77,7 +108,10 @@ class Network:
             self._delays_ms.pop((source, target), None)
 
     def reaches(self, source: int, target: int) -> bool:
-        return source in self._up and target in self._up and frozenset((source, target)) not in self._cut
+        return source in self._up and target in self._up and not self._is_cut(source, target)
+
+    def _is_cut(self, source: int, target: int) -> bool:
+        return bool(self._cut) and frozenset((source, target)) in self._cut
 
     def is_direct(self, source: int, target: int) -> bool:
         """Whether what one says is with the other at once, and back."""
@@ -101,19 +135,31 @@ class Network:
         delay_ms = self._delays_ms.get((source, target), 0.0)
 
         def arrive() -> None:
-            if not self.reaches(source, target):
+            if source not in self._up or target not in self._up:
                 lost()
+            elif self._is_cut(source, target):
+                self._hang(source, target, arrive, lost)
             elif target in self._held:
                 self._held[target].append(arrive)
             else:
                 deliver()
 
-        if not self.reaches(source, target):
-            self._loop.call_soon(lost)
-        elif delay_ms:
+        if delay_ms and self.reaches(source, target):
             self._timer.schedule(delay_ms, arrive)
         else:
             self._loop.call_soon(arrive)
+
+    def _hang(self, source: int, target: int, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
+        message = _Hanging(source, target, arrive, lost)
+        self._hanging.append(message)
+        message.patience = self._timer.schedule(self.request_timeout_ms, lambda: self._give_up(message))
+
+    def _give_up(self, message: _Hanging) -> None:
+        if message.patience is not None:
+            message.patience.cancel()
+        if message in self._hanging:
+            self._hanging.remove(message)
+            message.lost()
 
     def ask(self, source: int, target: int, serve: Callable[[], Any], answered: Answered) -> None:
         """Have `target` do something, now or later, and tell `source` what came of it."""

@@ -41,6 +41,9 @@ class Seen:
 class PeerConnection:
     """What a handler finds in the place of a connection when another broker asks: no socket, no quota, all rights."""
 
+    wants_news_only = True
+    """A follower of ours does with an answer that leaves out where nothing is new; Kafka has sessions for that."""
+
     def __init__(self, broker: NodeBroker, peer_id: int) -> None:
         self.broker: Any = Seen(
             broker,
@@ -69,11 +72,8 @@ class PeerConnection:
 
 def passing_on(node: NodeBroker, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
-    return Registry(
-        [
-            replace(api, handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
-            for api in registry.apis.values()
-        ]
+    return registry.changed(
+        lambda api: replace(api, handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
     )
 
 
@@ -84,6 +84,7 @@ def _passing(node: NodeBroker, api: Api) -> Handler:
             node,
             metadata=controller.image,
             controller=controller.controller,
+            quotas=controller.quotas,
             controller_id=CONTROLLER_ID,
             metadata_offset=controller.last_offset,
             metadata_epoch=controller.leader_epoch,

@@ -16,10 +16,26 @@ if TYPE_CHECKING:
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 
+def name_nodes(ctx: RequestContext, response: ProduceResponse) -> None:
+    """Where the leaders that an answer names are to be found (KIP-951)."""
+    leaders = {
+        partition.current_leader.leader_id
+        for topic in response.responses
+        for partition in topic.partition_responses
+        if partition.current_leader is not None
+    }
+    if leaders:
+        response.node_endpoints = [
+            ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in ctx.broker.nodes(ctx.connection)
+            if node.broker_id in leaders
+        ]
+
+
 class Acknowledgements:
     """The partitions of one request that are not committed yet."""
 
-    __slots__ = ("_ctx", "_future", "_response", "_timeout_ms", "_timer", "_waiting")
+    __slots__ = ("_ctx", "_future", "_moved", "_response", "_timeout_ms", "_timer", "_waiting")
 
     def __init__(self, ctx: RequestContext, timeout_ms: int) -> None:
         self._ctx = ctx
@@ -28,6 +44,8 @@ class Acknowledgements:
         self._response: ProduceResponse | None = None
         self._future: Future[ProduceResponse] | None = None
         self._timer: TimerHandle | None = None
+        self._moved = False
+        """Whether a leader resigned in the meantime."""
 
     def add(self, partition: Partition, outcome: PartitionResponse) -> None:
         """Of a duplicate, too: it is acknowledged when the first one is."""
@@ -46,6 +64,7 @@ class Acknowledgements:
                 outcome.current_leader = ProduceResponse.LeaderIdAndEpoch(
                     leader_id=state.leader, leader_epoch=state.leader_epoch
                 )
+                self._moved = True
         if not self._waiting:
             self._finish()
 
@@ -70,4 +89,6 @@ class Acknowledgements:
             self._timer.cancel()
         if self._future is not None and not self._future.done():
             assert self._response is not None
+            if self._moved:
+                name_nodes(self._ctx, self._response)
             self._future.set_result(self._response)

@@ -225,6 +225,12 @@ class Registry:
         self._instrument = instrument
         self._routes.clear()
 
+    def changed(self, change: Callable[[Api], Api]) -> Registry:
+        """The same with other handlers; what counts requests goes on counting."""
+        other = Registry(map(change, self.apis.values()))
+        other._instrument = self._instrument
+        return other
+
     def route(self, api_key: int, version: int) -> Route | None:
         """The route of a served version; None for anything else."""
         route = self._routes.get(api_key << 16 | version)

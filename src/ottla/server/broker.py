@@ -164,7 +164,7 @@ class Broker:
         await self.security.stop()
         await self.housekeeper.stop()
         await self._before_closing()
-        self.logs.close(self.metadata.brokers[self.node_id].epoch)
+        self.logs.close(self.epoch)
         self._release()
 
     def kill(self) -> None:
@@ -452,6 +452,20 @@ class Broker:
         """The leader epoch of the metadata quorum: one more with every start."""
         return self._metadata_log.leader_epoch
 
+    @property
+    def epoch(self) -> int:
+        """Which start of this broker it is: the offset of its registration."""
+        return self.metadata.brokers[self.node_id].epoch
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the metadata is this broker's to look after."""
+        return self.node_id == self.controller_id
+
+    def metadata_observers(self) -> list[tuple[int, int]]:
+        """(id, end offset) of those who follow the metadata log without a vote: there is nobody else."""
+        return []
+
     def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
         """The brokers with their address on the listener that a client came through."""
         if self._nodes_version != self.metadata.version:
@@ -481,8 +495,7 @@ class Broker:
         """A producer id that nobody ever had."""
         for producer_id in self._producer_ids:
             return producer_id
-        epoch = self.metadata.brokers[self.node_id].epoch
-        self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, epoch))
+        self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, self.epoch))
         return next(self._producer_ids)
 
     def coordinator_of(self, topic: str, key: str) -> int:

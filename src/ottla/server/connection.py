@@ -26,7 +26,8 @@ from ottla.clock import TimerHandle
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
 from ottla.server.api import Repeated, RequestContext, Route
-from ottla.wire.primitives import MalformedMessage, decode_uvarint, skip_tags
+from ottla.wire.frames import skip_header_tags
+from ottla.wire.primitives import MalformedMessage
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -53,14 +54,6 @@ _QUEUE_MAX = 256
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _API_VERSIONS = 18
-
-
-def _skip_header_tags(frame: memoryview, position: int) -> int:
-    try:
-        count, position = decode_uvarint(frame, position)
-        return skip_tags(frame, position, count, len(frame))
-    except IndexError:
-        raise MalformedMessage("the header runs past the end of the frame") from None
 
 
 class Connection:
@@ -284,7 +277,7 @@ class Connection:
                     if position < len(frame) and frame[position] == 0:
                         position += 1
                     else:
-                        position = _skip_header_tags(frame, position)
+                        position = skip_header_tags(frame, position)
                 repeated = self._repeated
                 if repeated is not None and repeated.route is route and self.broker.quotas is None:
                     answer = repeated.answer(frame, position, correlation_id)

@@ -24,14 +24,21 @@ _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025
 MISSING = "metrics need the package prometheus_client: pip install 'ottla[metrics]'"
 
 
+def need_prometheus() -> None:
+    """RuntimeError if the package is not there."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as missing:
+        raise RuntimeError(MISSING) from missing
+
+
 class Metrics:
     """The counters of one broker, and the page that shows them."""
 
     def __init__(self, broker: Broker) -> None:
-        try:
-            from prometheus_client import CollectorRegistry, Counter, Histogram
-        except ImportError as missing:
-            raise RuntimeError(MISSING) from missing
+        need_prometheus()
+        from prometheus_client import CollectorRegistry, Counter, Histogram
+
         self._broker = broker
         self._registry = CollectorRegistry()
         labels = ("api", "version")
@@ -87,6 +94,10 @@ class Metrics:
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
+
+    def families(self) -> Iterator[Any]:
+        """What a page would show; nothing of a broker that is down."""
+        return iter(self._registry.collect() if self._broker.is_running else ())
 
 
 def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
@@ -182,15 +193,56 @@ class _State:
         yield lag
 
 
+class MetricsOfSeveral:
+    """The counters of several brokers in one process: one page, on which every line names its broker."""
+
+    def __init__(self) -> None:
+        need_prometheus()
+        self._metrics: dict[int, Metrics] = {}
+
+    def attach(self, broker: Broker) -> None:
+        """Count from now on; a broker that starts again begins at zero, as a process does."""
+        metrics = self._metrics[broker.node_id] = Metrics(broker)
+        broker.registry.instrument(metrics.instrument)
+
+    def page(self) -> HttpAnswer:
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+
+    def describe(self) -> list[Any]:
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import Metric
+
+        families: dict[str, Any] = {}
+        for number, metrics in sorted(self._metrics.items()):
+            for found in metrics.families():
+                family = families.get(found.name)
+                if family is None:
+                    family = families[found.name] = Metric(found.name, found.documentation, found.type, found.unit)
+                for sample in found.samples:
+                    family.samples.append(sample._replace(labels={**sample.labels, "broker": str(number)}))
+        yield from families.values()
+
+
 def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
     """`/metrics`, `/health` (the process answers) and `/ready` (clients are served)."""
     metrics = Metrics(broker)
     broker.registry.instrument(metrics.instrument)
+    return watched_at(host, port, metrics.page, lambda: broker.is_running)
+
+
+def watched_at(host: str, port: int, page: Callable[[], HttpAnswer], is_ready: Callable[[], bool]) -> HttpEndpoint:
+    """The endpoint of those who look after a process."""
 
     def health() -> HttpAnswer:
         return text(200, "ok")
 
     def ready() -> HttpAnswer:
-        return text(200, "ready") if broker.is_running else text(503, "not ready")
+        return text(200, "ready") if is_ready() else text(503, "not ready")
 
-    return HttpEndpoint(host, port, pages({"/metrics": metrics.page, "/health": health, "/ready": ready}))
+    return HttpEndpoint(host, port, pages({"/metrics": page, "/health": health, "/ready": ready}))

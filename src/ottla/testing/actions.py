@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.metadata import NO_LEADER
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.records import epoch_record
@@ -97,6 +98,9 @@ def bump_leader_epoch(server: Server, topic: str, partition: int) -> None:
     known = server.metadata.topics.get(topic)
     if known is None or partition not in known.partitions:
         raise ValueError(f"there is no partition {topic}-{partition}; make the topic first")
+    leader = known.partitions[partition].leader
+    if leader == NO_LEADER:
+        raise ValueError(f"nobody leads {topic}-{partition} now")
     server.controller.commit(
-        [stored.PartitionChangeRecord(partition_id=partition, topic_id=known.topic_id, leader=server.node_id)]
+        [stored.PartitionChangeRecord(partition_id=partition, topic_id=known.topic_id, leader=leader)]
     )

@@ -59,10 +59,13 @@ class Embedded:
         self._placeholders: list[socket.socket] = []
         self._control: ControlServer | None = None
         self.thread: int | None = None
-        self.faults = Faults(self)
+        self.faults = self._new_faults()
         served = options.make_registry()
         self.served_apis: tuple[Api, ...] = tuple(served.apis.values())
         self._registry = Registry([replace(api, handler=self._watched(api)) for api in self.served_apis])
+
+    def _new_faults(self) -> Faults:
+        return Faults(self)
 
     # -- what it is --------------------------------------------------------------------------------------------
 
@@ -178,7 +181,7 @@ class Embedded:
             seen = Request(api, ctx, request)
             log.add(seen)
             try:
-                if len(faults) and request is not None:
+                if faults.may_strike and request is not None:
                     result = faults.serve(api, ctx, request, seen)
                 else:
                     result = handler(ctx, request)

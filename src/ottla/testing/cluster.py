@@ -23,12 +23,15 @@ from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.nodes.broker import NodeBroker
 from ottla.nodes.controller import CONTROLLER_ID
 from ottla.nodes.ensemble import Ensemble
-from ottla.nodes.network import sides_of
 from ottla.server.broker import Broker as Server
 from ottla.server.chance import SeededChance, SystemChance
 from ottla.testing.broker import Broker, BrokerStopped
 from ottla.testing.clock import VirtualClock
-from ottla.testing.moves import drop_from_isr, lead_here, move_replicas
+from ottla.testing.cluster_controls import CONTROLLER, Controls
+from ottla.testing.cluster_faults import ClusterFaults
+from ottla.testing.cluster_options import Configs
+from ottla.testing.faults import Faults
+from ottla.testing.groups import Group, group_ids, remove_group
 from ottla.testing.options import ClockOption, Options
 from ottla.testing.requests import ControlEvent, Request
 from ottla.testing.topics import AsyncTopic, SyncTopic
@@ -36,22 +39,14 @@ from ottla.testing.views import ClusterServer, PartitionView
 
 if TYPE_CHECKING:
     from ottla.cluster.metadata import PartitionState
+    from ottla.server.api import Api
     from ottla.testing.cluster_control import ClusterControlServer
+    from ottla.testing.disk import DiskFaults
+    from ottla.testing.scenario import Scenario
 
 T = TypeVar("T")
 
-CONTROLLER = "controller"
-"""The controller's name where nodes are named: `partition_network([1, CONTROLLER], [2, 3])`."""
-
-BROKERS_MAX = 32
 _CALL_TIMEOUT_S = 60.0
-_QUICK = {
-    # Kafka takes nine seconds to see that a broker is gone; a test need not.
-    "broker.session.timeout.ms": 1000,
-    "broker.heartbeat.interval.ms": 100,
-    "replica.fetch.backoff.ms": 100,
-    "replica.lag.time.max.ms": 3000,
-}
 
 
 class ClusterBroker(Broker):
@@ -60,12 +55,20 @@ class ClusterBroker(Broker):
     def __init__(self, cluster: Cluster, node_id: int, options: Options) -> None:
         self._cluster = cluster
         self.node_id = node_id
+        self.on_new_server: Callable[[NodeBroker], None] | None = None
+        """Told of the server of every start, before it serves."""
         super(Broker, self).__init__(options)
 
+    def _new_faults(self) -> Faults:
+        return Faults(self, beyond=self._cluster.faults)
+
     def _new_server(self) -> Server:
-        return NodeBroker(
+        server = NodeBroker(
             self._cluster.ensemble, self._config, disk=self.disk, chance=self._chance, registry=self._registry
         )
+        if self.on_new_server is not None:
+            self.on_new_server(server)
+        return server
 
     @property
     def node(self) -> NodeBroker:
@@ -74,11 +77,19 @@ class ClusterBroker(Broker):
         assert isinstance(server, NodeBroker)
         return server
 
-    @property
-    def address_text(self) -> str:
+    def address_of(self, listener: str | None = None) -> str:
         """Where clients find it; it is known after the first start, also while the broker is down."""
-        listener = self._config.listeners[0]
-        return f"{listener.host or '127.0.0.1'}:{listener.port}"
+        found = next((each for each in self._config.listeners if listener in (None, each.name)), None)
+        if found is None:
+            names = ", ".join(each.name for each in self._config.listeners)
+            raise ValueError(f"broker {self.node_id} has no listener {listener!r}; it has {names}")
+        host = "127.0.0.1" if found.host in ("", "0.0.0.0", "::") else found.host
+        return f"[{host}]:{found.port}" if ":" in host else f"{host}:{found.port}"
+
+    @property
+    def listener_addresses(self) -> dict[str, str]:
+        """The same of all listeners, by name."""
+        return {listener.name: self.address_of(listener.name) for listener in self._config.listeners}
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         self._cluster.call(lambda _: work())
@@ -87,7 +98,7 @@ class ClusterBroker(Broker):
         self._log.add(event)
 
 
-class Cluster:
+class Cluster(Controls):
     """Brokers 1 to N with replicated topics. In memory unless `data` names a folder; every broker on a free port.
 
     With the preset `test` a broker counts as gone after one second; `preset="kafka"` keeps Kafka's timeouts. New topics
@@ -98,6 +109,7 @@ class Cluster:
         self,
         brokers: int = 3,
         *,
+        config: Config | None = None,
         data: str | PathLike[str] | None = None,
         preset: str = "test",
         settings: Mapping[str, object] | None = None,
@@ -107,52 +119,46 @@ class Cluster:
         host: str = "127.0.0.1",
         port: int = 0,
         clock: ClockOption = None,
+        as_version: str | None = None,
         control: int | None = None,
         seed: int | None = None,
         disks: Callable[[int], Disk] | None = None,
     ) -> None:
-        """`racks` names one for each broker; `port` is the first broker's, the others get the next ones.
+        """`racks` names one for each broker; ports that are given are the first broker's, the others get the next ones.
 
-        `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the HTTP endpoint that steers the cluster;
-        `seed` makes ids and placement repeat.
+        `settings` are of all brokers, listeners and their security included; a `config` takes the place of preset and
+        settings. `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the HTTP endpoint that steers
+        the cluster; `seed` makes ids and placement repeat.
         """
-        if not 1 <= brokers <= BROKERS_MAX:
-            raise ValueError(f"brokers={brokers}: a cluster has 1 to {BROKERS_MAX}")
-        if racks is not None and len(racks) != brokers:
-            raise ValueError(f"racks names {len(racks)} racks for {brokers} brokers; name one for each")
+        shared = Options(
+            config, preset=preset, settings=settings, partitions=partitions, host=host, port=port
+        ).make_config()
         self._clock = Options(clock=clock).make_clock()
         self._data = None if data is None else Path(data)
         self._seed = seed
         self._disks = disks
-        shared = {**defaults(brokers, preset), **(settings or {})}
-        self._controller_config = Options(
-            preset=preset, settings={**shared, "node.id": CONTROLLER_ID}, partitions=partitions
-        ).make_config()
+        configs = Configs(shared, brokers, preset, broker_settings=broker_settings, racks=racks, data=self._data)
+        self._controller_config = configs.of_controller()
         self._controller_disk: Disk | None = None
         self.ensemble: Ensemble
+        self.faults = ClusterFaults(self)
+        """Faults that strike whichever broker is asked."""
         self.brokers: dict[int, ClusterBroker] = {}
         for number in range(1, brokers + 1):
-            own: dict[str, object] = {**shared, "node.id": number, **(broker_settings or {}).get(number, {})}
-            if racks is not None:
-                own["broker.rack"] = racks[number - 1]
             self.brokers[number] = ClusterBroker(
                 self,
                 number,
                 Options(
+                    configs.of_broker(number),
                     data=None if self._data is None else self._data / f"broker-{number}",
-                    preset=preset,
-                    settings=own,
-                    partitions=partitions,
-                    host=host,
-                    port=port + number - 1 if port else 0,
                     clock=self._clock,
+                    as_version=as_version,
                     seed=None if seed is None else seed * 1000 + number,
                     disk=None if disks is None else disks(number),
                 ),
             )
         self._control_port = control
         self._control: ClusterControlServer | None = None
-        self._events: list[ControlEvent] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._loop_thread: int | None = None
@@ -202,12 +208,17 @@ class Cluster:
         thread.join(_CALL_TIMEOUT_S)
         self._loop = None
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> Any:
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether the cluster runs in another thread than who asks."""
+        return self._thread is not None and threading.get_ident() != self._loop_thread
+
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float = 0.0) -> Any:
         """Block for the result in a cluster with a thread; otherwise it is the caller's to await."""
-        if self._thread is None or threading.get_ident() == self._loop_thread:
+        if not self._is_elsewhere:
             return work
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout + _CALL_TIMEOUT_S)
 
     async def _start_all(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -255,7 +266,11 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """What to give a client as `bootstrap.servers`: all brokers, also those that are down now."""
-        return ",".join(broker.address_text for broker in self.brokers.values())
+        return self.bootstrap_for(None)
+
+    def bootstrap_for(self, listener: str | None) -> str:
+        """The same for the clients of another listener than the first one: `cluster.bootstrap_for("SASL_SSL")`."""
+        return ",".join(broker.address_of(listener) for broker in self.brokers.values())
 
     @property
     def clock(self) -> VirtualClock:
@@ -302,6 +317,29 @@ class Cluster:
     def server(self) -> Any:
         return ClusterServer(self.ensemble)
 
+    # What faults, handles on topics and groups, and the control endpoint find in a broker, and here.
+
+    @property
+    def served_apis(self) -> tuple[Api, ...]:
+        return self.brokers[1].served_apis
+
+    @property
+    def api_names(self) -> frozenset[str]:
+        return self.brokers[1].api_names
+
+    @property
+    def disk_faults(self) -> DiskFaults | None:
+        return self.brokers[1].disk_faults
+
+    @property
+    def thread(self) -> int | None:
+        """The one that the brokers run in."""
+        return self._loop_thread
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None and bool(self.running())
+
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -309,10 +347,45 @@ class Cluster:
     def topic(self, name: str) -> Any:
         """A topic, wherever its partitions are led; with the methods that `Broker.topic` has."""
         embedded: Any = self
-        return SyncTopic(embedded, name) if self._thread is not None else AsyncTopic(embedded, name)
+        return SyncTopic(embedded, name) if self._is_elsewhere else AsyncTopic(embedded, name)
 
     def topics(self) -> list[str]:
         return self.call(lambda server: server.topic_names())
+
+    def group(self, group_id: str) -> Group:
+        """A group, wherever it is coordinated; with the methods that `Broker.group` has."""
+        embedded: Any = self
+        return Group(embedded, group_id)
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        return self.call(lambda server: group_ids(server.as_server))
+
+    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
+        """As good as new: no topics, no groups, no faults, a whole network. `topics` and `groups` narrow it.
+
+        Brokers that are down stay down.
+        """
+
+        def reset(server: ClusterServer) -> None:
+            for group_id in group_ids(server.as_server) if groups is None else groups:
+                remove_group(server.as_server, group_id)
+            names = server.topic_names() if topics is None else topics
+            server.controller.delete_topics([found for name in names if (found := server.metadata.topics.get(name))])
+
+        self.faults.clear()
+        for broker in self.brokers.values():
+            broker.faults.clear()
+        self.call(reset)
+        self.heal()
+        for broker in self.brokers.values():
+            broker._log.clear()
+
+    def run_scenario(self, scenario: Scenario) -> Any:
+        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        from ottla.testing.cluster_scenario import run_on_cluster
+
+        return self._do(run_on_cluster(self, scenario))
 
     def create_topic(
         self,
@@ -363,15 +436,29 @@ class Cluster:
         found: dict[int, Request | ControlEvent] = {}
         for broker in self.brokers.values():
             found.update((id(seen), seen) for seen in broker._log.find(**filters))
-        return sorted(found.values(), key=lambda seen: seen.at_ms)
+        return sorted(found.values(), key=lambda seen: seen.number)
 
     def wait_until(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> Any:
         """Wait until `holds(cluster)`; AssertionError after `timeout` seconds of real time."""
-        return self._do(self._wait_until(holds, timeout))
+        if self._is_elsewhere and _is_in_a_loop():
+            raise RuntimeError("this would block the event loop: use `await cluster.wait_until_async(…)` here")
+        return self._do(self._wait_until(holds, timeout), timeout)
+
+    async def wait_until_async(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> None:
+        """The same for asyncio tests on a cluster with a thread: their loop goes on while they wait."""
+        assert self._loop is not None
+        waiting = asyncio.run_coroutine_threadsafe(self._wait_until(holds, timeout), self._loop)
+        await asyncio.wrap_future(waiting)
 
     def wait_in_sync(self, topic: str | None = None, timeout: float = 60.0) -> Any:
         """Wait until every partition (of a topic) has a leader and all of its replicas are in sync."""
-        return self.wait_until(lambda cluster: all(_is_whole(p) for p in cluster._states(topic)), timeout)
+        return self.wait_until(lambda cluster: cluster._is_in_sync(topic), timeout)
+
+    async def wait_in_sync_async(self, topic: str | None = None, timeout: float = 60.0) -> None:
+        await self.wait_until_async(lambda cluster: cluster._is_in_sync(topic), timeout)
+
+    def _is_in_sync(self, topic: str | None) -> bool:
+        return all(state.leader >= 0 and set(state.isr) == set(state.replicas) for state in self._states(topic))
 
     def _states(self, topic: str | None) -> Iterator[PartitionState]:
         for known, state in self.ensemble.controller.image.partitions():
@@ -405,121 +492,13 @@ class Cluster:
         known = self.ensemble.controller.image.brokers.get(broker_id)
         return "fenced" if known is None or known.fenced else "running"
 
-    # -- controls ----------------------------------------------------------------------------------------------
 
-    def kill(self, broker_id: int) -> Any:
-        """End a broker as SIGKILL does; the others notice when its session is over."""
-        broker = self.broker(broker_id)
-        self._note(f"kill {broker_id}", [broker_id])
-        return self._do(broker.kill())
-
-    def stop(self, broker_id: int) -> Any:
-        """Stop a broker cleanly: it hands its partitions over first."""
-        broker = self.broker(broker_id)
-        self._note(f"stop {broker_id}", [broker_id])
-        return self._do(broker.down())
-
-    def start(self, broker_id: int) -> Any:
-        """Start a broker again, on its port and its data."""
-        broker = self.broker(broker_id)
-        self._note(f"start {broker_id}", [broker_id])
-        return self._do(broker.up())
-
-    def restart(self, broker_id: int) -> Any:
-        broker = self.broker(broker_id)
-        self._note(f"restart {broker_id}", [broker_id])
-        return self._do(broker.restart())
-
-    def pause(self, broker_id: int) -> None:
-        """Freeze a broker as SIGSTOP does: its connections stay, nothing is answered."""
-        broker = self.broker(broker_id)
-        self._note(f"pause {broker_id}", [broker_id])
-        self.call(lambda _: broker.node.pause())
-
-    def resume(self, broker_id: int) -> None:
-        broker = self.broker(broker_id)
-        self._note(f"resume {broker_id}", [broker_id])
-        self.call(lambda _: broker.node.resume())
-
-    def partition_network(self, *sides: Iterable[int | str]) -> None:
-        """Cut the network between brokers: `partition_network([1], [2, 3])`. Clients still reach all of them.
-
-        The controller is with the larger side unless one names it: `partition_network([1, "controller"], [2, 3])`.
-        """
-        named = [[CONTROLLER_ID if node == CONTROLLER else int(node) for node in side] for side in sides]
-        cut = sides_of(named, [*self.brokers, CONTROLLER_ID], CONTROLLER_ID)
-        self._note(f"partition network {named}", self.brokers)
-        self.call(lambda _: self.ensemble.network.cut(cut))
-
-    def slow_link(self, first: int | str, second: int | str, *, ms: float, both_ways: bool = True) -> None:
-        """Let everything between two nodes take `ms` longer; 0 makes it fast again."""
-        a, b = (CONTROLLER_ID if node == CONTROLLER else self.broker(int(node)).node_id for node in (first, second))
-
-        def slow(_: Any) -> None:
-            self.ensemble.network.slow(a, b, ms)
-            if both_ways:
-                self.ensemble.network.slow(b, a, ms)
-
-        self._note(f"slow link {first}–{second} by {ms:g} ms", [n for n in (a, b) if n in self.brokers])
-        self.call(slow)
-
-    def heal(self) -> None:
-        """The network is whole and fast again, and every replica may be in sync."""
-        self._note("heal", self.brokers)
-
-        def heal(_: Any) -> None:
-            self.ensemble.kept_out.clear()
-            self.ensemble.network.heal()
-
-        self.call(heal)
-
-    def move_leader(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Have another replica lead, one that is in sync."""
-        self._note(f"move the leader of {topic}-{partition} to {to}", [to], topic)
-        self.call(lambda server: lead_here(server, topic, partition, to))
-
-    def shrink_isr(self, topic: str, partition: int = 0, *, remove: Iterable[int]) -> None:
-        """Take replicas out of the ISR, and keep them out until `heal()`."""
-        gone = list(remove)
-        self._note(f"shrink the ISR of {topic}-{partition} by {gone}", gone, topic)
-        self.call(lambda server: drop_from_isr(server, topic, partition, gone))
-
-    def reassign(self, topic: str, partition: int, replicas: Sequence[int] | None) -> None:
-        """Begin a move to other replicas; None calls a move back that is under way."""
-        self._note(f"move {topic}-{partition} to {replicas}", replicas or (), topic)
-        self.call(lambda server: move_replicas(server, topic, partition, replicas))
-
-    def elect_preferred(self) -> None:
-        """Give every partition back to its preferred leader, if that one is in sync."""
-        self._note("elect preferred leaders", self.brokers)
-        self.call(lambda server: server.controller.commit(server.controller.departures.preferred()))
-
-    def _note(self, text: str, brokers: Iterable[int], topic: str | None = None) -> None:
-        event = ControlEvent(text, self._clock.now_ms(), topic)
-        for number in brokers:
-            if number in self.brokers:
-                self.brokers[number].note(event)
-
-
-def defaults(brokers: int, preset: str) -> dict[str, object]:
-    """What is different in a cluster of so many brokers; settings of the caller go before these."""
-    factor = min(3, brokers)
-    found: dict[str, object] = {
-        "offsets.topic.replication.factor": factor,
-        "transaction.state.log.replication.factor": factor,
-        "transaction.state.log.min.isr": min(2, brokers),
-        "share.coordinator.state.topic.replication.factor": factor,
-        "share.coordinator.state.topic.min.isr": min(2, brokers),
-    }
-    if preset != "kafka":
-        found["default.replication.factor"] = factor
-    if preset == "test":
-        found.update(_QUICK)
-    return found
-
-
-def _is_whole(state: PartitionState) -> bool:
-    return state.leader >= 0 and set(state.isr) == set(state.replicas)
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 __all__ = ["CONTROLLER", "Cluster", "ClusterBroker", "Config"]

@@ -6,14 +6,15 @@ POST   /cluster/move_leader      {"topic": "t", "partition": 0, "to": 3}
 POST   /cluster/partition_network  {"sides": [[1], [2, 3]]}
 POST   /cluster/slow_link        {"first": 1, "second": 2, "ms": 200}
 POST   /cluster/shrink_isr       {"topic": "t", "partition": 0, "remove": [3]}
+POST   /cluster/reassign         {"topic": "t", "partition": 0, "replicas": [2, 3]}; null calls a move back
 POST   /cluster/heal | elect_preferred
-…      /brokers/2/faults         whatever one broker offers (docs/faults.md)
-GET    /topics/NAME/records, /requests      of all brokers
-POST   /clock/advance            {"minutes": 10}
+…      /brokers/2/faults         whatever one broker offers (docs/faults.md), for that broker
+…      /faults, /topics, /groups, /requests, /clock, /reset, /report, /scenario     the same for all brokers
 """
 
 from __future__ import annotations
 
+import inspect
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -35,9 +36,27 @@ VERBS: Final = (
     "partition_network",
     "slow_link",
     "shrink_isr",
+    "reassign",
     "heal",
     "elect_preferred",
 )
+
+
+_OF_ALL: Final = ("faults", "topics", "groups", "requests", "clock", "reset", "report", "scenario")
+
+
+def apply_verb(cluster: Cluster, verb: str, options: dict[str, Any]) -> Any:
+    """A verb with its options by name, as HTTP and scenarios have them."""
+    given = dict(options)
+    sides = given.pop("sides", [])
+    if "broker" in given:
+        given["broker_id"] = given.pop("broker")
+    method = getattr(cluster, verb)
+    try:
+        inspect.signature(method).bind(*sides, **given)
+    except TypeError as error:
+        raise ValueError(f"{verb}: {error}".replace("broker_id", "broker")) from None
+    return method(*sides, **given)
 
 
 class ClusterControlServer(ControlServer):
@@ -56,25 +75,26 @@ class ClusterControlServer(ControlServer):
             return await self._steer(request)
         if name == "brokers":
             return await self._one_broker(request)
-        if name in ("topics", "requests", "clock"):
+        if name in _OF_ALL:
             return await super()._route(request)
-        raise HttpError(404, f"a cluster has no /{name}; there are /cluster, /brokers, /topics, /requests and /clock")
+        known = ", ".join(f"/{each}" for each in ("cluster", "brokers", *_OF_ALL))
+        raise HttpError(404, f"a cluster has no /{name}; there are {known}")
 
     async def _steer(self, request: HttpRequest) -> Any:
         method_of(request, "POST")
         verb = request.parts[1] if len(request.parts) > 1 else ""
         if verb not in VERBS:
             raise HttpError(404, f"a cluster can {', '.join(VERBS)}")
-        options = options_of(request)
-        positional = []
-        for key in ("broker", "topic", "partition", "first", "second"):
-            if key in options:
-                positional.append(options.pop(key))
-        positional += options.pop("sides", [])
-        done = getattr(self._cluster, verb)(*positional, **options)
+        done = apply_verb(self._cluster, verb, options_of(request))
         if isawaitable(done):
             await done
         return self._cluster.describe()
+
+    async def _scenario(self, request: HttpRequest) -> Any:
+        from ottla.testing.scenario import parse
+
+        method_of(request, "POST")
+        return await self._cluster.run_scenario(parse(request.body.decode()))
 
     async def _one_broker(self, request: HttpRequest) -> Any:
         if len(request.parts) < 2:

@@ -11,9 +11,9 @@ import inspect
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.testing import actions, disk, effects
@@ -22,9 +22,12 @@ from ottla.testing.rules import EVERY, Apis, Condition, Conditions, Targets, Tim
 
 if TYPE_CHECKING:
     from ottla.server.api import Api, RequestContext
+    from ottla.server.broker import Broker as Server
     from ottla.testing.broker import Embedded
     from ottla.testing.requests import Request
     from ottla.wire.schema import Message
+
+T = TypeVar("T")
 
 _POLL_S: Final = 0.002
 GROUP_APIS: Final = (
@@ -103,8 +106,10 @@ class Fault:
 class Faults:
     """The faults of a broker. Every method may be called from any thread."""
 
-    def __init__(self, broker: Embedded) -> None:
+    def __init__(self, broker: Embedded, beyond: Faults | None = None) -> None:
+        """`beyond` are those of the cluster that the broker is in, which come after its own."""
         self._broker = broker
+        self._beyond = beyond
         self._numbers = itertools.count(1)
         # Replaced, never changed: the loop reads it while other threads add to it.
         self._rules: tuple[Fault, ...] = ()
@@ -118,6 +123,14 @@ class Faults:
 
     def __len__(self) -> int:
         return len(self._rules)
+
+    @property
+    def may_strike(self) -> bool:
+        return bool(self._rules) or (self._beyond is not None and self._beyond.may_strike)
+
+    @property
+    def _in_force(self) -> tuple[Fault, ...]:
+        return self._rules if self._beyond is None else self._rules + self._beyond._in_force
 
     @property
     def thread(self) -> int | None:
@@ -135,13 +148,13 @@ class Faults:
 
     def remove(self, fault: Fault) -> None:
         self._rules = tuple(each for each in self._rules if each is not fault)
-        self._watch_disk()
+        self.watch_disk()
 
     def clear(self) -> None:
         """Remove all of them."""
         self._rules = ()
         self._all.clear()
-        self._watch_disk()
+        self.watch_disk()
 
     def apply(self, kind: str, **options: Any) -> Fault:
         """A fault by the name of its method, as the command line, HTTP and scenarios have it."""
@@ -212,17 +225,17 @@ class Faults:
 
     def rebalance(self, group: str) -> Fault:
         """Make a group rebalance: every member has to join again."""
-        self._broker.call(lambda server: actions.rebalance(server, group))
+        self._at_group(group, lambda server: actions.rebalance(server, group))
         return self._happened("rebalance", f"group {group} rebalances")
 
     def evict(self, group: str, member: str | None = None) -> Fault:
         """Remove a member (by member id, instance id or client id; the first one if none is named) from its group."""
-        gone = self._broker.call(lambda server: actions.evict(server, group, member))
+        gone = self._at_group(group, lambda server: actions.evict(server, group, member))
         return self._happened("evict", f"member {gone} of group {group} is evicted")
 
     def fence_producer(self, transactional_id: str) -> Fault:
         """Do what another producer with this transactional id would: the one that has it now is fenced."""
-        self._broker.call(lambda server: actions.fence_producer(server, transactional_id))
+        self._at_transactional_id(transactional_id, lambda server: actions.fence_producer(server, transactional_id))
         return self._happened("fence_producer", f"the producer of {transactional_id} is fenced")
 
     def move_coordinator(
@@ -235,10 +248,12 @@ class Faults:
         apis = [name for name in names if name in self._broker.api_names]
         condition = self._condition(apis, {"group": group, "transactional_id": transactional_id, "times": times})
         if group is not None:
-            self._broker.call(lambda server: actions.reload_group_coordinator(server, group))
+            self._at_group(group, lambda server: actions.reload_group_coordinator(server, group))
         else:
             assert transactional_id is not None
-            self._broker.call(lambda server: actions.reload_transaction_coordinator(server, transactional_id))
+            self._at_transactional_id(
+                transactional_id, lambda server: actions.reload_transaction_coordinator(server, transactional_id)
+            )
         text = f"the coordinator of {group or transactional_id} moves"
         return self._add("move_coordinator", text, condition, effects.answering(NotCoordinator()))
 
@@ -253,7 +268,7 @@ class Faults:
 
     def serve(self, api: Api, ctx: RequestContext, request: Message, seen: Request) -> Any:
         """Let the first fault that strikes decide, or serve the request."""
-        for fault in self._rules:
+        for fault in self._in_force:
             where, effect = fault.where, fault.effect
             if effect is None or where is None or not where.matches(ctx, request) or not fault.turn.strikes():
                 continue
@@ -263,7 +278,7 @@ class Faults:
         return api.handler(ctx, request)
 
     def _check_disk(self, operation: str, path: str) -> None:
-        for fault in self._rules:
+        for fault in self._in_force:
             if fault.disk_operation != operation:
                 continue
             topic = None if fault.where is None else fault.where.topic
@@ -288,7 +303,7 @@ class Faults:
         fault.effect, fault.disk_operation = effect, disk_operation
         self._all[fault.id] = fault
         self._rules = (*self._rules, fault)
-        self._watch_disk()
+        self.watch_disk()
         return fault
 
     def _disk_rule(self, kind: str, operation: str, text: str, topic: str | None, times: Times, after: int) -> Fault:
@@ -303,10 +318,19 @@ class Faults:
         self._all[fault.id] = fault
         return fault
 
-    def _watch_disk(self) -> None:
+    def watch_disk(self) -> None:
+        """Look at what the disk does, as long as a fault wants that."""
         faults = self._broker.disk_faults
         if faults is not None:
-            faults.check = self._check_disk if any(fault.disk_operation for fault in self._rules) else None
+            faults.check = self._check_disk if any(fault.disk_operation for fault in self._in_force) else None
+
+    # Where things are done that happen at once; a cluster has several places.
+
+    def _at_group(self, group: str, work: Callable[[Server], T]) -> T:
+        return self._broker.call(work)
+
+    def _at_transactional_id(self, transactional_id: str, work: Callable[[Server], T]) -> T:
+        return self._broker.call(work)
 
 
 KINDS: Final = (

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ottla.errors import KafkaError
+from ottla.testing.requests import ControlEvent
 from ottla.testing.topics import Topic
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Embedded
+    from ottla.testing.cluster import Cluster
 
 _TOPICS_MAX: Final = 20
 _RECORDS_MAX: Final = 10
@@ -30,12 +33,30 @@ def report(
     return "\n".join(lines)
 
 
+def cluster_report(cluster: Cluster) -> str:
+    """The same of a cluster, after what has become of it."""
+    state = cluster.describe()
+    lines = [f"broker {number}: {what}" for number, what in state["brokers"].items()]
+    for topic, partitions in state["topics"].items():
+        lines += [
+            f"{topic}-{each['partition']}: leader {each['leader']}, replicas {each['replicas']}, isr {each['isr']}"
+            for each in partitions
+        ]
+    lines += [str(seen) for seen in cluster.requests(api=ControlEvent.api)]
+    embedded: Any = cluster
+    return "\n".join([*lines, report(embedded)])
+
+
 def _topics(broker: Embedded, names: list[str]) -> Iterator[str]:
     if not names:
         yield "no topics"
     for name in names[:_TOPICS_MAX]:
         topic = Topic(broker, name)
-        records = topic.records(committed_only=False)
+        try:
+            records = topic.records(committed_only=False)
+        except KafkaError as error:
+            yield f"topic {name}: {error.message}"
+            continue
         yield f"topic {name}: {len(records)} records in {topic.partitions} partitions"
         if len(records) > _RECORDS_MAX:
             yield f"  … {len(records) - _RECORDS_MAX} before these"
@@ -59,6 +80,8 @@ def _groups(broker: Embedded, names: list[str]) -> Iterator[str]:
 def _requests(broker: Embedded, prefix: str) -> Iterator[str]:
     clients: dict[str, list[str]] = {}
     for request in broker.requests():
+        if request.api == ControlEvent.api:
+            continue
         if prefix and not any(prefix in name for name in (*request.topics, *request.groups)):
             continue
         clients.setdefault(f"{request.client_id} ({request.peer})", []).append(str(request))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import KafkaError, name_of
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 KEPT_REQUESTS: Final = 2000
 _PRODUCE: Final = 0
+_numbers: Final = count(1)
+"""In the order of arrival, over all brokers of this process."""
 
 
 class Request:
@@ -28,6 +31,7 @@ class Request:
         "correlation_id",
         "error",
         "fault",
+        "number",
         "peer",
         "request",
         "response",
@@ -35,6 +39,7 @@ class Request:
     )
 
     def __init__(self, api: Api, ctx: RequestContext, request: Message | None) -> None:
+        self.number = next(_numbers)
         self.api = api.name
         self.version = ctx.version
         self.client_id = ctx.client_id
@@ -98,7 +103,7 @@ class Request:
 class ControlEvent:
     """Something that was done to a broker rather than asked of it, in its place among the requests."""
 
-    __slots__ = ("at_ms", "text", "topics")
+    __slots__ = ("at_ms", "number", "text", "topics")
 
     api: Final = "Control"
     version: Final = 0
@@ -112,6 +117,7 @@ class ControlEvent:
     answered: Final = True
 
     def __init__(self, text: str, at_ms: int, topic: str | None = None) -> None:
+        self.number = next(_numbers)
         self.text = text
         self.at_ms = at_ms
         self.topics = [] if topic is None else [topic]

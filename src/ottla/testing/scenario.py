@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ottla.testing.faults import KINDS, Fault
 
@@ -32,8 +32,8 @@ class ScenarioError(ValueError):
     """A scenario that cannot be run; the message names the step."""
 
 
-def load(scenario: Scenario) -> list[Step]:
-    """The steps of a scenario: of a file, of parsed data, or of a list of steps."""
+def load(scenario: Scenario, verbs: Collection[str] | None = None) -> list[Step]:
+    """The steps of a scenario: of a file, of parsed data, or of a list of steps; `verbs` are those of one broker."""
     origin = "the scenario"
     data: Any = scenario
     if isinstance(scenario, (str, PathLike)):
@@ -46,7 +46,8 @@ def load(scenario: Scenario) -> list[Step]:
         data = data["steps"]
     if isinstance(data, (str, bytes)) or not isinstance(data, Sequence):
         raise ScenarioError(f"{origin}: `steps:` must be a list of steps")
-    return [_step(origin, number, step) for number, step in enumerate(data, 1)]
+    known = [*KINDS, *(Run.VERBS if verbs is None else verbs)]
+    return [_step(origin, number, step, known) for number, step in enumerate(data, 1)]
 
 
 def parse(text: str, origin: str = "the scenario") -> Any:
@@ -65,16 +66,14 @@ def parse(text: str, origin: str = "the scenario") -> Any:
         raise ScenarioError(f"{origin}: {error}") from error
 
 
-def _step(origin: str, number: int, step: Any) -> Step:
+def _step(origin: str, number: int, step: Any, known: Collection[str]) -> Step:
     if isinstance(step, str):
         step = {step: {}}
     if not isinstance(step, Mapping) or len(step) != 1:
         raise ScenarioError(f"{origin}, step {number}: a step is one verb with its options, not {step!r}")
     ((verb, options),) = step.items()
-    if verb not in KINDS and verb not in VERBS:
-        raise ScenarioError(
-            f"{origin}, step {number}: there is no {verb!r}; choose one of {', '.join([*KINDS, *VERBS])}"
-        )
+    if verb not in known:
+        raise ScenarioError(f"{origin}, step {number}: there is no {verb!r}; choose one of {', '.join(known)}")
     if options is None:
         options = {}
     if not isinstance(options, Mapping):
@@ -84,9 +83,12 @@ def _step(origin: str, number: int, step: Any) -> Step:
 
 async def run_scenario(broker: Broker, scenario: Scenario) -> list[dict[str, Any]]:
     """Run the steps in order; returns what each did. The first that fails ends it."""
-    run = _Run(broker)
+    return await run_steps(Run(broker), scenario)
+
+
+async def run_steps(run: Run, scenario: Scenario) -> list[dict[str, Any]]:
     done = []
-    for number, (verb, options) in enumerate(load(scenario), 1):
+    for number, (verb, options) in enumerate(load(scenario, run.VERBS), 1):
         try:
             outcome = await run.step(verb, options)
         except (ValueError, TypeError, KeyError, AssertionError, RuntimeError) as error:
@@ -96,7 +98,15 @@ async def run_scenario(broker: Broker, scenario: Scenario) -> list[dict[str, Any
     return done
 
 
-class _Run:
+class Run:
+    """A scenario under way."""
+
+    VERBS: ClassVar[Collection[str]] = (
+        *("wait", "remove", "clear", "sleep", "advance", "create", "append", "records"),
+        *("down", "up", "kill", "restart"),
+    )
+    """Names of methods."""
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.faults: dict[str, Fault] = {}
@@ -104,12 +114,16 @@ class _Run:
 
     async def step(self, verb: str, options: dict[str, Any]) -> dict[str, Any]:
         if verb not in KINDS:
-            return await VERBS[verb](self, options) or {}
+            work: Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]] = getattr(self, verb)
+            return await work(options) or {}
         name = options.pop("as", None)
-        fault = self.last = self.broker.faults.apply(verb, **options)
+        fault = self.last = self.new_fault(verb, options)
         if name is not None:
             self.faults[name] = fault
         return {"fault": fault.id}
+
+    def new_fault(self, kind: str, options: dict[str, Any]) -> Fault:
+        return self.broker.faults.apply(kind, **options)
 
     def fault(self, options: dict[str, Any]) -> Fault:
         name = options.get("fault", options.get(""))
@@ -161,19 +175,3 @@ class _Run:
 
     async def restart(self, options: dict[str, Any]) -> None:
         await self.broker.restart()
-
-
-VERBS: dict[str, Callable[[_Run, dict[str, Any]], Awaitable[dict[str, Any] | None]]] = {
-    "wait": _Run.wait,
-    "remove": _Run.remove,
-    "clear": _Run.clear,
-    "sleep": _Run.sleep,
-    "advance": _Run.advance,
-    "create": _Run.create,
-    "append": _Run.append,
-    "records": _Run.records,
-    "down": _Run.down,
-    "up": _Run.up,
-    "kill": _Run.kill,
-    "restart": _Run.restart,
-}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla import __version__
-from ottla.config import Config, ConfigError
+from ottla.config import Config
 from ottla.testing.broker import Broker
 
-_OWN_KEYS = ("node.id", "broker.id", "log.dirs", "log.dir", "listeners", "advertised.listeners", "broker.rack")
-"""What each broker of a cluster has for itself."""
+if TYPE_CHECKING:
+    from ottla.server.http import HttpEndpoint
+    from ottla.testing.cluster import Cluster
 
 
 async def serve_with_control(config: Config, data: str | None, port: int) -> int:
@@ -29,35 +32,51 @@ async def serve_with_control(config: Config, data: str | None, port: int) -> int
     return 0
 
 
-async def serve_cluster(config: Config, brokers: int, preset: str, data: str | None, control: int | None) -> int:
-    """Serve several brokers until SIGTERM or Ctrl-C: on the given port and the next ones, data in a folder each."""
+async def serve_cluster(
+    config: Config,
+    brokers: int,
+    preset: str,
+    data: str | None,
+    control: int | None,
+    metrics: tuple[str, int] | None,
+    announce: Callable[[Cluster, str | None], None],
+) -> int:
+    """Serve several brokers until SIGTERM or Ctrl-C: on the given ports and the next ones, data in a folder each."""
     from ottla.testing.cluster import Cluster
 
-    first = config.listeners[0]
-    if len(config.listeners) > 1 or first.security_protocol != "PLAINTEXT":
-        raise ConfigError("--brokers serves one PLAINTEXT listener a broker; leave out other listeners")
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    settings = {
-        key: value
-        for key, value in config.static.items()
-        # The preset is the cluster's to apply: it has more than one replica to offer.
-        if key not in _OWN_KEYS and not config.origins.get(key, "").startswith("preset")
-    }
-    async with Cluster(
+    cluster = Cluster(
         brokers,
-        data=data,
+        config=config,
         preset=preset,
-        settings=settings,
-        host=first.host or "127.0.0.1",
-        port=first.port,
+        data=data,
         control=control,
         clock=None if control is None else "virtual",
-    ) as cluster:
-        where = "in memory" if data is None else f"data in {data}"
-        steer = "" if control is None else f", control at {cluster.control_url}"
-        print(f"ottla {__version__}: {brokers} brokers listening on {cluster.bootstrap} ({where}){steer}", flush=True)
-        await stopped.wait()
+    )
+    endpoint = None if metrics is None else _watched(cluster, *metrics)
+    if endpoint is not None:
+        await endpoint.start()
+    try:
+        async with cluster:
+            announce(cluster, None if endpoint is None else f"{endpoint.url}/metrics")
+            await stopped.wait()
+    finally:
+        if endpoint is not None:
+            await endpoint.stop()
     return 0
+
+
+def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
+    from ottla.server.broker import StartError
+    from ottla.server.metrics import MetricsOfSeveral, watched_at
+
+    try:
+        metrics = MetricsOfSeveral()
+    except RuntimeError as error:
+        raise StartError(str(error)) from error
+    for broker in cluster.brokers.values():
+        broker.on_new_server = metrics.attach
+    return watched_at(host, port, metrics.page, lambda: bool(cluster.running()))

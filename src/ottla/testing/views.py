@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER, PartitionState
 from ottla.cluster.partition import Partition
-from ottla.cluster.topics import INTERNAL_TOPICS, internal_partition
-from ottla.errors import LeaderNotAvailable
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, internal_partition
+from ottla.errors import CoordinatorNotAvailable, LeaderNotAvailable
 
 if TYPE_CHECKING:
+    from ottla.coordinator.runtime import Shard
     from ottla.nodes.broker import NodeBroker
     from ottla.nodes.ensemble import Ensemble
 
@@ -59,6 +60,12 @@ class ClusterServer:
         self.controller = ensemble.controller.controller
         self.clock = ensemble.clock
         self.replicas = self
+        self.groups = _Groups(self)
+
+    @property
+    def as_server(self) -> Any:
+        """For helpers that look into a server: what they ask for is here."""
+        return self
 
     @property
     def nodes(self) -> list[NodeBroker]:
@@ -87,6 +94,15 @@ class ClusterServer:
             raise ValueError(f"nothing was ever coordinated here ({topic} does not exist); let a client ask first")
         return known.partitions[internal_partition(key, len(known.partitions))].leader
 
+    def coordinating(self, topic: str, key: str) -> Any:
+        """The broker that coordinates `key`. Without the topic it is any: what is asked of it says what is missing."""
+        if topic not in self.metadata.topics:
+            return self.nodes[0] if self.nodes else self
+        node = self.ensemble.nodes.get(self.coordinator(topic, key))
+        if node is None or not node.is_alive:
+            raise ValueError(f"nobody coordinates {key!r} now")
+        return node
+
     def partition_view(self, topic: str, index: int) -> PartitionView:
         state = self.state(topic, index)
         logs = {
@@ -111,3 +127,21 @@ class ClusterServer:
             name: [self.partition_view(name, index).to_dict() for index in self.metadata.topics[name].partitions]
             for name in self.topic_names()
         }
+
+
+class _Groups:
+    """The groups of all brokers."""
+
+    def __init__(self, server: ClusterServer) -> None:
+        self._server = server
+
+    def shard_for(self, group_id: str) -> Shard:
+        node: NodeBroker | None = self._server.ensemble.nodes.get(
+            self._server.coordinator(GROUP_METADATA_TOPIC, group_id)
+        )
+        if node is None or not node.is_alive:
+            raise CoordinatorNotAvailable
+        return node.groups.shard_for(group_id)
+
+    def shards(self) -> list[Shard]:
+        return [shard for node in self._server.nodes for shard in node.groups.shards()]

@@ -83,7 +83,7 @@ def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHea
     elif size != -1:
         raise MalformedMessage(f"the client id has length {size}")
     if header_version == 2:
-        position = _skip_header_tags(buffer, position)
+        position = skip_header_tags(buffer, position)
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
@@ -97,7 +97,7 @@ def _decode_short_header(buffer: Buffer, position: int) -> tuple[RequestHeader, 
     return RequestHeader(api_key, api_version, correlation_id, None), position + _START.size
 
 
-def _skip_header_tags(buffer: Buffer, position: int) -> int:
+def skip_header_tags(buffer: Buffer, position: int) -> int:
     try:
         count = buffer[position]
         position += 1
@@ -139,7 +139,7 @@ def decode_response_header(buffer: Buffer, header_version: int, position: int = 
     except layout_error:
         raise MalformedMessage("the response header ends too early") from None
     position += _INT32.size
-    return correlation_id, _skip_header_tags(buffer, position) if header_version else position
+    return correlation_id, skip_header_tags(buffer, position) if header_version else position
 
 
 def response_parts(message: Message, version: int, correlation_id: int) -> list[Any]:

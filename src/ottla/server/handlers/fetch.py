@@ -38,6 +38,9 @@ _HARD_LIMIT_UP_TO = 2
 _FIRST_RACK_VERSION = 11
 """Since then a consumer can be sent to a follower, and a follower serves it."""
 
+_FIRST_LEADER_VERSION = 16
+"""Since then answers name leaders (KIP-951); the field is older, but was for controllers alone."""
+
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
 Aborted = FetchResponse.AbortedTransaction
@@ -201,7 +204,7 @@ class Reading:
 
     def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:
         """Tell the client where the leader is, so that it need not ask for metadata (KIP-951)."""
-        if self.ctx.version < 12 or not self.ctx.broker.names_leader(error):
+        if self.ctx.version < _FIRST_LEADER_VERSION or not self.ctx.broker.names_leader(error):
             return
         leader = self.ctx.broker.leader_of(key)
         if leader is not None:
@@ -235,12 +238,19 @@ class Reading:
                 served.append(key)
         if session is not None and served and not self.plan.full:
             session.served(served)
-        if self.ctx.version >= 16 and any(data.current_leader is not None for _, _, data in self.results):
+        if self.failed and self.ctx.version >= _FIRST_LEADER_VERSION:
+            self._name_nodes(response)
+        return response
+
+    def _name_nodes(self, response: FetchResponse) -> None:
+        """Where the leaders that the answer names are to be found."""
+        leaders = {data.current_leader.leader_id for _, _, data in self.results if data.current_leader is not None}
+        if leaders:
             response.node_endpoints = [
                 FetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
                 for node, host, port in self.ctx.broker.nodes(self.ctx.connection)
+                if node.broker_id in leaders
             ]
-        return response
 
     def _news(self, wanted: SessionPartition, data: PartitionData) -> bool:
         """Whether a session's client learns anything from this partition; remembers what it is told."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from asyncio import Future
+from collections.abc import Awaitable
 
 from ottla.coordinator import requests
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.protocols import Client
-from ottla.coordinator.replies import waitable
+from ottla.coordinator.replies import all_answered, waitable
 from ottla.errors import NONE, KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages import (
@@ -63,9 +64,9 @@ def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupRespo
 
 
 @handles(HeartbeatRequest)
-def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Future[HeartbeatResponse]:
     """v0–v4. v3 static members."""
-    return requests.heartbeat(ctx.broker.groups, request)
+    return waitable(requests.heartbeat(ctx.broker.groups, request))
 
 
 @handles(LeaveGroupRequest)
@@ -144,6 +145,13 @@ def _deleted_error(ctx: RequestContext, request: DeleteGroupsRequest, error: Kaf
 
 
 @handles(DeleteGroupsRequest, on_error=_deleted_error)
-def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """v0–v2. Only groups without members, with their offsets."""
-    return DeleteGroupsResponse(results=requests.delete_groups(ctx.broker.groups, request.groups_names))
+    result = DeleteGroupsResponse.DeletableGroupResult
+    return all_answered(
+        list(zip(request.groups_names, requests.delete_groups(ctx.broker.groups, request.groups_names), strict=True)),
+        lambda group_id, error: result(group_id=group_id, error_code=error.code),
+        lambda results: DeleteGroupsResponse(results=results),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
-from ottla.errors import NONE, KafkaError, LogDirNotFound, UnknownTopicOrPartition
+from ottla.errors import NONE, KafkaError, LogDirNotFound, ReplicaNotAvailable, UnknownTopicOrPartition
 from ottla.log.files import PosixDisk
 from ottla.server.api import RequestContext, handles
 from ottla.server.broker import Broker
@@ -106,6 +106,8 @@ def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequ
                     code = LogDirNotFound.code
                 elif known is None or index not in known.partitions:
                     code = UnknownTopicOrPartition.code
+                elif broker.node_id not in known.partitions[index].replicas:
+                    code = ReplicaNotAvailable.code
                 else:
                     code = NONE
                 moved = MovedPartition(partition_index=index, error_code=code)

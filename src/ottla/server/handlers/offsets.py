@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from ottla.coordinator import requests
 from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
-from ottla.coordinator.replies import waitable
+from ottla.coordinator.replies import Reply, all_answered, waitable
 from ottla.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import Unknown
@@ -57,28 +57,38 @@ def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRe
 
 
 @handles(OffsetFetchRequest)
-def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """v0–v10. v2 all topics of a group; v7 require-stable (KIP-447); v8 many groups (KIP-709); v10 topics by id."""
     if ctx.version < FIRST_MULTI_GROUP_VERSION:
         return _fetch_one(ctx, request)
     by_id = ctx.version >= FIRST_TOPIC_ID_VERSION
-    return OffsetFetchResponse(groups=[_fetch(ctx, group, by_id, request.require_stable) for group in request.groups])
+    return all_answered(
+        [(group.group_id, _fetch(ctx, group, by_id, request.require_stable)) for group in request.groups],
+        _failed,
+        lambda groups: OffsetFetchResponse(groups=groups),
+    )
+
+
+def _failed(group_id: str, error: KafkaError) -> _Group:
+    return _Group(group_id=group_id, topics=[], error_code=error.code)
 
 
 def _fetch(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
-) -> _Group:
+) -> _Group | Reply[_Group]:
     try:
         if ctx.broker.authorizer is not None:
             return _fetch_allowed(ctx, group, by_id, require_stable)
         return requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable)
     except KafkaError as error:
-        return _Group(group_id=group.group_id, topics=[], error_code=error.code)
+        return _failed(group.group_id, error)
 
 
 def _fetch_allowed(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
-) -> _Group:
+) -> _Group | Reply[_Group]:
     """With an authorizer: of a group that may be described, the topics that may be; the others are refused if named."""
     if not ctx.may(DESCRIBE, GROUP, group.group_id):
         raise GroupAuthorizationFailed()
@@ -99,9 +109,7 @@ def _fetch_allowed(
     if group.topics is not None:
         refused = [topic for topic in group.topics if not allowed(topic)]
         group.topics = [topic for topic in group.topics if allowed(topic)]
-    found = requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable)
-    found.topics = [topic for topic in found.topics if allowed(topic)]
-    found.topics += [
+    denied = [
         OffsetFetchResponse.OffsetFetchResponseTopics(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -117,11 +125,17 @@ def _fetch_allowed(
         )
         for topic in refused
     ]
-    return found
+
+    def shown(found: _Group) -> _Group:
+        found.topics = [topic for topic in found.topics if allowed(topic)] + denied
+        return found
+
+    return requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable, shown=shown)
 
 
-def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The older shape: one group, and before v2 no error but the partitions'."""
+def _fetch_one(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
@@ -131,7 +145,15 @@ def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchR
             for topic in request.topics
         ],
     )
-    found = _fetch(ctx, asked, False, request.require_stable)
+    return all_answered(
+        [(request.group_id, _fetch(ctx, asked, False, request.require_stable))],
+        _failed,
+        lambda groups: _older_shape(ctx, request, groups[0]),
+    )
+
+
+def _older_shape(ctx: RequestContext, request: OffsetFetchRequest, found: _Group) -> OffsetFetchResponse:
+    """One group, and before v2 no error but the partitions'."""
     if found.error_code and ctx.version < FIRST_TOP_LEVEL_ERROR_VERSION:
         topics = [
             OffsetFetchResponse.OffsetFetchResponseTopic(

@@ -78,8 +78,9 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
             try:
                 if twice:
                     raise InvalidRequest()
-                partition = ctx.broker.replicas.leader(topic.name, wanted.partition_index)
-                partition.check_leader_epoch(wanted.current_leader_epoch)
+                partition = ctx.broker.replicas.leader_at(
+                    topic.name, wanted.partition_index, wanted.current_leader_epoch
+                )
                 if ctx.version == 0:
                     found = Listed(
                         partition_index=wanted.partition_index,
@@ -166,8 +167,7 @@ def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRe
         for wanted in topic.partitions:
             answer = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition, error_code=NONE)
             try:
-                partition = ctx.broker.replicas.leader(topic.topic, wanted.partition)
-                partition.check_leader_epoch(wanted.current_leader_epoch)
+                partition = ctx.broker.replicas.leader_at(topic.topic, wanted.partition, wanted.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = partition.epoch_end_offset(wanted.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ottla.coordinator.transaction_state import TopicPartition
 from ottla.errors import InvalidRequiredAcks, KafkaError, OutOfOrderSequenceNumber, UnknownTopicId
-from ottla.server.acknowledging import Acknowledgements
+from ottla.server.acknowledging import Acknowledgements, name_nodes
 from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.handlers.answers import own_message
 from ottla.server.handlers.produce_failure import failure
@@ -131,6 +131,8 @@ def _appended(
             ctx.connection.close("a produce request with acks=0 failed")
         return None
     response = ProduceResponse(responses=responses)
+    if failed and ctx.version >= 10:
+        name_nodes(ctx, response)
     return response if waits is None else waits.answer(response)
 
 

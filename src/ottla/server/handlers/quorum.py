@@ -73,12 +73,11 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
         observers=[
             DescribeQuorumResponse.ReplicaState(
                 replica_id=follower,
-                log_end_offset=end_offset,
+                log_end_offset=follower_end,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
             )
-            for follower in sorted(broker.metadata.brokers)
-            if broker.replicas.around is not None
+            for follower, follower_end in broker.metadata_observers()
         ],
     )
     return DescribeQuorumResponse(
@@ -102,13 +101,13 @@ def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
 def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """v0 (KIP-631): forgets a broker that is gone for good.
 
-    Kafka lets a broker be forgotten while it serves, which leaves its cluster without one; here that is refused.
+    Kafka lets a broker be forgotten while it serves. Alone it would leave its cluster without one: that is refused.
     """
     broker = ctx.broker
     known = broker.metadata.brokers.get(request.broker_id)
     if known is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
-    if request.broker_id == broker.node_id:
+    if request.broker_id == broker.node_id and broker.is_controller:
         raise InvalidRequest(f"Broker ID {request.broker_id} is the one that serves this request")
     broker.controller.commit(broker.controller.departures.unregistered(request.broker_id))
     return UnregisterBrokerResponse(error_code=NONE, error_message="")

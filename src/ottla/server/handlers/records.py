@@ -140,7 +140,8 @@ def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition
                 error_code=UnknownTopicOrPartition.code,
                 error_message=UnknownTopicOrPartition.default_message,
             )
-        partition = ctx.broker.replicas.leader(name, index)
+        # A follower has learnt of the same producers, and is asked the same.
+        partition = ctx.broker.replicas.replica(name, index)
     except (InvalidTopicException, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
         return DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))
     return DescribedPartition(

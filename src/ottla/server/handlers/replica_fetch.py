@@ -38,7 +38,7 @@ def replica_fetch(
 class ReplicaReading(Reading):
     """One pass over the partitions that a follower wants."""
 
-    __slots__ = ("_known", "arriving", "broker_epoch", "has_news", "leaderships", "replica_id")
+    __slots__ = ("_known", "arriving", "broker_epoch", "has_news", "leaderships", "news_only", "replica_id")
 
     def __init__(
         self, ctx: RequestContext, request: FetchRequest, plan: FetchPlan, replica_id: int, broker_epoch: int
@@ -56,13 +56,70 @@ class ReplicaReading(Reading):
         }
         """The high watermarks that the follower knows of (KIP-1166)."""
         self.leaderships: dict[PartitionKey, Leadership] = {}
+        self.news_only: bool = getattr(ctx.connection, "wants_news_only", False)
+
+    def read(self) -> None:
+        """Most partitions of a follower are as they were at its last fetch: there is nothing to read in those."""
+        wanted = self.plan.partitions
+        if self.news_only and self.arriving:
+            broker = self.ctx.broker
+            known = broker.metadata.brokers.get(self.replica_id)
+            if known is not None and known.epoch == self.broker_epoch:
+                now_ms = broker.clock.monotonic_ms()
+                self.plan.partitions = {key: one for key, one in wanted.items() if not self._is_idle(key, one, now_ms)}
+        super().read()
+        self.plan.partitions = wanted
+
+    def _is_idle(self, key: PartitionKey, wanted: SessionPartition, now_ms: float) -> bool:
+        """Whether leader and follower agree about everything; that they do counts as a fetch."""
+        broker = self.ctx.broker
+        topic = broker.metadata.topics_by_id.get(key[0]) if isinstance(key[0], bytes) else None
+        partition = broker.replicas.get(topic.name, key[1]) if topic is not None else None
+        leadership = partition.leadership if partition is not None else None
+        if leadership is None or leadership.leader_epoch != wanted.current_leader_epoch:
+            return False
+        follower = leadership.followers.get(self.replica_id)
+        log = leadership.log
+        if (
+            follower is None
+            or follower.broker_epoch != self.broker_epoch
+            or not follower.log_end_offset == wanted.fetch_offset == log.log_end_offset
+            or not follower.log_start_offset == wanted.log_start_offset == log.log_start_offset
+            or self._known.get(key) != log.high_watermark
+            or wanted.last_fetched_epoch not in (-1, log.epochs.latest)
+            or self.replica_id not in leadership.state.isr
+        ):
+            return False
+        follower.fetched(wanted.fetch_offset, wanted.log_start_offset, wanted.fetch_offset, now_ms, self.broker_epoch)
+        self.leaderships[key] = leadership
+        return True
+
+    def read_again(self, keys: set[PartitionKey]) -> None:
+        """Those partitions that may have something new by now; all of them for a follower that waits for all."""
+        if self.news_only:
+            self.plan.partitions = {key: self.plan.partitions[key] for key in keys}
+        self.read()
+
+    def response(self) -> FetchResponse:
+        if self.news_only:
+            self.results = [result for result in self.results if self._is_news(*result)]
+        return super().response()
+
+    def _is_news(self, key: PartitionKey, wanted: SessionPartition, data: PartitionData) -> bool:
+        return (
+            data.error_code != NONE
+            or bool(data.records)
+            or data.high_watermark > self._known.get(key, INT64_MAX)
+            or data.log_start_offset > wanted.log_start_offset
+            or data.diverging_epoch is not None
+        )
 
     def _read_partition(
         self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
     ) -> PartitionData:
         partition = self.partition(key)
-        partition.check_leads()
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition.check_leads()
         leadership = partition.leadership
         if leadership is None:
             raise NotLeaderOrFollower()
@@ -84,7 +141,11 @@ class ReplicaReading(Reading):
                 throttle.record(len(records))
         if self.arriving:
             leadership.follower_fetched(follower, wanted.fetch_offset, wanted.log_start_offset, self.broker_epoch)
-        if min(partition.high_watermark, wanted.fetch_offset) > self._known.get(key, INT64_MAX):
+        known = self._known.get(key, INT64_MAX)
+        if min(partition.high_watermark, wanted.fetch_offset) > known or (
+            # A log starts nowhere behind what its replica knows to be committed.
+            self.news_only and min(partition.log_start_offset, known) > wanted.log_start_offset
+        ):
             self.has_news = True
         return PartitionData(
             partition_index=wanted.index,
@@ -105,13 +166,19 @@ class ReplicaPoll(asyncio.Future[FetchResponse]):
         super().__init__(loop=broker.loop)
         self._reading = reading
         self._scheduled = False
-        self._leaderships = list(reading.leaderships.values())
+        self._leaderships = {leadership: key for key, leadership in reading.leaderships.items()}
+        self._grown: set[PartitionKey] = set()
         self.add_done_callback(self._forget)
         self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._answer)
         for leadership in self._leaderships:
             leadership.replica_watchers.add(self)
 
-    def grown(self) -> None:
+    def grown(self, leadership: Leadership) -> None:
+        self._grown.add(self._leaderships[leadership])
+        self.end()
+
+    def end(self) -> None:
+        """Answer soon, with what there is."""
         if not self._scheduled and not self.done():
             # Not at once: whoever appends may append to more partitions.
             self._scheduled = True
@@ -121,7 +188,7 @@ class ReplicaPoll(asyncio.Future[FetchResponse]):
         if self.done():
             return
         try:
-            self._reading.read()
+            self._reading.read_again(self._grown)
             self.set_result(self._reading.response())
         except KafkaError as error:
             self.set_exception(error)

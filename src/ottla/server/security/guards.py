@@ -105,7 +105,7 @@ _CLUSTER_OPERATIONS = {
 
 def guarded(registry: Registry) -> Registry:
     """The same APIs behind their guards."""
-    return Registry(_guarded(api) for api in registry.apis.values())
+    return registry.changed(_guarded)
 
 
 def _guarded(api: Api) -> Api:

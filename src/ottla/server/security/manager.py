@@ -89,7 +89,7 @@ class Security:
         broker = self._broker
         if self._tls:
             broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
-        if broker.config["delegation.token.secret.key"] and broker.node_id == broker.controller_id:
+        if broker.config["delegation.token.secret.key"] and broker.is_controller:
             broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
     async def stop(self) -> None:
@@ -115,12 +115,7 @@ class Security:
             return
         from ottla.server.security.quotas import Quotas
 
-        if not Quotas.wanted(broker.metadata):
-            broker.quotas = None
-        elif broker.quotas is None:
-            broker.quotas = Quotas(broker.metadata, broker.config, broker.clock)
-        else:
-            broker.quotas.reload()
+        broker.quotas = Quotas.followed(broker.quotas, broker.metadata, broker.config, broker.clock)
 
     def config_changed(self) -> None:
         """Dynamic settings changed: certificates and mechanisms of new connections follow them."""

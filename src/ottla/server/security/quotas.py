@@ -51,6 +51,16 @@ class Quotas:
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._found: dict[tuple[str, str, str], Meter] = {}
 
+    @classmethod
+    def followed(cls, known: Quotas | None, image: MetadataImage, config: Config, clock: Clock) -> Quotas | None:
+        """What is in force after the metadata changed; None where there is no quota, so that nobody pays for it."""
+        if not cls.wanted(image):
+            return None
+        if known is None:
+            return cls(image, config, clock)
+        known.reload()
+        return known
+
     @staticmethod
     def wanted(image: MetadataImage) -> bool:
         """Whether there is any quota for users or client ids."""

@@ -76,6 +76,9 @@ class RoutingClient:
                 await self._refresh(place[0])
             if place not in self._leaders:
                 raise Lost("no leader known")
+            if key == FETCH:
+                # As consumers do: a leader that was deposed and has not heard of it must not answer.
+                topic.partitions[0].current_leader_epoch = self._world.epochs[place]
             return self._leaders[place]
         if key in (OFFSET_COMMIT, TXN_OFFSETS):
             return self._coordinators[0, request.group_id]
@@ -90,8 +93,11 @@ class RoutingClient:
         answer = await self._ask(self._anybody(), MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 9)
         for found in answer.topics:
             for partition in found.partitions:
-                if partition.leader_id >= 0:
-                    self._leaders[found.name, partition.partition_index] = partition.leader_id
+                place = (found.name, partition.partition_index)
+                # Older news than what is known already comes from a broker that has not heard yet.
+                if partition.leader_epoch >= self._world.epochs.get(place, 0) and partition.leader_id >= 0:
+                    self._world.epochs[place] = partition.leader_epoch
+                    self._leaders[place] = partition.leader_id
 
     def _anybody(self) -> int:
         running = [number for number in BROKERS if self._world.is_up(number)]
@@ -140,6 +146,8 @@ class ClusterWorld(World):
         self.disks = {number: MemoryDisk() for number in (*BROKERS, CONTROLLER_ID)}
         self.nodes: dict[int, NodeBroker] = {}
         self.starts = 0
+        self.epochs: dict[tuple[str, int], int] = {}
+        """Of leaders, the newest that a client has seen."""
         self.troubles: list[str] = []
 
     # -- the brokers

@@ -1,0 +1,34 @@
+"""Faults of a whole cluster: they strike whichever broker is asked, and are counted together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.testing.faults import Faults
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker as Server
+    from ottla.testing.cluster import Cluster
+
+T = TypeVar("T")
+
+
+class ClusterFaults(Faults):
+    """`cluster.faults`: as those of one broker. What concerns a group or a producer happens at its coordinator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        embedded: Any = cluster
+        super().__init__(embedded)
+        self._cluster = cluster
+
+    def watch_disk(self) -> None:
+        for broker in self._cluster.brokers.values():
+            broker.faults.watch_disk()
+
+    def _at_group(self, group: str, work: Callable[[Server], T]) -> T:
+        return self._cluster.call(lambda view: work(view.coordinating(GROUP_METADATA_TOPIC, group)))
+
+    def _at_transactional_id(self, transactional_id: str, work: Callable[[Server], T]) -> T:
+        return self._cluster.call(lambda view: work(view.coordinating(TRANSACTION_STATE_TOPIC, transactional_id)))

@@ -1,0 +1,382 @@
+"""Three brokers to compare: a cluster in this process, or an Apache Kafka of four JVMs; both can be killed and paused.
+
+All that a test learns of either comes over the wire, from requests to a broker that it names.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from free_ports import free_ports
+
+import ottla
+from interop.wire import LATEST, NOT_READY, Wire, batch
+from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    CreateTopicsRequest,
+    DescribeTopicPartitionsRequest,
+    ElectLeadersRequest,
+    FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
+    ListOffsetsRequest,
+    ProduceRequest,
+)
+
+PATIENCE_S = 120
+PREFERRED, UNCLEAN = 0, 1
+GROUP, TRANSACTION = 0, 1
+RACKS = ("a", "b", "c")
+SETTINGS: dict[str, object] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "auto.leader.rebalance.enable": "false",
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.min.isr": 2,
+    "share.coordinator.state.topic.num.partitions": 4,
+    # How soon a topic may elect somebody who is not in sync after a change of its settings.
+    "unclean.leader.election.interval.ms": 2000,
+    "default.replication.factor": 3,
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+KAFKA_START = Path(__file__).parents[4] / "scripts" / "kafka-cluster-start"
+
+
+class View(NamedTuple):
+    """A partition as DescribeTopicPartitions shows it."""
+
+    leader: int
+    epoch: int
+    isr: list[int]
+    elr: list[int]
+    last_elr: list[int]
+    offline: list[int]
+    replicas: list[int]
+    error: int
+
+
+class Clustered(ABC):
+    """Brokers 1 to 3, in the racks a, b and c."""
+
+    is_ottla: bool
+
+    def __init__(self) -> None:
+        self.addresses: dict[int, tuple[str, int]] = {}
+        self.down: set[int] = set()
+        self.paused: set[int] = set()
+
+    # -- trouble -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _signal(self, broker: int, number: signal.Signals) -> None: ...
+
+    @abstractmethod
+    def _start(self, broker: int) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def kill(self, broker: int) -> None:
+        self.down.add(broker)
+        self._signal(broker, signal.SIGKILL)
+
+    def stop(self, broker: int) -> None:
+        """Return when it is gone."""
+        self.down.add(broker)
+        self._signal(broker, signal.SIGTERM)
+
+    def start(self, broker: int) -> None:
+        """Return when it answers; it may still be fenced."""
+        self._start(broker)
+        self.down.discard(broker)
+
+    def pause(self, broker: int) -> None:
+        self.paused.add(broker)
+        self._signal(broker, signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        self._signal(broker, signal.SIGCONT)
+        self.paused.discard(broker)
+
+    def mend(self) -> None:
+        """All brokers are there again, and every replica is in sync."""
+        for broker in sorted(self.paused):
+            self.resume(broker)
+        for broker in sorted(self.down):
+            self.start(broker)
+        self.wait(lambda: all(self.brokers_seen(at) == [1, 2, 3] for at in self.addresses), "all brokers to be back")
+
+    @property
+    def there(self) -> list[int]:
+        return [broker for broker in self.addresses if broker not in self.down and broker not in self.paused]
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    def ask(self, broker: int, request: Any, version: int) -> Any:
+        with Wire(self.addresses[broker]) as wire:
+            return wire.call(request, version)
+
+    def ask_any(self, request: Any, version: int) -> Any:
+        return self.ask(self.there[0], request, version)
+
+    def wire(self, broker: int) -> Wire:
+        return Wire(self.addresses[broker])
+
+    def wait(self, holds: Callable[[], Any], what: object) -> Any:
+        """What `holds` gives as soon as it is true; a broker that breaks the connection is asked again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = None
+            with suppress(OSError):
+                found = holds()
+            if found:
+                return found
+            assert time.monotonic() < deadline, f"waited for {what}"
+            time.sleep(0.02)
+
+    def brokers_seen(self, at: int) -> list[int]:
+        with self.wire(at) as wire:
+            return sorted(broker.node_id for broker in wire.metadata().brokers)
+
+    def view(self, topic: str, partition: int = 0, at: int | None = None) -> View:
+        wanted = DescribeTopicPartitionsRequest.TopicRequest(name=topic)
+        request = DescribeTopicPartitionsRequest(topics=[wanted], response_partition_limit=100)
+        found = self.ask(at or self.there[0], request, 0).topics[0]
+        one = next((one for one in found.partitions if one.partition_index == partition), None)
+        if one is None:
+            return View(-1, -1, [], [], [], [], [], found.error_code or 3)
+        return View(
+            one.leader_id,
+            one.leader_epoch,
+            one.isr_nodes,
+            one.eligible_leader_replicas or [],
+            one.last_known_elr or [],
+            one.offline_replicas,
+            one.replica_nodes,
+            one.error_code,
+        )
+
+    def until(self, topic: str, partition: int = 0, **expected: Any) -> View:
+        """Wait until every broker that is there shows the partition so."""
+        seen: dict[int, View] = {}
+
+        def holds() -> bool:
+            for broker in self.there:
+                seen[broker] = self.view(topic, partition, broker)
+            return all(
+                getattr(seen[broker], name) == value for broker in self.there for name, value in expected.items()
+            )
+
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with suppress(OSError):
+                if holds():
+                    return seen[self.there[0]]
+            assert time.monotonic() < deadline, f"waited for {expected} of {topic}, and there is {seen}"
+            time.sleep(0.02)
+
+    # -- doing -------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, assignments: Sequence[Sequence[int]], **configs: Any) -> str:
+        """A topic whose leaders take writes."""
+        made = self.ask_any(CreateTopicsRequest(topics=[new_topic(name, assignments, **configs)], timeout_ms=30000), 7)
+        assert made.topics[0].error_code == 0, made
+        for partition, replicas in enumerate(assignments):
+            self.until(name, partition, error=0)
+            self.wait_leads(name, replicas[0], partition)
+        return name
+
+    def wait_leads(self, topic: str, broker: int, partition: int = 0) -> None:
+        """Until that broker leads and knows it."""
+        self.wait(lambda: self.end_offset(broker, topic, partition)[0] == 0, f"{broker} to lead {topic}-{partition}")
+
+    def end_offset(self, broker: int, topic: str, partition: int = 0, epoch: int = -1) -> tuple[int, int]:
+        """Error and offset of a ListOffsets for the end."""
+        part = ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition, timestamp=LATEST, current_leader_epoch=epoch
+        )
+        asked = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])
+        found = self.ask(broker, ListOffsetsRequest(replica_id=-1, topics=[asked]), 9).topics[0].partitions[0]
+        return found.error_code, found.offset
+
+    def produce(
+        self, broker: int, topic: str, *values: bytes, acks: int = -1, timeout_ms: int = 30_000, version: int = 12
+    ) -> Any:
+        """The whole answer."""
+        data = ProduceRequest.PartitionProduceData(index=0, records=batch(*(values or (b"v",))))
+        with self.wire(broker) as wire:
+            topic_id = wire.topic_id(topic) if version >= 13 else bytes(16)
+            entry = ProduceRequest.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])
+            request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[entry])
+            if acks == 0:
+                wire.send(request, version, answered=False)
+                return None
+            return wire.call(request, version)
+
+    def produced(self, broker: int, topic: str, *values: bytes, **options: Any) -> int:
+        """The error code."""
+        code: int = self.produce(broker, topic, *values, **options).responses[0].partition_responses[0].error_code
+        return code
+
+    def elect(self, kind: int, topic: str, *partitions: int) -> list[tuple[int, str | None]]:
+        wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=list(partitions or (0,)))
+        answer = self.ask_any(ElectLeadersRequest(election_type=kind, topic_partitions=[wanted], timeout_ms=30_000), 2)
+        assert answer.error_code == 0
+        return [
+            (one.error_code, one.error_message)
+            for found in answer.replica_election_results
+            for one in found.partition_result
+        ]
+
+    def configure(self, topic: str, **configs: Any) -> None:
+        changes = [
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name=name.replace("_", "."), config_operation=0 if value is not None else 1, value=value
+            )
+            for name, value in configs.items()
+        ]
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=2, resource_name=topic, configs=changes
+        )
+        answer = self.ask_any(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        assert answer.responses[0].error_code == 0, answer
+
+    def reassign(self, topic: str, replicas: Sequence[int] | None, partition: int = 0) -> tuple[int, str | None]:
+        part = AlterPartitionReassignmentsRequest.ReassignablePartition(
+            partition_index=partition, replicas=None if replicas is None else list(replicas)
+        )
+        entry = AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=[part])
+        answer = self.ask_any(AlterPartitionReassignmentsRequest(topics=[entry], timeout_ms=30_000), 0)
+        assert answer.error_code == 0, answer
+        one = answer.responses[0].partitions[0]
+        return one.error_code, one.error_message
+
+    def limit_replication(self, bytes_per_second: int | None) -> None:
+        """The throttles of all brokers, for topics that name themselves throttled (KIP-73)."""
+        changes = [
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name=f"{role}.replication.throttled.rate",
+                config_operation=0 if bytes_per_second else 1,
+                value=str(bytes_per_second) if bytes_per_second else None,
+            )
+            for role in ("leader", "follower")
+        ]
+        for broker in self.addresses:
+            resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=4, resource_name=str(broker), configs=changes
+            )
+            answer = self.ask(broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+            assert answer.responses[0].error_code == 0, answer
+
+    def find(self, kind: int, key: str, at: int | None = None) -> Any:
+        """The coordinator's entry, once there is one; asking makes the internal topic."""
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+
+        def found() -> Any:
+            one = self.ask(at or self.there[0], request, 6).coordinators[0]
+            return None if one.error_code in (*NOT_READY, 14) else one
+
+        return self.wait(found, f"a coordinator of {key}")
+
+
+def new_topic(name: str, assignments: Sequence[Sequence[int]], **configs: Any) -> Any:
+    return CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
+            for index, replicas in enumerate(assignments)
+        ],
+        configs=[
+            CreateTopicsRequest.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
+            for key, value in configs.items()
+        ],
+    )
+
+
+class OttlaCluster(Clustered):
+    """In a thread of this process; a broker counts as gone after a second."""
+
+    is_ottla = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = ottla.Cluster(3, racks=RACKS, settings=SETTINGS)
+        self.cluster.__enter__()
+        for number, address in enumerate(self.cluster.bootstrap.split(","), 1):
+            host, _, port = address.rpartition(":")
+            self.addresses[number] = host, int(port)
+
+    def close(self) -> None:
+        self.cluster.__exit__(None, None, None)
+
+    def _signal(self, broker: int, number: signal.Signals) -> None:
+        verbs: dict[int, Callable[[int], Any]] = {
+            signal.SIGKILL: self.cluster.kill,
+            signal.SIGTERM: self.cluster.stop,
+            signal.SIGSTOP: self.cluster.pause,
+            signal.SIGCONT: self.cluster.resume,
+        }
+        verbs[number](broker)
+
+    def _start(self, broker: int) -> None:
+        self.cluster.start(broker)
+
+
+class KafkaCluster(Clustered):
+    """Processes of Apache Kafka; `folder` is that of a cluster that runs already, or an empty one for a new one."""
+
+    is_ottla = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._is_ours = not (folder / "cluster.id").exists()
+        if self._is_ours:
+            self._port = free_ports(3)[0]
+            settings = [f"{key}={value}" for key, value in SETTINGS.items()]
+            settings += ["broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"]
+            settings += ["replica.lag.time.max.ms=10000"]
+            settings += [f"{number}:broker.rack={rack}" for number, rack in enumerate(RACKS, 1)]
+            self._script(str(self._port), str(folder), *settings)
+        else:
+            text = (folder / "node-1" / "server.properties").read_text()
+            self._port = int(text.partition("listeners=PLAINTEXT://127.0.0.1:")[2].partition("\n")[0])
+        self.addresses = {number: ("127.0.0.1", self._port + number - 1) for number in (1, 2, 3)}
+
+    @staticmethod
+    def _script(*arguments: str) -> None:
+        flags = {"KAFKA_HEAP": "-Xmx256M -XX:+UseSerialGC -XX:TieredStopAtLevel=1", **os.environ}
+        subprocess.run([str(KAFKA_START), *arguments], check=True, env=flags, timeout=600)
+
+    def _pid(self, node: int) -> int:
+        return int((self._folder / f"node-{node}" / "pid").read_text())
+
+    def _signal(self, broker: int, number: signal.Signals) -> None:
+        pid = self._pid(broker)
+        os.kill(pid, number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self.wait(lambda: not _runs(pid), f"the end of broker {broker}")
+
+    def _start(self, broker: int) -> None:
+        self._script("--node", str(broker), str(self._port), str(self._folder))
+
+    def close(self) -> None:
+        if self._is_ours:
+            for node in (1, 2, 3, 3000):
+                with suppress(ProcessLookupError):
+                    os.kill(self._pid(node), signal.SIGKILL)
+
+
+def _runs(pid: int) -> bool:
+    """A process that ended and that nobody has waited for does not run any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
