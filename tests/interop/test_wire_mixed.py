@@ -12,6 +12,7 @@ from ottla.wire.primitives import ZERO_UUID
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_TOPIC = 0, -1, 3, 22, 17
 INVALID_REQUEST, WRONG_MAPPING, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 42, 49, 69, 100
+CORRUPT_MESSAGE, INVALID_ACKS, INVALID_RECORD = 2, 21, 87
 NOBODYS_ID = b"\xee" * 16
 ALL_TOPIC_OPERATIONS = 3576
 
@@ -258,3 +259,135 @@ def test_partitions_are_added_as_they_are_named(
         (each.name, [(place.partition_index, place.partition_error_code) for place in each.results_by_partition])
         for each in found
     ] == [(topic, [(0, NONE), (0, NONE)]), (topic, [])]
+
+
+# -- records: what was read or appended comes first, then what does not exist
+
+
+def fetched(answer: Any) -> list[tuple[int, int, list[Any] | None]]:
+    """(partition, code, aborted transactions) in the order of the answer."""
+    return [
+        (entry.partition_index, entry.error_code, entry.aborted_transactions)
+        for topic in answer.responses
+        for entry in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", [4, 7, 12, 13, 18])
+def test_fetch(version: int, topic: str, wire: Wire, make_topic: Callable[..., str]) -> None:
+    other = make_topic()
+    request = wire.fetch_request([(topic, 99, 0), (topic, 0, 0), (other, 0, 0)], version)
+    expected = [(0, NONE, None), (0, NONE, None), (99, UNKNOWN_TOPIC, [])]
+    if version >= 13:
+        nobodys = m.FetchRequest.FetchTopic(topic_id=NOBODYS_ID, partitions=request.topics[1].partitions)
+        request.topics.insert(0, nobodys)
+        expected.insert(2, (0, UNKNOWN_TOPIC_ID, []))
+    assert fetched(wire.call(request, version)) == expected
+
+
+@pytest.mark.parametrize("version", [6, 7, 12, 13, 18])
+def test_fetch_with_an_isolation_that_is_none(version: int, topic: str, wire: Wire) -> None:
+    answer = wire.call(wire.fetch_request([(topic, 0, 0)], version, isolation_level=2), version)
+    assert answer.error_code == (UNKNOWN_SERVER_ERROR if version >= 7 else NONE)
+    assert fetched(answer) == ([(0, UNKNOWN_SERVER_ERROR, [])] if version < 13 else [])
+
+
+def test_fetch_of_less_than_nothing(topic: str, wire: Wire) -> None:
+    assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == NONE
+    wire.produce(topic, batch(b"x"))
+    assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
+    assert wire.fetch(topic, 0, version=12, max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
+    assert wire.fetch(topic, 0, version=12, current_leader_epoch=-2).error_code == NONE
+
+
+def test_a_session_of_nothing(wire: Wire) -> None:
+    assert wire.call(wire.fetch_request([], 12, session=(0, 0)), 12).session_id != 0
+
+
+def produced(wire: Wire, version: int, parts: list[tuple[Any, int, Any]], acks: int = -1) -> list[Any]:
+    by_id = version >= 13
+    data = m.ProduceRequest.PartitionProduceData
+    request = m.ProduceRequest(
+        acks=acks,
+        timeout_ms=30000,
+        topic_data=[
+            m.ProduceRequest.TopicProduceData(
+                name="" if by_id else name,
+                topic_id=name if by_id else ZERO_UUID,
+                partition_data=[data(index=index, records=records)],
+            )
+            for name, index, records in parts
+        ],
+    )
+    return [
+        (topic.topic_id if by_id else topic.name, entry.index, entry.error_code, entry.log_start_offset)
+        for topic in wire.call(request, version).responses
+        for entry in topic.partition_responses
+    ]
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_produce(version: int, topic: str, wire: Wire) -> None:
+    there, nowhere, unknown = topic, "nowhere", UNKNOWN_TOPIC
+    if version >= 13:
+        there, nowhere, unknown = wire.topic_id(topic), NOBODYS_ID, UNKNOWN_TOPIC_ID
+    asked = [(nowhere, 0, batch(b"x")), (there, 0, batch(b"x"))]
+    assert produced(wire, version, asked) == [(there, 0, NONE, 0), (nowhere, 0, unknown, -1)]
+    asked = [(nowhere, 0, batch(b"x")), (there, 0, batch(b"x"))]
+    assert produced(wire, version, asked, acks=7) == [(there, 0, INVALID_ACKS, -1), (nowhere, 0, unknown, -1)]
+    # Of what comes twice, once is taken.
+    assert produced(wire, version, [(there, 0, batch(b"x")), (there, 0, batch(b"x"))]) == [(there, 0, NONE, 0)]
+    assert wire.list_offsets(topic, LATEST).offset == 2
+
+
+@pytest.mark.parametrize("records", [b"", b"\1" * 11, batch(b"x") + batch(b"x")], ids=["nothing", "a bit", "two"])
+def test_what_is_not_one_batch(topic: str, wire: Wire, records: bytes) -> None:
+    assert produced(wire, 9, [(topic, 0, records)]) == [(topic, 0, INVALID_RECORD, -1)]
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "message"),
+    [
+        (16, b"\7", "Invalid magic found in record: 7"),
+        (8, b"\0\0\0\1", "Record size 1 is less than the minimum record overhead (14)"),
+    ],
+)
+def test_what_cannot_be_a_batch_fails_the_request(
+    wire: Wire, make_topic: Callable[..., str], position: int, value: bytes, message: str
+) -> None:
+    topic = make_topic(2)
+    bad = batch(b"x")
+    bad[position : position + len(value)] = value
+    data = m.ProduceRequest.PartitionProduceData
+    request = m.ProduceRequest(
+        acks=-1,
+        timeout_ms=30000,
+        topic_data=[
+            m.ProduceRequest.TopicProduceData(
+                name=topic, partition_data=[data(index=0, records=batch(b"x")), data(index=1, records=bad)]
+            )
+        ],
+    )
+    answer = wire.call(request, 9)
+    assert [
+        (entry.error_code, entry.error_message, entry.log_start_offset)
+        for entry in answer.responses[0].partition_responses
+    ] == [(CORRUPT_MESSAGE, message, -1)] * 2
+    assert wire.list_offsets(topic, LATEST).offset == 0
+
+
+def test_an_epoch_below_all(topic: str, wire: Wire) -> None:
+    wire.produce(topic, batch(b"x"))
+    partition = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    request = m.OffsetForLeaderEpochRequest(
+        replica_id=-2,
+        topics=[
+            m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                topic=topic, partitions=[partition(partition=0, leader_epoch=epoch) for epoch in (-1, -5)]
+            )
+        ],
+    )
+    asked = [
+        (entry.error_code, entry.leader_epoch, entry.end_offset) for entry in wire.call(request, 4).topics[0].partitions
+    ]
+    assert asked in ([(NONE, -1, -1), (NONE, -5, 0)], [(NONE, -5, 0)])

@@ -78,7 +78,7 @@ def test_answers_keep_their_order_behind_a_waiting_fetch(run: Any, run_broker: A
         pytest.param(struct.pack(">ihhih", 10, 3, 99, 1, -1), "unsupported version 99 of Metadata", id="version"),
         pytest.param(struct.pack(">ihhih", 10, 3, 1, 1, 500), "client id", id="client id past the end"),
         pytest.param(struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1), "malformed", id="huge count"),
-        pytest.param(struct.pack(">ihhih", 12, 18, 0, 1, 2) + b"\xff\xfe", "malformed", id="client id not UTF-8"),
+        pytest.param(struct.pack(">ihhih", 10, 18, 99, 1, -1), "tags end too early", id="header not whole"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "frame of", id="HTTP"),
     ],
 )
@@ -123,10 +123,20 @@ def test_an_unknown_version_of_api_versions_is_answered_with_version_0(run: Any,
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
-            client.writer.write(struct.pack(">ihhih", 14, 18, 77, 5, 4) + b"abcd")
+            client.writer.write(struct.pack(">ihhih", 15, 18, 77, 5, 4) + b"abcd\0")
             body = await client.read_frame()
             assert body == struct.pack(">ihihhh", 5, 35, 1, 18, 0, 4)
             assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+
+    run(main())
+
+
+def test_a_client_id_need_not_be_text(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker() as running:
+            client = await running.connect()
+            client.writer.write(struct.pack(">ihhih", 12, 18, 0, 6, 2) + b"\xff\xfe")
+            assert struct.unpack_from(">ih", await client.read_frame()) == (6, 0)
 
     run(main())
 

@@ -262,14 +262,15 @@ def describe_consumer_groups(
 
 def delete_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
-) -> list[DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]:
+) -> list[tuple[str, DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]]:
+    """Each group once, with what is answered for it."""
     results: list[Any] = []
     for group_id in in_answers_order(coordinator, dict.fromkeys(group_ids)):
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         try:
             shard = coordinator.shard_for(group_id)
-            results.append(shard.run(describe.delete_group(shard, group_id)._replace(response=result)))
+            results.append((group_id, shard.run(describe.delete_group(shard, group_id)._replace(response=result))))
         except KafkaError as error:
             result.error_code = error.code
-            results.append(result)
+            results.append((group_id, result))
     return results

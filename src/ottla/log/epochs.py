@@ -80,7 +80,7 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch at or below `epoch`, as OffsetForLeaderEpoch answers."""
-        if epoch < 0:
+        if epoch == UNDEFINED[0]:
             return UNDEFINED
         if epoch == self.latest:
             return epoch, log_end_offset

@@ -12,6 +12,7 @@ from ottla.records.legacy import LegacyBatch, any_batches
 from ottla.records.validation import (
     FIRST_V2_PRODUCE_VERSION,
     InvalidRecords,
+    NotOneBatch,
     RecordError,
     Validated,
     ValidationOptions,
@@ -29,11 +30,11 @@ def validate_message_set(
         entries.append(entry)
         if produce_version >= FIRST_V2_PRODUCE_VERSION:
             if entry.magic != CURRENT_MAGIC:
-                raise InvalidRecord(f"produce version {produce_version} carries v2 batches only")
+                raise NotOneBatch(f"produce version {produce_version} carries v2 batches only")
             break
     if not entries:
         if produce_version >= FIRST_V2_PRODUCE_VERSION:
-            raise InvalidRecord("a partition must carry one record batch")
+            raise NotOneBatch("a partition must carry one record batch")
         return None
     source_codec = _check_shallow(entries, options)
     first = entries[0]

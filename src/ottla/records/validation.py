@@ -95,6 +95,10 @@ _KEYLESS: Final = "Compacted topic cannot accept message without key"
 _SHOWN_ERRORS: Final = 3
 
 
+class NotOneBatch(InvalidRecord):
+    """What came for a partition is not one batch of the current format: refused before its log is looked at."""
+
+
 class InvalidRecords(InvalidRecord):
     """Names the records that are at fault."""
 
@@ -222,7 +226,7 @@ def _refuse_more_batches(buffer: Buffer, position: int) -> None:
     from ottla.records.legacy import any_batches
 
     for _ in any_batches(buffer, position):
-        raise InvalidRecord("a partition may carry one record batch only")
+        raise NotOneBatch("a partition may carry one record batch only")
 
 
 def _validate_batch(batch: Batch, options: ValidationOptions, now_ms: int, origin: Origin) -> Validated:

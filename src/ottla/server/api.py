@@ -43,7 +43,7 @@ Model = Callable[["RequestContext", "Route", memoryview, int, Any, Any, bytes, "
 """Makes one of a request that was just served: context, route, frame and position; request, response and the answer as
 it was sent; the connection's model so far."""
 
-ErrorResponder = Callable[["RequestContext", Any, KafkaError], Message]
+ErrorResponder = Callable[["RequestContext", Any, KafkaError], "Message | None"]
 
 
 class RequestContext:

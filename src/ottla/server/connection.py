@@ -26,7 +26,7 @@ from ottla.clock import TimerHandle
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
 from ottla.server.api import Repeated, RequestContext, Route
-from ottla.wire.frames import skip_header_tags
+from ottla.wire.frames import decode_request_header, skip_header_tags
 from ottla.wire.primitives import MalformedMessage
 from ottla.wire.schema import Message
 
@@ -258,7 +258,7 @@ class Connection:
             api_key, version, correlation_id, id_length = _HEADER(frame)
             route = self._route(api_key, version)
             if route is None:
-                route, version = self._unserved(api_key, version)
+                route, version = self._unserved(frame, api_key, version)
                 if route is None:
                     return
                 request: Message | None = None
@@ -270,7 +270,7 @@ class Connection:
                         raise MalformedMessage("the client id runs past the end of the frame")
                     raw = bytes(frame[_HEADER_BYTES:position])
                     if raw != self._client_id_bytes:
-                        self._client_id_bytes, self._client_id = raw, raw.decode()
+                        self._client_id_bytes, self._client_id = raw, raw.decode(errors="replace")
                 elif self._client_id_bytes is not None:
                     self._client_id_bytes = self._client_id = None
                 if route.flexible_request:
@@ -286,7 +286,7 @@ class Connection:
                         return
                 # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
                 request, _ = route.decode(frame, position)
-        except (MalformedMessage, UnicodeDecodeError) as error:
+        except MalformedMessage as error:
             self.close(f"malformed request: {error}")
             return
         ctx = RequestContext(self, api_key, version, correlation_id, self._client_id, len(frame))
@@ -311,9 +311,10 @@ class Connection:
             assert not isinstance(result, Message), f"{route.api.name} answered with {type(result).__name__}"
             self._wait_for(ctx, route, request, result)
 
-    def _unserved(self, api_key: int, version: int) -> tuple[Route | None, int]:
+    def _unserved(self, frame: memoryview, api_key: int, version: int) -> tuple[Route | None, int]:
         """Only ApiVersions has an answer for versions nobody knows; anything else ends the connection."""
         if api_key == _API_VERSIONS:
+            decode_request_header(frame)  # of whatever version, the header has to be whole
             return self._route(api_key, 0), -1
         api = self.broker.registry.apis.get(api_key)
         if api is None:

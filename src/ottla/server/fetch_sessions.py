@@ -160,7 +160,7 @@ class FetchSessionCache:
         return FetchPlan(session.partitions, session, full=False)
 
     def _open(self, request: FetchRequest, version: int) -> FetchSession | None:
-        if not request.topics or not self._make_room():
+        if not self._make_room():
             return None
         session_id = 1 + self._randbelow(_INT32_MAX - 1)
         while session_id in self._sessions:

@@ -17,6 +17,7 @@ from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    CorruptMessage,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
@@ -45,6 +46,9 @@ ADDING_PRODUCE_VERSION = 12
 ABORTABLE_OFFSETS_VERSION = 4
 ADDING_OFFSETS_VERSION = 5
 
+_LENGTH_POSITION, _LENGTH_END = 8, 12
+_LEAST_LENGTH = 14
+"""Of a message in the oldest format, which had the shortest header."""
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
 _PRODUCER = Struct(">qh")
 _PRODUCER_POSITION = 43
@@ -246,11 +250,33 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def holds_transaction(request: ProduceRequest) -> bool:
+    """Whether a partition's first batch belongs to a transaction; raises CorruptMessage for one that cannot be a batch.
+
+    Kafka looks for this before anything else, so what it cannot read there fails the request and not its partition.
+    """
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if is_transactional(data.records):
+            records = data.records
+            if records is None or len(records) < _LENGTH_END:
+                continue
+            if records[_LENGTH_POSITION] or not records[_LENGTH_POSITION + 1] | records[_LENGTH_POSITION + 2]:
+                _check_length(records)
+            if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != 2:
+                _check_magic(records[_MAGIC_POSITION])
+            elif is_transactional(records):
                 return True
     return False
+
+
+def _check_length(records: Buffer) -> None:
+    length = int.from_bytes(records[_LENGTH_POSITION:_LENGTH_END], "big", signed=True)
+    if length < _LEAST_LENGTH:
+        raise CorruptMessage(f"Record size {length} is less than the minimum record overhead ({_LEAST_LENGTH})")
+
+
+def _check_magic(magic: int) -> None:
+    if magic > 2:
+        raise CorruptMessage(f"Invalid magic found in record: {magic if magic < 0x80 else magic - 0x100}")
 
 
 def _is_sound_but_late(records: Buffer) -> bool:

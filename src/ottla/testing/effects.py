@@ -51,7 +51,7 @@ def answering(error: KafkaError) -> Effect:
     return effect
 
 
-def error_answer(api: Api, ctx: RequestContext, request: Any, error: KafkaError) -> Message:
+def error_answer(api: Api, ctx: RequestContext, request: Any, error: KafkaError) -> Any:
     """An answer of an API that says nothing but an error."""
     if api.key == _OFFSET_FETCH and ctx.version >= _FIRST_MULTI_GROUP_VERSION:
         group = OffsetFetchResponse.OffsetFetchResponseGroup

@@ -10,10 +10,15 @@ from ottla.clock import TimerHandle
 from ottla.cluster.partition import Partition
 from ottla.errors import (
     NONE,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
     KafkaError,
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
+    UnknownServerError,
     UnknownTopicId,
+    UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
 from ottla.log.files import FileRegion
@@ -25,6 +30,7 @@ from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartitio
 from ottla.server.nearest import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER = -1
 
@@ -34,6 +40,8 @@ READ, CLUSTER_ACTION = 3, 9
 
 _HARD_LIMIT_UP_TO = 2
 """Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
+
+_FIRST_TOPIC_ID_VERSION = 13
 
 _FIRST_RACK_VERSION = 11
 """Since then a consumer can be sent to a follower, and a follower serves it."""
@@ -47,17 +55,26 @@ Aborted = FetchResponse.AbortedTransaction
 EpochEndOffset = FetchResponse.EpochEndOffset
 
 
+_OF_SESSIONS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+_NOT_READ = (UnknownTopicId, TopicAuthorizationFailed, UnknownTopicOrPartition)
+"""Errors that are found before anything is read; their partitions come last in the answer."""
+
+
 def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
-    if ctx.version >= 7:
+    """An error of the session stands alone; any other is told of the whole, and of each partition that has a name."""
+    if isinstance(error, _OF_SESSIONS):
         return FetchResponse(error_code=error.code)
     return FetchResponse(
+        error_code=error.code,
+        session_id=request.session_id,
         responses=[
             TopicResponse(
                 topic=topic.topic,
-                partitions=[_failed(wanted.partition, error.code, ctx.version) for wanted in topic.partitions],
+                partitions=[_not_read(wanted.partition, error.code) for wanted in topic.partitions],
             )
             for topic in request.topics
-        ]
+            if ctx.version < _FIRST_TOPIC_ID_VERSION
+        ],
     )
 
 
@@ -67,6 +84,8 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs
     (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
     """
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise UnknownServerError(f"there is no isolation level {request.isolation_level}")
     plan = ctx.broker.fetch_sessions.plan(request, ctx.version)
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
@@ -104,9 +123,16 @@ class Reading:
         if quotas is not None:
             left = min(left, quotas.fetch_bytes_max(self.ctx))
         at_least_one = version > _HARD_LIMIT_UP_TO
+        unknown_ids: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
+        not_read: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
         for key, wanted in self.plan.partitions.items():
             try:
                 data = self._read_partition(key, wanted, left, at_least_one)
+            except _NOT_READ as error:
+                self.failed = True
+                refused = unknown_ids if isinstance(error, UnknownTopicId) else not_read
+                refused.append((key, wanted, _not_read(wanted.index, error.code)))
+                continue
             except KafkaError as error:
                 self.failed = True
                 data = _failed(wanted.index, error.code, version)
@@ -118,6 +144,9 @@ class Reading:
                     left = max(0, left - size)
                     at_least_one = False
             self.results.append((key, wanted, data))
+        if self.failed:
+            self.results += unknown_ids
+            self.results += not_read
 
     def partition(self, key: PartitionKey) -> Partition:
         """The partition that a fetch names, by topic id from v13 on."""
@@ -155,7 +184,7 @@ class Reading:
         self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
     ) -> PartitionData:
         partition = self.partition(key)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition.check_leader_epoch(max(wanted.current_leader_epoch, -1))
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverging is not None:
             return self._hint(
@@ -166,9 +195,12 @@ class Reading:
             if nearest is not None:
                 return self._hint(wanted, partition, preferred_read_replica=nearest)
         committed_only = self.request.isolation_level == READ_COMMITTED
+        limit = min(wanted.max_bytes, left)
+        if limit < 0 and wanted.fetch_offset < partition.high_watermark:
+            raise UnknownServerError(f"{limit} bytes cannot be read")
         result = partition.read(
             wanted.fetch_offset,
-            min(wanted.max_bytes, left),
+            limit,
             committed_only=committed_only,
             at_least_one=at_least_one,
         )
@@ -335,6 +367,13 @@ def _failed(index: int, code: int, version: int) -> PartitionData:
         high_watermark=-1,
         aborted_transactions=None,
         records=b"",
+    )
+
+
+def _not_read(index: int, code: int) -> PartitionData:
+    """As `_failed`; what was not looked at has no aborted transactions, rather than none that are known."""
+    return PartitionData(
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
     )
 
 

@@ -151,7 +151,7 @@ def delete_groups(
     """v0–v2. Only groups without members, with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult
     return all_answered(
-        list(zip(request.groups_names, requests.delete_groups(ctx.broker.groups, request.groups_names), strict=True)),
+        requests.delete_groups(ctx.broker.groups, request.groups_names),
         lambda group_id, error: result(group_id=group_id, error_code=error.code),
         lambda results: DeleteGroupsResponse(results=results),
     )

@@ -7,7 +7,15 @@ from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
 from ottla.coordinator.transaction_state import TopicPartition
-from ottla.errors import InvalidRequiredAcks, KafkaError, OutOfOrderSequenceNumber, UnknownTopicId
+from ottla.errors import (
+    InvalidRecord,
+    InvalidRequiredAcks,
+    KafkaError,
+    OutOfOrderSequenceNumber,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
 from ottla.server.acknowledging import Acknowledgements, name_nodes
 from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.handlers.answers import own_message
@@ -19,13 +27,20 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 ALL = -1
 """Of acks: every replica in sync."""
 
+_KNOWN_ACKS = (ALL, 1, 0)
+
 NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
+
+_SHAPE_ERRORS = (InvalidRecord.code, UnsupportedCompressionType.code)
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse
 
 
-def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
+    if request.acks == 0:
+        _end_unanswered(ctx)
+        return None
     return ProduceResponse(
         responses=[
             TopicResponse(
@@ -41,6 +56,11 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
             for topic in request.topic_data
         ]
     )
+
+
+def _end_unanswered(ctx: RequestContext) -> None:
+    """There is no answer that could carry the error; a closed connection makes the client look again."""
+    ctx.connection.close("a produce request with acks=0 failed")
 
 
 def _model(
@@ -77,8 +97,6 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     With one replica an append is committed when it is written, so acks=all has nothing more to wait for; with more
     it waits for the in-sync ones (server/acknowledging.py).
     """
-    if request.acks not in (0, 1, -1):
-        raise InvalidRequiredAcks()
     if not holds_transaction(request):
         return _appended(ctx, request, NONE_REFUSED)
     refused = TransactionalProduce(ctx.broker, ctx.version).refused(request)
@@ -107,7 +125,7 @@ def _appended(
     failed = False
     waits: Acknowledgements | None = None
     may_wait = request.acks == ALL and ctx.broker.replicas.around is not None
-    for topic in request.topic_data:
+    for topic in _each_once(request.topic_data):
         partition_responses = []
         name = _name_of(ctx, topic.topic_id) if by_id else topic.name
         for data in topic.partition_data:
@@ -127,13 +145,47 @@ def _appended(
         )
     if request.acks == 0:
         if failed:
-            # There is no answer that could carry the error; a closed connection makes the client look again.
-            ctx.connection.close("a produce request with acks=0 failed")
+            _end_unanswered(ctx)
         return None
-    response = ProduceResponse(responses=responses)
+    response = ProduceResponse(responses=_refused_last(responses) if failed else responses)
     if failed and ctx.version >= 10:
         name_nodes(ctx, response)
     return response if waits is None else waits.answer(response)
+
+
+def _each_once(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
+    """Of a partition that is named twice, the last records count, as in Kafka."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    by_topic: dict[tuple[str, bytes], dict[int, ProduceRequest.PartitionProduceData]] = {}
+    for topic in topics:
+        partitions = by_topic.setdefault((topic.name, topic.topic_id), {})
+        for data in topic.partition_data:
+            partitions[data.index] = data
+    return [
+        ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in by_topic.items()
+    ]
+
+
+def _refused_last(responses: list[TopicResponse]) -> list[TopicResponse]:
+    """In Kafka's order: what went to a log comes first, then what does not exist, then what is no batch."""
+
+    def rank(outcome: PartitionResponse) -> int:
+        if outcome.error_code in (UnknownTopicOrPartition.code, UnknownTopicId.code):
+            return 1
+        return 2 if outcome.error_code in _SHAPE_ERRORS and outcome.log_start_offset < 0 else 0
+
+    outcomes = [(rank(outcome), topic, outcome) for topic in responses for outcome in topic.partition_responses]
+    if len({rank for rank, _, _ in outcomes}) == 1:
+        return responses
+    by_topic: dict[tuple[str, bytes], TopicResponse] = {}
+    for _, topic, outcome in sorted(outcomes, key=lambda ranked: ranked[0]):
+        merged = by_topic.setdefault(
+            (topic.name, topic.topic_id), TopicResponse(name=topic.name, topic_id=topic.topic_id)
+        )
+        merged.partition_responses.append(outcome)
+    return list(by_topic.values())
 
 
 def _refuse(
@@ -161,6 +213,8 @@ def _append(
         if topic is None:
             raise UnknownTopicId()
         partition = ctx.connection.broker.replicas.leader(topic, data.index)
+        if acks not in _KNOWN_ACKS:
+            raise InvalidRequiredAcks()
         if partition.leadership is not None and acks == ALL:
             partition.leadership.check_enough_replicas()
         info = partition.append(data.records if data.records is not None else b"", ctx.version)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import (
     CorruptMessage,
+    InvalidRequiredAcks,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
@@ -13,8 +14,9 @@ from ottla.errors import (
     RecordListTooLarge,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedCompressionType,
 )
-from ottla.records.validation import record_errors_of
+from ottla.records.validation import NotOneBatch, record_errors_of
 from ottla.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ _WITHOUT_LOG_START = (
     RecordListTooLarge,
     CorruptMessage,
     KafkaStorageError,
+    NotOneBatch,
+    UnsupportedCompressionType,
+    InvalidRequiredAcks,
 )
 """Errors after which Kafka does not say where the log starts."""
 

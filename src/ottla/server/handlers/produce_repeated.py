@@ -15,7 +15,14 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ottla.errors import KafkaError, UnknownServerError
-from ottla.records.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, TRANSACTIONAL_FLAG
+from ottla.records.batch import (
+    ATTRIBUTES_OFFSET,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    TRANSACTIONAL_FLAG,
+)
 from ottla.server.handlers.produce_failure import failure
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint, uvarint_tail
@@ -33,6 +40,7 @@ FIRST_VERSION = 5
 _NUMBERS = Struct(">qqq")
 _LENGTH = Struct(">i")
 _LENGTH_AND_ID = Struct(">ii")
+_BATCH_LENGTH_OFFSET = 8
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_OFFSET + 1
 
 
@@ -143,6 +151,8 @@ class RepeatedProduce:
             end - start < HEADER_SIZE
             or end > frame_bytes
             or frame[end:] != self._request_tail
+            or _LENGTH.unpack_from(frame, start + _BATCH_LENGTH_OFFSET)[0] != end - start - LOG_OVERHEAD
+            or frame[start + MAGIC_OFFSET] != CURRENT_MAGIC
             or frame[start + _ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
         ):
             return None
