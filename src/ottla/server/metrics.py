@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import name_of
-from ottla.server.http import HttpAnswer, HttpEndpoint, pages, text
+from ottla.server.http import Handler, HttpAnswer, HttpEndpoint, Page, pages, text
 from ottla.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+HighWatermarks = Mapping[tuple[str, int], int]
 
 MISSING = "metrics need the package prometheus_client: pip install 'ottla[metrics]'"
 
@@ -51,7 +53,8 @@ class Metrics:
         )
         self._bytes_in = Counter("ottla_request_bytes", "Bytes of requests.", ("api",), registry=self._registry)
         self._bytes_out = Counter("ottla_response_bytes", "Bytes of responses.", ("api",), registry=self._registry)
-        self._registry.register(_State(broker))
+        self._state = _State(broker)
+        self._registry.register(self._state)
 
     def instrument(self, route: Route, version: int) -> None:
         """Count what goes through a route."""
@@ -84,9 +87,19 @@ class Metrics:
         route.handler, route.encode = counted, measured
 
     def page(self) -> HttpAnswer:
-        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+        return page_of(self._registry)
 
-        return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
+    def collect(self, high_watermarks: HighWatermarks) -> Iterable[Any]:
+        """All metrics; the high watermarks are those of partitions that other brokers lead, for the lag of groups."""
+        self._state.elsewhere = high_watermarks
+        return self._registry.collect()
+
+
+def page_of(registry: Any) -> HttpAnswer:
+    """The page of anything with a `collect`."""
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
 
 
 def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
@@ -139,6 +152,7 @@ class _State:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.elsewhere: HighWatermarks = {}
 
     def describe(self) -> list[Any]:
         return []
@@ -175,8 +189,11 @@ class _State:
                 for topic, committed in topics.items():
                     for index, position in committed.items():
                         partition = self._broker.replicas.get(topic, index)
-                        if partition is not None:
-                            behind = max(0, partition.high_watermark - position[1].offset)
+                        high_watermark = (
+                            partition.high_watermark if partition is not None else self.elsewhere.get((topic, index))
+                        )
+                        if high_watermark is not None:
+                            behind = max(0, high_watermark - position[1].offset)
                             lag.add_metric((group_id, topic, str(index)), behind)
         yield GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
         yield lag
@@ -186,11 +203,14 @@ def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
     """`/metrics`, `/health` (the process answers) and `/ready` (clients are served)."""
     metrics = Metrics(broker)
     broker.registry.instrument(metrics.instrument)
+    return HttpEndpoint(host, port, broker_pages(broker, metrics.page))
 
+
+def broker_pages(broker: Broker, metrics: Page) -> Handler:
     def health() -> HttpAnswer:
         return text(200, "ok")
 
     def ready() -> HttpAnswer:
         return text(200, "ready") if broker.is_running else text(503, "not ready")
 
-    return HttpEndpoint(host, port, pages({"/metrics": metrics.page, "/health": health, "/ready": ready}))
+    return pages({"/metrics": metrics, "/health": health, "/ready": ready})
