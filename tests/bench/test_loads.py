@@ -114,3 +114,9 @@ def test_the_cleaner_says_how_far_it_is(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "cleaner-offset-checkpoint").write_text("0\n2\nt2 0 5\nt 0 1234\n")
     assert cleaned_up_to(tmp_path, "t") == 1234
+
+
+@pytest.mark.parametrize("kind", ["fetch", "metadata", "offsets"])
+def test_a_question_is_asked_again_and_again(broker, kind):
+    done = drive(broker, "asking", topic=new_topic(broker, 1), kind=kind, limit_seconds=0.1)
+    assert done["requests"] >= 5
