@@ -4,7 +4,7 @@ import pytest
 from free_ports import free_ports
 
 from ottla.bench.lines.groups import coordinated_group
-from ottla.bench.lines.workers import compared, transactions_per_second
+from ottla.bench.lines.workers import compared, transactions
 from ottla.bench.load import drive
 from ottla.bench.model import NotMeasurable, Size
 from ottla.bench.targets import OttlaMaker, Target
@@ -34,7 +34,7 @@ def test_idle_groups_are_made_where_their_coordinators_are(broker):
 
 @pytest.mark.parametrize("across", [False, True])
 def test_transactions_on_one_worker_and_across(broker, across):
-    assert transactions_per_second(QUICK, across, broker) > 0
+    assert transactions(QUICK, across, broker)["rate"] > 0
 
 
 def test_the_first_is_compared_with_the_second_in_turns():
@@ -42,10 +42,11 @@ def test_the_first_is_compared_with_the_second_in_turns():
 
     def measure(target):
         asked.append(target.name)
-        return {"a": 3.0, "b": 2.0}[target.name]
+        return {"rate": {"a": 3.0, "b": 2.0}[target.name] + len(asked), "ms": 10.0 - len(asked)}
 
     pair = [Target("a", ("", 0), None), Target("b", ("", 0), None)]
-    assert compared(pair, Size(), measure, True) == 1.5
+    # The best turns: the fifth and the sixth.
+    assert compared(pair, Size(), measure, {"rate": True, "ms": False}) == {"rate": 8 / 8, "ms": 5 / 4}
     assert asked == ["a", "b"] * 3
 
 

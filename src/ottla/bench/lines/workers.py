@@ -20,18 +20,18 @@ NEVER_LATER = value_at_most(1 / 0.9)
 
 _numbers = itertools.count(1)
 
-# Line, its figure, and whether more is better.
-COMPARED = {
-    "produce_1": ("produce-1k-64k-none-1", "mb_s", True),
-    "produce_4": ("produce-1k-64k-none-4", "mb_s", True),
-    "produce_512k": ("produce-1k-512k-none-1", "mb_s", True),
-    "fetch_1": ("fetch-1", "mb_s", True),
-    "fetch_4": ("fetch-4", "mb_s", True),
-    "requests_1": ("requests-1", "rate", True),
-    "requests_5": ("requests-5", "rate", True),
-    "commits_5": ("commits-5", "rate", True),
-    "latency": ("latency", "p50_ms", False),
-    "join_10": ("join-10", "ms", False),
+# Line, its figure, whether more is better, and its CPU figure.
+COMPARED: dict[str, tuple[str, str, bool, str | None]] = {
+    "produce_1": ("produce-1k-64k-none-1", "mb_s", True, "cpu_gb"),
+    "produce_4": ("produce-1k-64k-none-4", "mb_s", True, "cpu_gb"),
+    "produce_512k": ("produce-1k-512k-none-1", "mb_s", True, "cpu_gb"),
+    "fetch_1": ("fetch-1", "mb_s", True, "cpu_gb"),
+    "fetch_4": ("fetch-4", "mb_s", True, "cpu_gb"),
+    "requests_1": ("requests-1", "rate", True, "cpu_us"),
+    "requests_5": ("requests-5", "rate", True, "cpu_us"),
+    "commits_5": ("commits-5", "rate", True, "cpu_us"),
+    "latency": ("latency", "p50_ms", False, None),
+    "join_10": ("join-10", "ms", False, None),
 }
 
 
@@ -50,22 +50,25 @@ def brokers(target: Target, *counts: int) -> Iterator[list[Target]]:
         yield started
 
 
-def _best(measured: list[list[float]], higher_is_better: bool) -> list[float]:
-    """The best turn of each broker: what else the machine does only makes a turn worse."""
-    return [max(turns) if higher_is_better else min(turns) for turns in measured]
+def compared(
+    pair: list[Target], size: Size, measure: Callable[[Target], dict[str, float]], higher_is_better: dict[str, bool]
+) -> dict[str, float]:
+    """The first broker's figures as multiples of the second's.
 
-
-def compared(pair: list[Target], size: Size, measure: Callable[[Target], float], higher_is_better: bool) -> float:
-    """The first broker's figure as a multiple of the second's; they take turns."""
-    measured: list[list[float]] = [[] for _ in pair]
+    They take turns, and the best turn of each counts: what else the machine does only makes a turn worse.
+    """
+    measured: list[list[dict[str, float]]] = [[] for _ in pair]
     for _ in range(size.pick(TURNS, 1)):
         for broker, mine in zip(pair, measured, strict=True):
             mine.append(measure(broker))
-    first, second = _best(measured, higher_is_better)
-    return first / second
+    ratios = {}
+    for key, more in higher_is_better.items():
+        first, second = ((max if more else min)(turn[key] for turn in turns) for turns in measured)
+        ratios[key] = first / max(second, 1e-9)
+    return ratios
 
 
-def transactions_per_second(size: Size, across: bool, target: Target) -> float:
+def transactions(size: Size, across: bool, target: Target) -> dict[str, float]:
     """One producer whose coordinator is the worker that it writes to, or another one."""
     with topic(target, 1) as name, target.client() as client:
         leader = client.leaders(name)[0]
@@ -74,43 +77,44 @@ def transactions_per_second(size: Size, across: bool, target: Target) -> float:
             transactional_id = f"workers-{number}"
             if is_alone or (client.coordinator(transactional_id, "transaction") != leader) == across:
                 break
-        options = {"record_bytes": 100, "records": 1, "limit": 10**9, "abort_every": 0}
-        limit_seconds = size.pick(3.0, 0.3)
-        driven = drive(
-            target,
-            "transactions",
-            topic=name,
-            transactional_id=transactional_id,
-            limit_seconds=limit_seconds,
-            **options,
-        )
-        return float(driven["transactions"] / driven.seconds)
+        options = {"record_bytes": 100, "records": 1, "limit": 10**9, "limit_seconds": size.pick(3.0, 0.3)}
+        driven = drive(target, "transactions", topic=name, transactional_id=transactional_id, abort_every=0, **options)
+    assert driven.broker_cpu_seconds is not None, "a broker of the benchmark's own has a process"
+    done = driven["transactions"]
+    return {"rate": done / driven.seconds, "cpu_us": driven.broker_cpu_seconds / done * 1e6}
 
 
-@line(
-    "workers-2",
-    "two workers against one process",
-    *(
-        Figure(key, f"× {LINES[name].figure(figure).unit}", more, (NEVER_SLOWER if more else NEVER_LATER,), title=name)
-        for key, (name, figure, more) in COMPARED.items()
-    ),
-    Figure("transactions", "× transactions/s", True, (NEVER_SLOWER,), title="transactions, on one worker"),
-    Figure("transactions_across", "× transactions/s", True, (NEVER_SLOWER,), title="transactions, across workers"),
-    repeats=1,
-    reference=False,
-)
-def two_workers(target: Target, size: Size) -> dict[str, float]:
-    figures = {}
-    with brokers(target, 2, 1) as pair:
-        for key, (name, figure, more) in COMPARED.items():
-            figures[key] = compared(pair, size, partial(_figure, name, figure, size), more)
-        for key, across in (("transactions", False), ("transactions_across", True)):
-            figures[key] = compared(pair, size, partial(transactions_per_second, size, across), True)
+def _figures() -> list[Figure]:
+    figures = []
+    for key, (name, figure, more, cpu) in COMPARED.items():
+        unit = f"× {LINES[name].figure(figure).unit}"
+        figures.append(Figure(key, unit, more, (NEVER_SLOWER if more else NEVER_LATER,), title=name))
+        if cpu is not None:
+            figures.append(Figure(f"{key}_cpu", "× CPU", False, title=name))
+    for key, title in (("transactions", "on one worker"), ("transactions_across", "across workers")):
+        figures.append(Figure(key, "× transactions/s", True, (NEVER_SLOWER,), title=f"transactions, {title}"))
+        figures.append(Figure(f"{key}_cpu", "× CPU", False, title=f"transactions, {title}"))
     return figures
 
 
-def _figure(name: str, figure: str, size: Size, target: Target) -> float:
-    return LINES[name].run(target, size)[figure]
+@line("workers-2", "two workers against one process", *_figures(), repeats=1, reference=False)
+def two_workers(target: Target, size: Size) -> dict[str, float]:
+    figures = {}
+    with brokers(target, 2, 1) as pair:
+        for key, (name, figure, more, cpu) in COMPARED.items():
+            wanted = {figure: more} if cpu is None else {figure: more, cpu: False}
+            found = compared(pair, size, partial(_run, name, size), wanted)
+            figures[key] = found[figure]
+            if cpu is not None:
+                figures[f"{key}_cpu"] = found[cpu]
+        for key, across in (("transactions", False), ("transactions_across", True)):
+            found = compared(pair, size, partial(transactions, size, across), {"rate": True, "cpu_us": False})
+            figures |= {key: found["rate"], f"{key}_cpu": found["cpu_us"]}
+    return figures
+
+
+def _run(name: str, size: Size, target: Target) -> dict[str, float]:
+    return LINES[name].run(target, size)
 
 
 def _crowd(target: Target, size: Size) -> tuple[float, list[float]]:
