@@ -6,7 +6,6 @@ the cheapest turn counts: what else the machine does makes a turn dearer, never 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -14,6 +13,7 @@ from ottla.bench.client import Client
 from ottla.bench.lines.groups import coordinated_group, idle_cpu_percent
 from ottla.bench.lines.requests import per_request
 from ottla.bench.lines.topics import CONFIGS, new_topic
+from ottla.bench.lines.transactions import placed_id
 from ottla.bench.load import Driven, drive
 from ottla.bench.model import Figure, Line, Size, register, value_at_most
 from ottla.bench.targets import Target
@@ -26,14 +26,13 @@ TURNS = 3
 CREATE_AT_ONCE = 100
 FILL_SECONDS = 300.0
 
-_numbers = itertools.count(1)
-
 Fill = Callable[[Target, int, ExitStack], str]
 """Puts so many of the thing on a broker, and names the topic that requests go to."""
 
 
 def _transaction(target: Target, topic: str, seconds: float) -> Driven:
-    options = {"transactional_id": f"flat-{next(_numbers)}", "record_bytes": 100, "records": 1, "limit": 10**9}
+    transactional_id = placed_id(target, topic, across=False)  # across workers it costs more, whatever else there is
+    options = {"transactional_id": transactional_id, "record_bytes": 100, "records": 1, "limit": 10**9}
     return drive(target, "transactions", topic=topic, limit_seconds=seconds, abort_every=0, **options)
 
 

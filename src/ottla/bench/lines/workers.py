@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from ottla.bench import proc
 from ottla.bench.lines.topics import new_topic, topic
+from ottla.bench.lines.transactions import placed_id
 from ottla.bench.load import drive
 from ottla.bench.model import LINES, Figure, NotMeasurable, Size, line, value_at_least, value_at_most
 from ottla.bench.targets import OttlaMaker, Target
@@ -17,8 +17,6 @@ TURNS = 3
 PAIRS = 64
 NEVER_SLOWER = value_at_least(0.9)
 NEVER_LATER = value_at_most(1 / 0.9)
-
-_numbers = itertools.count(1)
 
 # Line, its figure, whether more is better, and its CPU figure.
 COMPARED: dict[str, tuple[str, str, bool, str | None]] = {
@@ -70,13 +68,8 @@ def compared(
 
 def transactions(size: Size, across: bool, target: Target) -> dict[str, float]:
     """One producer whose coordinator is the worker that it writes to, or another one."""
-    with topic(target, 1) as name, target.client() as client:
-        leader = client.leaders(name)[0]
-        is_alone = len(proc.tree(target.process())) == 1
-        for number in _numbers:
-            transactional_id = f"workers-{number}"
-            if is_alone or (client.coordinator(transactional_id, "transaction") != leader) == across:
-                break
+    with topic(target, 1) as name:
+        transactional_id = placed_id(target, name, across=across)
         options = {"record_bytes": 100, "records": 1, "limit": 10**9, "limit_seconds": size.pick(3.0, 0.3)}
         driven = drive(target, "transactions", topic=name, transactional_id=transactional_id, abort_every=0, **options)
     assert driven.broker_cpu_seconds is not None, "a broker of the benchmark's own has a process"
