@@ -114,3 +114,15 @@ def test_the_cleaner_says_how_far_it_is(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "cleaner-offset-checkpoint").write_text("0\n2\nt2 0 5\nt 0 1234\n")
     assert cleaned_up_to(tmp_path, "t") == 1234
+
+
+@pytest.mark.parametrize("kind", ["fetch", "metadata", "offsets"])
+def test_a_question_is_asked_again_and_again(broker, kind):
+    done = drive(broker, "asking", topic=new_topic(broker, 1), kind=kind, limit_seconds=0.1)
+    assert done["requests"] >= 5
+
+
+def test_each_of_a_crowd_sends_its_share_and_no_more(broker):
+    limits = {"limit_seconds": 60.0, "limit_bytes": 10**9, "records_each": 20}
+    done = drive(broker, "crowd", topic=new_topic(broker, 3), pairs=3, record_bytes=100, batch_bytes=1, **limits)
+    assert done["records"] == 60

@@ -122,6 +122,13 @@ def test_every_registered_line_is_whole():
     assert bars["topics metadata_ms"] == (at_most(1),)
     flat = ("lookup", "lookup-time", "members-heartbeat", "members-commit", "idle-groups", "idle-connections", "topics")
     assert all(bars[f"{name} growth"] == (value_at_most(1.2),) for name in flat)
+    for thing in ("log", "topics", "partitions", "groups", "connections"):
+        for operation in ("produce", "fetch", "offsets"):
+            assert bars[f"flat-{thing} {operation}"] == (value_at_most(1.2),)
+    compared = [key for key in bars if key.startswith("workers-2 ") and not key.endswith("_cpu")]
+    assert len(compared) == 12
+    assert all(bars[key] in ((value_at_least(0.9),), (value_at_most(1 / 0.9),)) for key in compared)
+    assert bars["workers-split split_2"] == (value_at_least(0.8),)
     assert bars["crowd producers"] == bars["crowd consumers"] == (value_at_least(0.5),)
     assert bars["lookup-time cpu_growth"] == (value_at_most(1.2),)
     assert bars["crowd growth"] == (value_at_most(1.1),)

@@ -61,7 +61,8 @@ class Serving:
         self.child = subprocess.Popen(
             [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         )
-        self.output = ""
+        self.said = ""
+        """The line that told that it is ready."""
         self.host, self.port = "127.0.0.1", 0
         self._wires: list[Wire] = []
 
@@ -69,9 +70,10 @@ class Serving:
         assert self.child.stdout is not None
         ready, _, _ = select.select([self.child.stdout], [], [], DEADLINE_SECONDS)
         line = self.child.stdout.readline() if ready else ""
-        match = re.search(r"listening on 127\.0\.0\.1:(\d+) ", line)
+        match = re.search(r"(?:listening on |\"bootstrap\": \")127\.0\.0\.1:(\d+)", line)
         assert match, f"{line!r} {self.finish()}"
         self.port = int(match[1])
+        self.said = line
         return self
 
     @property

@@ -129,7 +129,7 @@ def test_a_second_broker_is_kept_off_the_folder(serve: Serve) -> None:
     assert serving.stop() == (0, "")
 
 
-@pytest.mark.parametrize("options", [("--ephemeral",), ("--metrics", "0")])
+@pytest.mark.parametrize("options", [("--ephemeral",), ("--control", "0")])
 def test_what_goes_with_one_worker_only(serve: Serve, options: tuple[str, ...]) -> None:
     code, errors = serve(2, *options, ready=False).finish()
     assert code == 1

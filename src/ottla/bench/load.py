@@ -38,6 +38,7 @@ MODULES = {
     "steady": "beside",
     "deaf": "beside",
     "compacting": "beside",
+    "asking": "asking",
     "requests": "requests",
     "commits": "requests",
     "member_requests": "members",

@@ -163,6 +163,12 @@ class OttlaMaker(Maker):
         super().__init__(name, data, base_port)
         self.arguments = arguments
 
+    def with_workers(self, count: int) -> Self:
+        """A maker of the same brokers with so many workers."""
+        other = self.with_settings(f"workers-{count}", {})
+        other.arguments = (*self.arguments, "--workers", str(count))
+        return other
+
     def command(self, folder: Path, port: int) -> list[str]:
         settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
         serve = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--data", str(folder / "logs")]

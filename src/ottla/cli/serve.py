@@ -240,8 +240,8 @@ def _announce_cluster(
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
-    for option in ("ephemeral", "metrics"):
-        if getattr(arguments, option, None):
+    for option, given in (("ephemeral", arguments.ephemeral), ("control", arguments.control is not None)):
+        if given:
             raise ConfigError(f"--{option} goes with one worker only, not with --workers {arguments.workers}")
     from ottla.workers.supervisor import serve_workers
 
@@ -249,7 +249,8 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     return serve_workers(
         config,
         arguments.workers,
-        lambda addresses: _announce(arguments, addresses, where),
+        lambda addresses, metrics_url: _announce(arguments, addresses, where, metrics_url),
+        arguments.metrics,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
 from ottla.coordinator import transaction_state as machine
@@ -63,6 +63,8 @@ class Environment(Protocol):
     def markers(self) -> MarkerWriter: ...
     @property
     def transaction_version(self) -> int: ...
+    @property
+    def answers_before_markers(self) -> bool: ...
     def new_producer_id(self) -> int: ...
     def retry_later(self, shard: TransactionShard) -> None: ...
 
@@ -70,20 +72,36 @@ class Environment(Protocol):
 class Completion:
     """The markers of an ended transaction that are still to be written."""
 
-    __slots__ = ("_then", "marker", "waiting")
+    __slots__ = ("_next", "_then", "answered_early", "marker", "waiting")
 
     def __init__(
         self, marker: Marker, partitions: Iterable[TopicPartition], then: Callable[[], None] | None = None
     ) -> None:
         self.marker = marker
         self.waiting = set(partitions)
+        self.answered_early = False
         self._then = then
+        self._next: list[Callable[[], None]] = []
 
     def answer(self) -> None:
-        """Whoever ended the transaction need not wait any longer: it is complete, or that may take a while."""
+        """Nobody need wait any longer: it is complete, or that may take a while."""
+        self._answer_the_end()
+        next_ones, self._next = self._next, []
+        for each in next_ones:
+            each()
+
+    def answer_early(self) -> None:
+        """The decision stands, the markers are on their way: only what the producer does next waits for them."""
+        self.answered_early = True
+        self._answer_the_end()
+
+    def _answer_the_end(self) -> None:
         then, self._then = self._then, None
         if then is not None:
             then()
+
+    def before(self, then: Callable[[], None]) -> None:
+        self._next.append(then)
 
 
 class TransactionShard(LogShard):
@@ -157,10 +175,36 @@ class TransactionShard(LogShard):
             return Result((), Identity(*known.next_identity))
         return self._ending(transactional_id, ended, Identity(*ended.next_identity))
 
+    def once_complete(self, transactional_id: str, operation: Callable[[], Any]) -> Any:
+        """Do something, now or when the markers of an end that was answered early are written.
+
+        Kafka refuses with CONCURRENT_TRANSACTIONS meanwhile, or tries again by itself where clients add partitions
+        by writing to them (KIP-890). A client that is refused would pause far longer than this takes.
+        """
+        completion = self.completions.get(transactional_id)
+        if completion is None or not completion.answered_early:
+            return operation()
+        reply: Reply[Any] = Reply()
+
+        def now() -> None:
+            try:
+                answer = operation()
+            except KafkaError as error:
+                reply.fail(error)
+                return
+            if isinstance(answer, Reply):
+                answer.forward(reply)
+            else:
+                reply.resolve(answer)
+
+        completion.before(now)
+        return reply
+
     def _ending(self, transactional_id: str, prepared: Transaction, answer: Identity | KafkaError) -> Result:
         """Note the decision, carry it out, and only then answer.
 
-        Kafka answers before the markers are written; a client that waits for them sees its own commit at once.
+        Kafka answers before the markers are written; a client that waits for them sees its own commit at once. Where
+        other processes write them (`answers_before_markers`) it is as with Kafka: each would add its time to the end.
         """
         reply: Reply[Identity] = Reply()
 
@@ -247,6 +291,8 @@ class TransactionShard(LogShard):
             self._complete(transactional_id, completion)
         for partition in sorted(completion.waiting):
             self._environment.markers.write(completion.marker, partition, done)
+        if completion.waiting and self._environment.answers_before_markers:
+            completion.answer_early()
 
     def _complete(self, transactional_id: str, completion: Completion) -> None:
         if self.completions.get(transactional_id) is not completion:

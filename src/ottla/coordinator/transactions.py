@@ -56,7 +56,17 @@ class TransactionSettings:
 class TransactionCoordinator(Shards[TransactionShard]):
     """Transactions of the partitions of `__transaction_state` that this broker leads."""
 
-    __slots__ = ("_clock", "_retries", "_timer", "_timers", "_version", "markers", "new_producer_id", "settings")
+    __slots__ = (
+        "_clock",
+        "_retries",
+        "_timer",
+        "_timers",
+        "_version",
+        "answers_before_markers",
+        "markers",
+        "new_producer_id",
+        "settings",
+    )
 
     def __init__(
         self,
@@ -66,10 +76,13 @@ class TransactionCoordinator(Shards[TransactionShard]):
         markers: MarkerWriter,
         new_producer_id: Callable[[], int],
         transaction_version: Callable[[], int],
+        *,
+        answers_before_markers: bool = False,
     ) -> None:
         super().__init__()
         self.settings = settings
         self.markers = markers
+        self.answers_before_markers = answers_before_markers
         self.new_producer_id = new_producer_id
         self._version = transaction_version
         self._clock = clock
@@ -144,15 +157,19 @@ class TransactionCoordinator(Shards[TransactionShard]):
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             raise InvalidTransactionTimeout
         shard = self.shard_for(transactional_id)
-        made: Identity | Reply[Identity] = shard.run(shard.init_producer(transactional_id, timeout_ms, expected))
+        made: Identity | Reply[Identity] = shard.once_complete(
+            transactional_id, lambda: shard.run(shard.init_producer(transactional_id, timeout_ms, expected))
+        )
         return made
 
     def add_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition], client_version: int
     ) -> Reply[None] | None:
         shard = self._shard_of(transactional_id)
-        result = shard.add_partitions(transactional_id, producer, partitions, client_version)
-        added: Reply[None] | None = shard.run(result)
+        added: Reply[None] | None = shard.once_complete(
+            transactional_id,
+            lambda: shard.run(shard.add_partitions(transactional_id, producer, partitions, client_version)),
+        )
         return added
 
     def missing_partitions(

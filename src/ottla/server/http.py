@@ -4,6 +4,7 @@ steering one in tests."""
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -64,7 +65,9 @@ class HttpEndpoint:
         *,
         body_bytes_max: int = 0,
         refuse: Callable[[int, str], HttpAnswer] = text,
+        sock: socket.socket | None = None,
     ) -> None:
+        self._sock = sock  # bound already, by whoever wanted to know early that the port is free
         self._host = host
         self._port = port
         self._handler = handler
@@ -84,6 +87,9 @@ class HttpEndpoint:
         return f"http://{self._host}:{self.port}"
 
     async def start(self) -> None:
+        if self._sock is not None:
+            self._server = await asyncio.start_server(self._serve, sock=self._sock, limit=HEAD_BYTES_MAX)
+            return
         try:
             self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=HEAD_BYTES_MAX)
         except OSError as error:
@@ -134,7 +140,7 @@ class HttpEndpoint:
             return self._refuse(error.status, str(error))
 
 
-Page = Callable[[], HttpAnswer]
+Page = Callable[[], "HttpAnswer | Awaitable[HttpAnswer]"]
 
 
 def pages(by_path: Mapping[str, Page]) -> Handler:
@@ -146,7 +152,8 @@ def pages(by_path: Mapping[str, Page]) -> Handler:
             raise HttpError(404, f"there are: {', '.join(sorted(by_path))}")
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET only")
-        answer = page()
+        found = page()
+        answer = found if isinstance(found, HttpAnswer) else await found
         return answer if request.method == "GET" else answer._replace(body=b"")
 
     return handler

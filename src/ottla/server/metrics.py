@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import name_of
-from ottla.server.http import HttpAnswer, HttpEndpoint, pages, text
+from ottla.server.http import Handler, HttpAnswer, HttpEndpoint, Page, pages, text
 from ottla.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+HighWatermarks = Mapping[tuple[str, int], int]
+
+Family = tuple[str, str, str, list[tuple[str, dict[str, str], float]]]
+"""A metric: its name, help, type, and the samples with their labels."""
 
 MISSING = "metrics need the package prometheus_client: pip install 'ottla[metrics]'"
 
@@ -58,7 +64,8 @@ class Metrics:
         )
         self._bytes_in = Counter("ottla_request_bytes", "Bytes of requests.", ("api",), registry=self._registry)
         self._bytes_out = Counter("ottla_response_bytes", "Bytes of responses.", ("api",), registry=self._registry)
-        self._registry.register(_State(broker))
+        self._state = _State(broker)
+        self._registry.register(self._state)
 
     def instrument(self, route: Route, version: int) -> None:
         """Count what goes through a route."""
@@ -91,13 +98,51 @@ class Metrics:
         route.handler, route.encode = counted, measured
 
     def page(self) -> HttpAnswer:
-        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+        return page_of(self._registry)
 
-        return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
+    def families(self, high_watermarks: HighWatermarks = MappingProxyType({})) -> list[Family]:
+        """What a page would show, in a form that travels; nothing of a broker that is down.
 
-    def families(self) -> Iterator[Any]:
-        """What a page would show; nothing of a broker that is down."""
-        return iter(self._registry.collect() if self._broker.is_running else ())
+        The high watermarks are those of partitions that others lead, for the lag of groups.
+        """
+        self._state.elsewhere = high_watermarks
+        return [
+            (
+                metric.name,
+                metric.documentation,
+                metric.type,
+                [(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples],
+            )
+            for metric in (self._registry.collect() if self._broker.is_running else ())
+        ]
+
+
+class Gathered:
+    """The metrics of several brokers, as one registry would have them; a label says whose is whose."""
+
+    def __init__(self, label: str, by_broker: Mapping[int, list[Family]]) -> None:
+        self._label = label
+        self._by_broker = by_broker
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import Metric
+
+        merged: dict[str, Metric] = {}
+        for number, families in sorted(self._by_broker.items()):
+            for name, documentation, kind, samples in families:
+                metric = merged.get(name)
+                if metric is None:
+                    metric = merged[name] = Metric(name, documentation, kind)
+                for sample, labels, value in samples:
+                    metric.add_sample(sample, {self._label: str(number), **labels}, value)
+        return iter(merged.values())
+
+
+def page_of(registry: Any) -> HttpAnswer:
+    """The page of anything with a `collect`."""
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
 
 
 def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
@@ -150,6 +195,7 @@ class _State:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.elsewhere: HighWatermarks = {}
 
     def describe(self) -> list[Any]:
         return []
@@ -186,8 +232,11 @@ class _State:
                 for topic, committed in topics.items():
                     for index, position in committed.items():
                         partition = self._broker.replicas.get(topic, index)
-                        if partition is not None:
-                            behind = max(0, partition.high_watermark - position[1].offset)
+                        high_watermark = (
+                            partition.high_watermark if partition is not None else self.elsewhere.get((topic, index))
+                        )
+                        if high_watermark is not None:
+                            behind = max(0, high_watermark - position[1].offset)
                             lag.add_metric((group_id, topic, str(index)), behind)
         yield GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
         yield lag
@@ -206,38 +255,18 @@ class MetricsOfSeveral:
         broker.registry.instrument(metrics.instrument)
 
     def page(self) -> HttpAnswer:
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-
-        registry = CollectorRegistry()
-        registry.register(self)
-        return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
-
-    def describe(self) -> list[Any]:
-        return []
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import Metric
-
-        families: dict[str, Any] = {}
-        for number, metrics in sorted(self._metrics.items()):
-            for found in metrics.families():
-                family = families.get(found.name)
-                if family is None:
-                    family = families[found.name] = Metric(found.name, found.documentation, found.type, found.unit)
-                for sample in found.samples:
-                    family.samples.append(sample._replace(labels={**sample.labels, "broker": str(number)}))
-        yield from families.values()
+        return page_of(Gathered("broker", {number: metrics.families() for number, metrics in self._metrics.items()}))
 
 
 def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
     """`/metrics`, `/health` (the process answers) and `/ready` (clients are served)."""
     metrics = Metrics(broker)
     broker.registry.instrument(metrics.instrument)
-    return watched_at(host, port, metrics.page, lambda: broker.is_running)
+    return HttpEndpoint(host, port, watching_pages(metrics.page, lambda: broker.is_running))
 
 
-def watched_at(host: str, port: int, page: Callable[[], HttpAnswer], is_ready: Callable[[], bool]) -> HttpEndpoint:
-    """The endpoint of those who look after a process."""
+def watching_pages(metrics: Page, is_ready: Callable[[], bool]) -> Handler:
+    """What those ask for who look after a process."""
 
     def health() -> HttpAnswer:
         return text(200, "ok")
@@ -245,4 +274,4 @@ def watched_at(host: str, port: int, page: Callable[[], HttpAnswer], is_ready: C
     def ready() -> HttpAnswer:
         return text(200, "ready") if is_ready() else text(503, "not ready")
 
-    return HttpEndpoint(host, port, pages({"/metrics": page, "/health": health, "/ready": ready}))
+    return pages({"/metrics": metrics, "/health": health, "/ready": ready})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ottla.cluster.metadata import NO_LEADER, TopicState
 from ottla.cluster.partition import Partition
@@ -104,6 +104,9 @@ class LocalMarkers:
 class TransactionsOfBroker:
     """The transaction coordinator of a broker, led through the partitions of the transaction topic."""
 
+    ANSWERS_BEFORE_MARKERS: ClassVar[bool] = False
+    """Whether an end is answered while other processes still write its markers."""
+
     def __init__(self, broker: Broker, markers: LocalMarkers | None = None) -> None:
         self._broker = broker
         self.markers = markers if markers is not None else LocalMarkers(broker)
@@ -114,6 +117,7 @@ class TransactionsOfBroker:
             self.markers,
             broker.next_producer_id,
             lambda: broker.metadata.features.get(FEATURE, 0),
+            answers_before_markers=self.ANSWERS_BEFORE_MARKERS,
         )
 
     def start(self) -> None:

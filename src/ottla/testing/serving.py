@@ -71,7 +71,7 @@ async def serve_cluster(
 
 def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
     from ottla.server.broker import StartError
-    from ottla.server.metrics import MetricsOfSeveral, watched_at
+    from ottla.server.metrics import MetricsOfSeveral, watching_pages
 
     try:
         metrics = MetricsOfSeveral()
@@ -79,4 +79,4 @@ def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
         raise StartError(str(error)) from error
     for broker in cluster.brokers.values():
         broker.on_new_server = metrics.attach
-    return watched_at(host, port, metrics.page, lambda: bool(cluster.running()))
+    return HttpEndpoint(host, port, watching_pages(metrics.page, lambda: bool(cluster.running())))

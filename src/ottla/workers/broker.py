@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Controller
 from ottla.cluster.elections import returning_broker, sharing_a_folder
@@ -29,12 +29,16 @@ from ottla.workers.logs import ControllerLogs, FollowerLogs, Offsets
 from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
 from ottla.workers.transactions import ADMIT, MARKERS, TransactionsOfWorker
 
+if TYPE_CHECKING:
+    from ottla.workers.metrics import MetricsOfWorker
+
 log = logging.getLogger("ottla.workers")
 
 # Messages of the controller to a follower, and back.
 STATE, METADATA, SERVE = "state", "metadata", "serve"
 READY, SERVING, APPLIED, CHECKPOINT, CLOSED = "ready", "serving", "applied", "checkpoint", "closed"
 PRODUCER_IDS = "producer ids"
+METRICS, HIGH_WATERMARKS = "metrics", "high watermarks"
 
 RECORDS_PER_BATCH = 1000
 """Of what a start writes into the metadata log about all partitions."""
@@ -54,6 +58,8 @@ class Seat:
     """(listener, host, port) of every worker's own addresses; the host is empty where any of this machine does."""
     links: dict[int, socket.socket] = field(default_factory=dict)
     """To each other worker, by its id."""
+    metrics: socket.socket | None = None
+    """Where the controller shows what all workers count."""
 
     @property
     def controller_id(self) -> int:
@@ -73,6 +79,13 @@ class WorkerBroker(Broker):
         self.controller_id = seat.controller_id
         listeners = seat.advertised[seat.node_id]
         self._wildcard_listeners = frozenset(name for name, host, _ in listeners if not host)
+        self.metrics: MetricsOfWorker | None = None
+
+    def count_requests(self) -> None:
+        """Switch metrics on; before the start."""
+        from ottla.workers.metrics import MetricsOfWorker
+
+        self.metrics = MetricsOfWorker(self)
 
     def open_links(self) -> None:
         """Before anything else, on the running loop."""
@@ -115,8 +128,11 @@ class WorkerBroker(Broker):
             return self.transactions.shared_markers.write_for_another(*arguments)
         if name == ADMIT:
             return self.transactions.admit_for_another(*arguments)
-        assert name == forwarding.REQUEST, f"worker {link.peer_id} called {name}"
-        return forwarding.serve(self, link.peer_id, arguments)
+        assert self.metrics is not None, f"worker {link.peer_id} called {name}"
+        if name == METRICS:
+            return self.metrics.families(*arguments)
+        assert name == HIGH_WATERMARKS, f"worker {link.peer_id} called {name}"
+        return self.metrics.high_watermarks()
 
     def _link_lost(self, link: Link) -> None:
         """What it means is seen by who waits for that worker; the supervisor ends everything."""
@@ -128,6 +144,8 @@ class ControllerWorker(WorkerBroker):
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
         self.registry = forwarding.controller_registry(self)
+        self._passed_on = forwarding.controller_registry(self)
+        """The same for what others pass on: metrics count a request where it came in, and nowhere else."""
         self.changing = asyncio.Lock()
         self._applied: dict[int, int] = {}
         self._unready: set[int] = set()
@@ -255,6 +273,8 @@ class ControllerWorker(WorkerBroker):
         if name == PRODUCER_IDS:
             ids = self.controller.allocate_producer_ids(link.peer_id, self.metadata.brokers[link.peer_id].epoch)
             return ids.start, len(ids)
+        if name == forwarding.REQUEST:
+            return forwarding.serve(self, self._passed_on, link.peer_id, arguments)
         return super()._serve_worker(link, name, arguments)
 
     def _link_lost(self, link: Link) -> None:

@@ -137,10 +137,12 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
     return response_type.decode(answer, ctx.version)
 
 
-def serve(broker: Broker, peer_id: int, arguments: Sequence[Any]) -> bytes | Awaitable[bytes | None] | None:
+def serve(
+    broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[Any]
+) -> bytes | Awaitable[bytes | None] | None:
     """Answer what another worker passed on."""
     api_key, version, client_id, principal, by_token, client_host, listener_name, local_host, body = arguments
-    route = broker.registry.route(api_key, version)
+    route = registry.route(api_key, version)
     assert route is not None, f"a worker passed on version {version} of API {api_key}, which is not served"
     listener = next(listener for listener in broker.config.listeners if listener.name == listener_name)
     seen = BrokerAt(broker, peer_id)

@@ -19,6 +19,8 @@ from ottla.errors import KafkaError, UnknownServerError, error_for
 
 _LENGTH = Struct(">I")
 _RECEIVE_BYTES = 256 * 1024
+# All links of a process run on one loop. A buffer for each receipt would be mapped and unmapped each time.
+_received_bytes = memoryview(bytearray(_RECEIVE_BYTES))
 
 # Kinds of messages that the link itself deals with; all others go to whoever listens.
 _CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
@@ -129,28 +131,34 @@ class Link:
 
     def _on_readable(self) -> None:
         try:
-            received = self._sock.recv(_RECEIVE_BYTES)
+            count = self._sock.recv_into(_received_bytes)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            received = b""
-        if not received:
+            count = 0
+        if not count:
             self._lost()
             return
-        buffer = self._in
-        buffer += received
-        start = 0
-        while len(buffer) - start >= 4:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            stop = start + 4 + length
-            if stop > len(buffer):
+        if self._in:
+            self._in += _received_bytes[:count]
+            if len(self._in) < 4 or len(self._in) < 4 + _LENGTH.unpack_from(self._in)[0]:
+                return
+            messages = memoryview(bytes(self._in))
+        else:
+            messages = _received_bytes[:count]  # as most of the time: nothing was left over, so nothing is copied
+        start, stop = 0, len(messages)
+        found = []
+        while stop - start >= 4:
+            end = start + 4 + _LENGTH.unpack_from(messages, start)[0]
+            if end > stop:
                 break
-            kind, arguments = marshal.loads(buffer[start + 4 : stop])
-            start = stop
+            found.append(marshal.loads(messages[start + 4 : end]))
+            start = end
+        self._in = bytearray(messages[start:])
+        for kind, arguments in found:
             self._received(kind, arguments)
             if self.is_lost:
                 return
-        del buffer[:start]
 
     def _received(self, kind: str, arguments: Arguments) -> None:
         if kind == _CALL:

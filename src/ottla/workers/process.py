@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ottla.config import ConfigError
 from ottla.errors import KafkaError
@@ -16,6 +17,11 @@ from ottla.server.broker import StartError
 from ottla.server.listener import ListenError
 from ottla.workers.broker import STATE, ControllerWorker, FollowerWorker, Seat, WorkerBroker
 from ottla.workers.link import LinkLost, receive_first
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla.server.http import HttpEndpoint
 
 log = logging.getLogger("ottla.workers")
 
@@ -36,7 +42,7 @@ def run_worker(seat: Seat, lifeline: int, status: int) -> int:
         is_controller = seat.node_id == seat.controller_id
         worker = ControllerWorker(seat) if is_controller else _follower(seat)
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_work(worker, lifeline, status if is_controller else -1))
+            return runner.run(_work(worker, lifeline, status if is_controller else -1, seat.metrics))
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr, flush=True)
         return FAILED
@@ -54,7 +60,7 @@ def _follower(seat: Seat) -> FollowerWorker:
     return worker
 
 
-async def _work(worker: WorkerBroker, lifeline: int, status: int) -> int:
+async def _work(worker: WorkerBroker, lifeline: int, status: int, metrics: socket.socket | None) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -62,10 +68,23 @@ async def _work(worker: WorkerBroker, lifeline: int, status: int) -> int:
     os.set_blocking(lifeline, False)
     loop.add_reader(lifeline, stopped.set)
     worker.open_links()
+    endpoint = _metrics_endpoint(worker, metrics) if metrics is not None else None
+    if endpoint is not None:
+        await endpoint.start()
     await worker.start()
     if status >= 0:
         os.write(status, READY)
     await stopped.wait()
     loop.remove_reader(lifeline)
     await worker.stop()
+    if endpoint is not None:
+        await endpoint.stop()
     return 0
+
+
+def _metrics_endpoint(worker: WorkerBroker, sock: socket.socket) -> HttpEndpoint | None:
+    """Count what this worker does; the controller shows it."""
+    from ottla.workers.metrics import shared_endpoint
+
+    worker.count_requests()
+    return shared_endpoint(worker, sock) if isinstance(worker, ControllerWorker) else None

@@ -10,8 +10,10 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Collection
+from importlib.util import find_spec
 
 from ottla.config import Config, Listener
+from ottla.server.broker import StartError
 from ottla.server.listener import ListenError, bind
 from ottla.workers.broker import Seat
 from ottla.workers.process import LOST_CONTROLLER, READY, run_worker
@@ -22,12 +24,21 @@ STOP_SECONDS = 60.0
 """How long workers may take to stop before they are killed."""
 
 
-def serve_workers(config: Config, count: int, on_ready: Callable[[str], None]) -> int:
-    """Run `count` workers until SIGTERM, SIGINT or the end of one. `on_ready` gets the bootstrap addresses.
+def serve_workers(
+    config: Config,
+    count: int,
+    on_ready: Callable[[str, str | None], None],
+    metrics: tuple[str, int] | None = None,
+) -> int:
+    """Run `count` workers until SIGTERM, SIGINT or the end of one.
 
+    `metrics` is the host and port of a page for all of them. `on_ready` gets the bootstrap addresses and the page's.
     Returns the exit code: 0 after a stop that was asked for. Raises ListenError before anything is started.
     """
+    if metrics is not None:
+        _check_installed()
     seats, addresses = _seats(config, count)
+    url = None if metrics is None else _open_metrics(seats, *metrics)
     lifeline, lifeline_end = os.pipe()
     status, status_end = os.pipe()
     gc.freeze()  # what is loaded by now stays shared between the workers
@@ -44,10 +55,31 @@ def serve_workers(config: Config, count: int, on_ready: Callable[[str], None]) -
     os.close(status_end)
     os.close(lifeline)
     try:
-        return asyncio.run(_Watch(workers, status, lambda: on_ready(addresses)).run())
+        return asyncio.run(_Watch(workers, status, lambda: on_ready(addresses, url)).run())
     finally:
         os.close(lifeline_end)
         os.close(status)
+
+
+def _check_installed() -> None:
+    from ottla.server.metrics import MISSING
+
+    if find_spec("prometheus_client") is None:
+        raise StartError(MISSING)
+
+
+def _open_metrics(seats: list[Seat], host: str, port: int) -> str:
+    """Bind the page's port; its address."""
+    try:
+        sock = bind(Listener("METRICS", host, port, "PLAINTEXT"))
+    except ListenError:
+        for seat in seats:
+            _close_all(seat)
+        raise
+    for seat in seats:
+        seat.metrics = sock
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{sock.getsockname()[1]}/metrics"
 
 
 def _become(seat: Seat, seats: list[Seat], lifeline: int, status: int) -> None:
@@ -58,6 +90,8 @@ def _become(seat: Seat, seats: list[Seat], lifeline: int, status: int) -> None:
         for other in seats:
             if other is not seat:
                 shared = {sock.fileno() for _, sock in seat.sockets}
+                if seat.metrics is not None and seat.node_id == seat.controller_id:
+                    shared.add(seat.metrics.fileno())
                 _close_all(other, keep=shared)
         code = run_worker(seat, lifeline, status)
         sys.stdout.flush()
@@ -69,8 +103,8 @@ def _become(seat: Seat, seats: list[Seat], lifeline: int, status: int) -> None:
 
 
 def _close_all(seat: Seat, keep: Collection[int] = ()) -> None:
-    for sock in [*(sock for _, sock in seat.sockets), *seat.links.values()]:
-        if sock.fileno() not in keep:
+    for sock in [*(sock for _, sock in seat.sockets), *seat.links.values(), seat.metrics]:
+        if sock is not None and sock.fileno() not in keep:
             sock.close()
 
 

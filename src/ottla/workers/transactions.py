@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER
@@ -21,6 +21,7 @@ MARKERS, ADMIT = "markers", "admit"
 
 Done = Callable[[TopicPartition, KafkaError | None], None]
 Waiting = list[tuple[Marker, TopicPartition, Done]]
+Denied = list[tuple[TopicPartition, int]]
 
 
 class SharedMarkers(LocalMarkers):
@@ -73,6 +74,10 @@ class SharedMarkers(LocalMarkers):
 class TransactionsOfWorker(TransactionsOfOneOfMany):
     """The transaction coordinator of a worker; some partitions of its topic are led by other workers."""
 
+    # The markers are on their way then. What the producer does next waits for them in the coordinator; and a worker
+    # that writes them says so on the same link on which it asks for the next transaction, so that seldom takes time.
+    ANSWERS_BEFORE_MARKERS = True
+
     def __init__(self, worker: WorkerBroker) -> None:
         self.shared_markers = SharedMarkers(worker)
         super().__init__(worker, self.shared_markers)
@@ -105,7 +110,7 @@ class TransactionsOfWorker(TransactionsOfOneOfMany):
 
     def admit_for_another(
         self, transactional_id: str, producer: tuple[int, int], partitions: list[TopicPartition], adds: bool
-    ) -> list[tuple[TopicPartition, int]]:
+    ) -> Denied | Awaitable[Denied]:
         """The partitions that another worker must not write, with the code that says why."""
         try:
             if not adds:
@@ -114,7 +119,14 @@ class TransactionsOfWorker(TransactionsOfOneOfMany):
             added = self.coordinator.add_partitions(
                 transactional_id, Identity(*producer), partitions, EPOCH_BUMP_VERSION
             )
-            assert not isinstance(added, Reply), "an append that is not committed"
         except KafkaError as error:
             return [(partition, error.code) for partition in partitions]
-        return []
+        return [] if added is None else _denied_later(added, partitions)
+
+
+async def _denied_later(added: Reply[None], partitions: list[TopicPartition]) -> Denied:
+    try:
+        await added
+    except KafkaError as error:
+        return [(partition, error.code) for partition in partitions]
+    return []

@@ -12,6 +12,8 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     security,
     cluster,
     scale,
+    flat,
+    workers,
     mixed,
     spark,
 )

@@ -8,8 +8,21 @@ from ottla.bench.lines.topics import topic
 from ottla.bench.load import drive
 from ottla.bench.model import Figure, Size, at_least, line
 from ottla.bench.targets import Target
+from ottla.cluster.topics import TRANSACTION_STATE_TOPIC
 
 _numbers = itertools.count(1)
+
+
+def placed_id(target: Target, topic_name: str, *, across: bool) -> str:
+    """A new transactional id whose coordinator is the broker that leads partition 0, or another one if there is any."""
+    with target.client() as client:
+        leader = client.leaders(topic_name)[0]
+        client.await_coordinator("any", "transaction")  # so that the topic is there
+        is_alone = len(set(client.leaders(TRANSACTION_STATE_TOPIC))) == 1
+        while True:
+            transactional_id = f"bench-{next(_numbers)}"
+            if is_alone or (client.coordinator(transactional_id, "transaction") != leader) == across:
+                return transactional_id
 
 
 @line(

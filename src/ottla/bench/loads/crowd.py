@@ -95,7 +95,10 @@ class Memory:
 
 
 def crowd(spec: Spec) -> Callable[[], Result]:
-    """`pairs` producers and consumers for `limit_seconds`, or until `limit_bytes` are stored if that is sooner."""
+    """`pairs` producers and consumers for `limit_seconds`, or until `limit_bytes` are stored if that is sooner.
+
+    With `records_each` a producer stops by itself when it has sent so many.
+    """
     topic, pairs = spec["topic"], spec["pairs"]
     with Client((spec["host"], spec["port"])) as client:
         client.require(ProduceRequest, PRODUCE_VERSION)
@@ -105,6 +108,7 @@ def crowd(spec: Spec) -> Callable[[], Result]:
     producers = [Producer(topic, index, leaders[index], batch) for index in range(pairs)]
     consumers = [Consumer(topic, index, leaders[index], batch) for index in range(pairs)]
     requests_left = spec["limit_bytes"] // len(batch.data)
+    records_each = spec.get("records_each", float("inf"))
 
     def timed() -> Result:
         nonlocal requests_left
@@ -124,7 +128,7 @@ def crowd(spec: Spec) -> Callable[[], Result]:
                         continue
                     if isinstance(each, Producer):
                         requests_left -= 1
-                        if now >= deadline or requests_left <= 0:
+                        if now >= deadline or requests_left <= 0 or each.records >= records_each:
                             producing -= 1
                             selector.unregister(each.sock)
                             continue

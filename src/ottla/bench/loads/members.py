@@ -12,6 +12,7 @@ from ottla.bench.client import SIZE, Client, connect, decode_response, frame, ra
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.requests import OFFSET_COMMIT_VERSION as COMMIT_VERSION
 from ottla.bench.loads.requests import pipelined
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, internal_partition
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -189,14 +190,18 @@ def _asked(client: Client, request: Any, version: int) -> Any:
 
 def idle_groups(spec: Spec) -> Callable[[], Result]:
     """Make `groups` groups of one member each, numbered from `first`, and leave them alone."""
-    client = Client((spec["host"], spec["port"]))
+    found = Client((spec["host"], spec["port"]))
     # Up to v3 a member is taken in with its first join, which halves the requests.
-    client.require(JoinGroupRequest, 3)
-    client.require(SyncGroupRequest, SYNC_VERSION)
+    found.require(JoinGroupRequest, 3)
+    found.require(SyncGroupRequest, SYNC_VERSION)
+    # Who leads the partition that a group is kept in coordinates it: so nobody need be asked for each.
+    leaders = found.leaders(GROUP_METADATA_TOPIC)
+    clients = {leader: Client(leader) for leader in set(leaders)}
 
     def timed() -> Result:
         for number in range(spec["first"], spec["first"] + spec["groups"]):
             group = f"{spec['group']}-{number}"
+            client = clients[leaders[internal_partition(group, len(leaders))]]
             # A group's coordinator may still be loading on a broker that has just started.
             joined = retried(partial(_asked, client, join_request(group, "", LONG_SESSION_MS), 3))
             _asked(client, sync_request(group, joined), 1)

@@ -1,0 +1,63 @@
+"""One metrics page for all workers: the controller asks each for its own, and a label says whose is whose."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.http import HttpAnswer, HttpEndpoint
+from ottla.server.metrics import Family, Gathered, HighWatermarks, Metrics, page_of, watching_pages
+from ottla.workers.broker import HIGH_WATERMARKS, METRICS
+from ottla.workers.link import LinkLost
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla.workers.broker import ControllerWorker, WorkerBroker
+
+LABEL = "worker"
+
+
+class MetricsOfWorker:
+    """What one worker counts, for whoever makes the page."""
+
+    def __init__(self, worker: WorkerBroker) -> None:
+        self._worker = worker
+        self._metrics = Metrics(worker)
+        worker.registry.instrument(self._metrics.instrument)
+
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        return {(each.topic, each.index): each.high_watermark for each in self._worker.replicas}
+
+    def families(self, high_watermarks: HighWatermarks) -> list[Family]:
+        return self._metrics.families(high_watermarks)
+
+
+async def _asked(worker: ControllerWorker, name: str, *arguments: Any) -> dict[int, Any]:
+    """What each of the other workers answers; who is gone is left out."""
+    peers = list(worker.links)
+    calls = [worker.links[peer].call(name, *arguments) for peer in peers]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, LinkLost):
+            raise answer
+    return {peer: answer for peer, answer in zip(peers, answers, strict=True) if not isinstance(answer, LinkLost)}
+
+
+def shared_endpoint(worker: ControllerWorker, sock: socket.socket) -> HttpEndpoint:
+    """`/metrics` of all workers, `/health` and `/ready`."""
+
+    async def page() -> HttpAnswer:
+        own = worker.metrics
+        assert own is not None, "metrics are switched on in all workers or in none"
+        if not worker.is_running:  # links have nobody who reads them
+            return page_of(Gathered(LABEL, {worker.node_id: own.families({})}))
+        # A group's lag needs the ends of partitions, whoever leads them.
+        known = own.high_watermarks()
+        for part in (await _asked(worker, HIGH_WATERMARKS)).values():
+            known.update(part)
+        others = await _asked(worker, METRICS, known)
+        return page_of(Gathered(LABEL, {worker.node_id: own.families(known), **others}))
+
+    host, port = sock.getsockname()[:2]
+    return HttpEndpoint(host, port, watching_pages(page, lambda: worker.is_running), sock=sock)

@@ -1,0 +1,136 @@
+"""Ends that are answered while another process writes the markers: what the producer does next waits for them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.clock import ManualClock, Timer
+from ottla.coordinator.replies import Reply
+from ottla.coordinator.transaction_shard import Marker
+from ottla.coordinator.transaction_state import Identity, State
+from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
+from ottla.errors import ConcurrentTransactions, InvalidProducerEpoch, KafkaError, NotLeaderOrFollower
+from ottla.records.batch import Batch
+
+HERE, THERE = ("here", 0), ("there", 0)
+ID = "tx"
+
+
+class Partition:
+    def __init__(self) -> None:
+        self.high_watermark = 0
+
+    def append(self, batch: bytearray) -> int:
+        offset = self.high_watermark
+        self.high_watermark += Batch(batch).record_count
+        return offset
+
+    def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
+        raise AssertionError("everything is committed at once")
+
+
+class Markers:
+    """Those for `here` are written at once, those for `there` when a test says so."""
+
+    def __init__(self) -> None:
+        self.on_their_way: list[Callable[[KafkaError | None], None]] = []
+
+    def write(self, marker: Marker, partition: tuple[str, int], done: Any) -> None:
+        if partition == HERE:
+            done(partition, None)
+        else:
+            self.on_their_way.append(lambda error: done(partition, error))
+
+    def arrive(self, error: KafkaError | None = None) -> None:
+        arrived, self.on_their_way = self.on_their_way, []
+        for each in arrived:
+            each(error)
+
+
+class World:
+    def __init__(self) -> None:
+        clock = ManualClock(1_700_000_000_000)
+        self.markers = Markers()
+        self.coordinator = TransactionCoordinator(
+            TransactionSettings(partitions=1),
+            clock,
+            Timer(clock),
+            self.markers,
+            lambda: 4000,
+            lambda: 2,
+            answers_before_markers=True,
+        )
+        self.coordinator.start()
+        self.coordinator.lead(0, Partition(), [], 3)
+        made = self.coordinator.init_producer(ID, 60_000, None)
+        assert isinstance(made, Identity)
+        self.producer = made
+
+    def add(self, *partitions: tuple[str, int]) -> Any:
+        return self.coordinator.add_partitions(ID, self.producer, partitions, 2)
+
+    def commit(self) -> None:
+        ended = self.coordinator.end(ID, self.producer, 2, commit=True)
+        assert isinstance(ended, Identity), "the end waits for the markers"
+        self.producer = ended
+
+    @property
+    def state(self) -> State:
+        return self.coordinator.describe(ID).state
+
+
+@pytest.fixture
+def ended() -> World:
+    """A transaction that wrote here and there is ended."""
+    world = World()
+    assert world.add(HERE, THERE) is None
+    world.commit()
+    assert world.state is State.PREPARE_COMMIT
+    return world
+
+
+def test_what_is_written_here_alone_is_complete_with_the_answer() -> None:
+    world = World()
+    world.add(HERE)
+    world.commit()
+    assert world.state is State.COMPLETE_COMMIT
+
+
+def test_the_next_transaction_waits_for_the_markers_of_the_last(ended: World) -> None:
+    added = ended.add(THERE)
+    assert isinstance(added, Reply) and not added.done
+    ended.markers.arrive()
+    assert added.done and added.value is None
+    assert ended.state is State.ONGOING
+    assert ended.coordinator.describe(ID).partitions == {THERE}
+
+
+def test_a_producer_that_starts_anew_waits_for_them_too(ended: World) -> None:
+    made = ended.coordinator.init_producer(ID, 60_000, None)
+    assert isinstance(made, Reply) and not made.done
+    ended.markers.arrive()
+    assert isinstance(made.value, Identity) and ended.state is State.EMPTY
+
+
+def test_who_waits_is_refused_with_its_own_error(ended: World) -> None:
+    ended.producer = ended.producer._replace(producer_epoch=ended.producer.producer_epoch - 1)
+    added = ended.add(THERE)
+    ended.markers.arrive()
+    with pytest.raises(KafkaError):
+        _ = added.value
+
+
+@pytest.mark.parametrize("error", [NotLeaderOrFollower(), InvalidProducerEpoch()])
+def test_markers_that_cannot_be_written_now_let_nobody_wait(ended: World, error: KafkaError) -> None:
+    added = ended.add(THERE)
+    ended.markers.arrive(error)
+    with pytest.raises(ConcurrentTransactions):
+        _ = added.value
+
+
+def test_a_coordinator_that_resigns_lets_nobody_wait(ended: World) -> None:
+    added = ended.add(THERE)
+    ended.coordinator.resign(0)
+    with pytest.raises(ConcurrentTransactions):
+        _ = added.value
