@@ -32,6 +32,11 @@ def commit(world: Any, topic: str, index: int, offset: int, group_id: str = "g")
     return requests.commit_offsets(world.coordinator, request, Client("c", "/h", 9))
 
 
+def asked(group_id: str) -> OffsetFetchRequest.OffsetFetchRequestGroup:
+    topic = OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+    return OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=[topic])
+
+
 def states(world: Any) -> dict[str, str]:
     return {group.group_id: group.group_state for group in requests.list_groups(world.coordinator).groups}
 
@@ -107,10 +112,7 @@ def test_stable_offsets_are_the_newest_and_wait(world: Any) -> None:
     world.commit({("t", 0): 1})
     world.writer.hold = True
     commit(world, "t", 0, 2)
-    asked = OffsetFetchRequest.OffsetFetchRequestGroup(
-        group_id="g", topics=[OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    )
-    answer = requests.fetch_offsets(world.coordinator, asked, by_id=False, require_stable=True)
+    answer = requests.fetch_offsets(world.coordinator, asked("g"), by_id=False, require_stable=True)
     assert isinstance(answer, Reply) and not answer.done
     world.writer.release()
     assert answer.value.topics[0].partitions[0].committed_offset == 2
@@ -154,6 +156,8 @@ def test_a_new_leader_shows_what_is_committed(world: Any) -> None:
     world.restart()
     assert world.offset("t", 0).committed_offset == 1
     assert described(world, "n") == before
+    stable = requests.fetch_offsets(world.coordinator, asked("g"), by_id=False, require_stable=True)
+    assert isinstance(stable, Reply) and not stable.done, "what it found is not committed either"
     world.writer.release()
     assert world.offset("t", 0).committed_offset == 2
     assert len(described(world, "n").members) == 2

@@ -151,6 +151,7 @@ class Shard(LogShard):
         if commit and offset >= self._writer.high_watermark:
             self._keep_pending(producer_id, offset)
         self.offsets.replay_marker(producer_id, commit=commit)
+        self._written_offset = offset
         return offset
 
     def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None]:
@@ -254,6 +255,7 @@ class Shard(LogShard):
         """Rebuild the state from the partition's batches; each chunk holds whole batches."""
         for chunk in chunks:
             for batch in batches(chunk):
+                self._written_offset = batch.last_offset
                 if batch.is_control:
                     kind = batch.control_type()
                     if kind in (CONTROL_COMMIT, CONTROL_ABORT):

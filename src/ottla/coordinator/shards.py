@@ -2,7 +2,7 @@
 
 A request runs as one operation on one shard. The operation reads the shard's state and returns a `Result`; the shard
 appends its records as one batch, replays them into the state, and the answer goes out once they are committed. An
-answer without records waits for those that others wait for, as it was made from them. Loading is the same replay from
+answer without records waits for those before it, as it was made from them. Loading is the same replay from
 the beginning of the log. Reads see what is committed (see `kept`).
 
 Everything runs on the event loop's thread, so nothing is locked, and answers that need not wait are plain values.
@@ -31,7 +31,7 @@ class EncodableRecord(Protocol):
 class LogShard:
     """One partition of a coordinator's log, and the state that its records make."""
 
-    __slots__ = ("_awaited_offset", "_writer", "clock", "partition")
+    __slots__ = ("_writer", "_written_offset", "clock", "partition")
 
     FIRST_SEQUENCE: ClassVar[int] = 0
     """Kafka's group coordinator counts sequences from 0 even without a producer id."""
@@ -40,8 +40,8 @@ class LogShard:
         self.partition = partition
         self._writer = writer
         self.clock = clock
-        self._awaited_offset = -1
-        """The last one that an answer waited for."""
+        self._written_offset = -1
+        """The last one that is in the state."""
 
     @property
     def codec(self) -> int:
@@ -71,9 +71,9 @@ class LogShard:
             if then is not None:
                 then(None)
             answer = settled(response)
-            if self._awaited_offset < self._writer.high_watermark or isinstance(answer, Reply):
+            if self._written_offset < self._writer.high_watermark or isinstance(answer, Reply):
                 return answer
-            return self._deferred(self._awaited_offset, answer, None)
+            return self._deferred(self._written_offset, answer, None)
         try:
             last_offset = self._append(records, producer_id, producer_epoch)
         except KafkaError as error:
@@ -93,7 +93,8 @@ class LogShard:
             self.keep(records, base_offset)
         for position, record in enumerate(records):
             self.replay(record, base_offset + position, producer_id)
-        return base_offset + len(records) - 1
+        self._written_offset = base_offset + len(records) - 1
+        return self._written_offset
 
     @abstractmethod
     def keep(self, records: Sequence[Any], offset: int) -> None:
@@ -139,7 +140,6 @@ class LogShard:
             else:
                 reply.fail(error)
 
-        self._awaited_offset = last_offset
         call_off = self._limit_wait(lambda: committed(CoordinatorNotAvailable()))
         self._writer.on_committed(last_offset, committed)
         return reply

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from ottla.coordinator import requests
 from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.coordinator.replies import Reply, all_answered, waitable
-from ottla.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
+from ottla.errors import GroupAuthorizationFailed, KafkaError, NotCoordinator, TopicAuthorizationFailed
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import Unknown
 from ottla.server.handlers.groups import client_of
@@ -66,13 +66,18 @@ def offset_fetch(
     by_id = ctx.version >= FIRST_TOPIC_ID_VERSION
     return all_answered(
         [(group.group_id, _fetch(ctx, group, by_id, request.require_stable)) for group in request.groups],
-        _failed,
+        _not_committed,
         lambda groups: OffsetFetchResponse(groups=groups),
     )
 
 
 def _failed(group_id: str, error: KafkaError) -> _Group:
     return _Group(group_id=group_id, topics=[], error_code=error.code)
+
+
+def _not_committed(group_id: str, error: KafkaError) -> _Group:
+    """It took too long to be committed: Kafka has its clients look for the coordinator, as old ones know how to."""
+    return _failed(group_id, NotCoordinator())
 
 
 def _fetch(
@@ -147,7 +152,7 @@ def _fetch_one(
     )
     return all_answered(
         [(request.group_id, _fetch(ctx, asked, False, request.require_stable))],
-        _failed,
+        _not_committed,
         lambda groups: _older_shape(ctx, request, groups[0]),
     )
 
