@@ -125,8 +125,8 @@ def add_replay(kinds: Any) -> None:
         kinds,
         "replay",
         "write an archive back to a topic",
-        "Write archived records to a topic with their keys, values, headers, timestamps, partitions and order. The "
-        "same command goes on where it stopped; nobody else may write to the topic meanwhile.",
+        "Write archived records to a topic with their keys, values, headers, timestamps, partitions and order, in "
+        "transactions. The same command goes on where it stopped, also after a crash; nothing is written twice.",
         examples=(
             "ottla pipeline replay /data/archive --to-topic orders-again",
             "ottla pipeline replay /data/archive --prefix replayed. --speed 10      # ten times as fast as it was",
@@ -147,6 +147,7 @@ def add_replay(kinds: Any) -> None:
         "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="of batches (none)"
     )
     parser.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
+    parser.add_argument("--group", metavar="NAME", help="the consumer group that keeps and shows the progress")
     _finish(parser)
 
 
@@ -205,6 +206,13 @@ def add_parse(kinds: Any) -> None:
     parser.add_argument("--message", default="", metavar="NAME", help="the Protobuf message: package.Name")
     parser.add_argument(
         "--framing", choices=("plain", "confluent"), default="plain", help="what stands before the value"
+    )
+    parser.add_argument(
+        "--writer-schema",
+        action="append",
+        default=[],
+        metavar="ID=FILE",
+        help="the Avro schema that values with this id were written with; repeatable",
     )
     parser.add_argument("--dead-letters", metavar="TOPIC", help="for bad records (TOPIC.dead-letters)")
     _reading(parser)

@@ -18,7 +18,7 @@ _KNOWN: Final = (
     (
         r"offset was changed from \d+ to \d+|KAFKA_DATA_LOSS|OffsetOutOfRangeException|Cannot fetch (record|offset)",
         "records of the topic are gone: retention removed them before they were read, or the topic was deleted and "
-        "created again. Begin anew with another --checkpoint, or read on behind the gap with --allow-data-loss",
+        "created again. Begin anew with another --checkpoint, or read on behind the gap with --on-data-loss warn",
     ),
     (
         r"TopicAuthorizationException|GroupAuthorizationException",
@@ -48,6 +48,9 @@ def explain(error: BaseException) -> PipelineError:
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return PipelineError(_KNOWN[0][1])
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return PipelineError(f"{where}{error.strerror}. {_AGAIN}")
     text = str(error)
     ours = _OURS.findall(text)
     if ours:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ottla.spark.pipelines.cluster import Offsets, flat, nested
-from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.stores import Store
 
 FORMAT: Final = 1
@@ -82,7 +82,10 @@ class Table:
     @classmethod
     def create_or_open(cls, store: Store, kind: str, **identity: Any) -> Table:
         """For writing: other writers are kept out, and what a crash left undone is done."""
-        lock = store.lock()
+        try:
+            lock = store.lock()
+        except OSError as error:
+            raise explain(error) from None
         try:
             if not store.exists(TABLE):
                 foreign = [name for name in store.names("") if not name.startswith((".", "_"))]
@@ -96,9 +99,11 @@ class Table:
             table.load()
             table._finish_last()
             store.delete(STAGING)
-        except BaseException:
+        except BaseException as error:
             if lock is not None:
                 lock.close()
+            if isinstance(error, OSError):
+                raise explain(error) from None
             raise
         return table
 
