@@ -57,35 +57,28 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     kinds = verbs(parser)
-    for add in (
-        add_archive,
-        add_verify,
-        add_compact,
-        add_replay,
-        add_stats,
-        add_parse,
-        add_snapshot,
-        add_sql,
-        add_quality,
-        add_run,
-    ):
+    for add, _ in _verbs().values():
         add(kinds)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    verb: dict[str, Callable[[argparse.Namespace], int]] = {
-        "archive": _archive,
-        "verify": _verify,
-        "compact": _compact,
-        "replay": _replay,
-        "stats": _stats,
-        "parse": _parse,
-        "snapshot": _snapshot,
-        "sql": _sql,
-        "quality": _quality,
-        "run": _run_file,
+    return guarded(lambda: _translated(arguments, _verbs()[arguments.verb][1]))
+
+
+def _verbs() -> dict[str, tuple[Callable[[Any], None], Callable[[argparse.Namespace], int]]]:
+    """The options of each verb, and what it does."""
+    return {
+        "archive": (add_archive, _archive),
+        "verify": (add_verify, _verify),
+        "compact": (add_compact, _compact),
+        "replay": (add_replay, _replay),
+        "stats": (add_stats, _stats),
+        "parse": (add_parse, _parse),
+        "snapshot": (add_snapshot, _snapshot),
+        "sql": (add_sql, _sql),
+        "quality": (add_quality, _quality),
+        "run": (add_run, _run_file),
     }
-    return guarded(lambda: _translated(arguments, verb[arguments.verb]))
 
 
 def _translated(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
