@@ -159,11 +159,13 @@ class Cluster:
 
         self.call(ask)
 
-    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+    def committed(self, group: str, *, stable: bool = False) -> dict[TopicPartition, Committed]:
+        """With `stable` commits that wait for the end of a transaction are waited for."""
+
         async def ask(client: Client) -> dict[TopicPartition, Committed]:
             from ottla.client.offsets import committed
 
-            return await committed(client, group)
+            return await client.retrying(lambda: committed(client, group, stable=stable))
 
         return self.call(ask)
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PipelineError(Exception):
     """Ends a pipeline. What was committed before stays, and the same call goes on from there."""
 
 
+class Starved(PipelineError):
+    """Spark gives a Python process ten seconds to start, which a machine that is too busy does not keep."""
+
+
+STARTS: Final = 5
+"""Times that something is begun which did not start for want of CPU."""
+_STARVED: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET")
 _AGAIN: Final = "Run the same command again afterwards: it goes on where it stopped, and nothing is lost"
 _KNOWN: Final = (
     (r"No space left on device|ENOSPC|Disk quota exceeded", f"there is no space left on the disk; free some. {_AGAIN}"),
@@ -55,6 +67,8 @@ def explain(error: BaseException) -> PipelineError:
     ours = _OURS.findall(text)
     if ours:
         return PipelineError(ours[-1].strip())
+    if _STARVED.search(text):
+        return Starved(f"the machine is too busy: a Python process of Spark did not start within ten seconds. {_AGAIN}")
     for pattern, advice in _KNOWN:
         if re.search(pattern, text):
             return PipelineError(advice)
@@ -62,3 +76,19 @@ def explain(error: BaseException) -> PipelineError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     what = causes[-1] if causes else lines[0] if lines else type(error).__name__
     return PipelineError(what.strip()[:500])
+
+
+def patient(work: Callable[P, T]) -> Callable[P, T]:
+    """Does something that changes nothing again, if it could not start for want of CPU."""
+
+    @wraps(work)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        for left in range(STARTS - 1, -1, -1):
+            try:
+                return work(*args, **options)
+            except Starved:
+                if not left:
+                    raise
+        raise AssertionError
+
+    return call

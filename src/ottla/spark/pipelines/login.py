@@ -45,10 +45,8 @@ def _from_file(path: str) -> dict[str, str]:
 
     try:
         return {key: text for key, (text, _) in read_properties(path).items()}
-    except OSError as error:
-        raise PipelineError(f"the client config {path} cannot be read: {error.strerror}") from None
-    except ConfigError as error:
-        raise PipelineError(f"the client config {path}: {error}") from None
+    except (ConfigError, OSError) as error:
+        raise PipelineError(f"the client config: {error}") from None
 
 
 def _resolved(key: str, value: str) -> str:

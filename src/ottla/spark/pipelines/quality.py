@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat, nested
-from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Options, open_job
-from ottla.spark.pipelines.stores import Store, open_store
+from ottla.spark.pipelines.stores import Store, open_store, read_json
 from ottla.spark.pipelines.streams import check_note, commit_progress, losses, tell_losses
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Quality:
         return not any(self.total(kind) for kind in KINDS)
 
 
+@patient
 def quality(topics: str | Sequence[str], *, out: str | None = None, **options: Unpack[Options]) -> Quality:
     """Look through topics; with `out` all findings are written there as Parquet, one row each."""
     began = time.monotonic()
@@ -105,7 +106,7 @@ def quality(topics: str | Sequence[str], *, out: str | None = None, **options: U
 def _load(store: Store | None) -> dict[str, Any]:
     if store is None or not store.exists(_STATE):
         return {}
-    found: dict[str, Any] = json.loads(store.read(_STATE))
+    found: dict[str, Any] = read_json(store, _STATE)
     return found
 
 

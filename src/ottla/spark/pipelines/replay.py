@@ -18,12 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ottla.client import ClientError
+from ottla.errors import KafkaError
 from ottla.records.record import Record
 from ottla.spark.pipelines.archive import KIND, read_archive
 from ottla.spark.pipelines.cluster import Cluster, TopicPartition, partitions_of
-from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Job, Options, Progress, cluster_of, spark_of
-from ottla.spark.pipelines.stores import open_store
+from ottla.spark.pipelines.stores import open_store, read_json
 from ottla.spark.pipelines.streams import Summary
 from ottla.spark.pipelines.tables import FOLDER, Table
 from ottla.spark.pipelines.transactions import Appender, Reached
@@ -98,15 +100,15 @@ def replay(
     mark = _fingerprint(table, cluster, names, since_ms, until_ms)
     group = options.get("group") or f"ottla-replay-{'-'.join(names.values())}"[:230] + f"-{mark}"
     job = Job("replay", spark, cluster, {}, options, None, group)
-    note = _Note(table, f"{FOLDER}/replays/{mark}.json", cluster, names, group)
+    goal = Target(cluster, names, group, _CODECS[compression], bool(speed or rate), _tasks(spark))
+    note = _Note(table, f"{FOLDER}/replays/{mark}.json", goal)
     before = note.begin(again)
     frame = _chosen(read_archive(spark, table), names, since_ms, until_ms)
     counts = {(row.topic, row.partition): row["count"] for row in frame.groupBy("topic", "partition").count().collect()}
     rest = _behind(frame, {(source, p): before.get((names[source], p), Reached()).offset for source, p in counts})
-    goal = Target(cluster, names, group, _CODECS[compression], bool(speed or rate), _tasks(spark))
     summary = _run(job, _ordered(rest, goal, speed, rate), goal, sum(counts.values()), before)
     if not summary.interrupted:
-        note.end(_reached(goal))
+        note.end(_reached(goal, stable=True))
     summary.details = {"archive": store.root, "topics": names}
     return summary
 
@@ -163,22 +165,25 @@ def _fingerprint(table: Table, cluster: Cluster, names: dict[str, str], *limits:
 class _Note:
     """Kept beside the archive, as a topic may be created anew, and brokers forget groups that have long been idle."""
 
-    def __init__(self, table: Table, path: str, cluster: Cluster, names: dict[str, str], group: str) -> None:
+    def __init__(self, table: Table, path: str, target: Target) -> None:
         self._store = table.store
         self._path = path
-        self._cluster = cluster
-        self._group = group
-        topics = cluster.resolve(sorted(set(names.values())))
+        self._target = target
+        self._cluster = target.cluster
+        self._group = target.group
+        topics = target.cluster.resolve(sorted(set(target.names.values())))
         self._ids = {name: topic.topic_id for name, topic in topics.items()}
         self._partitions = partitions_of(topics)
 
     def begin(self, again: bool) -> Progresses:
         """How far each target partition was brought by runs before; from here on the group knows every partition."""
         there: dict[str, Any] = {}
-        if not again and self._store.exists(self._path):
-            there = json.loads(self._store.read(self._path))
-        known = self._cluster.committed(self._group)
-        if there.get("topics") != self._ids:
+        if self._store.exists(self._path):
+            there = read_json(self._store, self._path)
+            # A run that was killed may have left something open, or still be writing.
+            _fence(self._target, self._partitions)
+        known = self._cluster.committed(self._group, stable=True)
+        if again or there.get("topics") != self._ids:
             self._cluster.forget(self._group, known)
             there, known = {}, {}
         reached = {tp: Reached.of(known[tp].metadata) for tp in self._partitions if tp in known}
@@ -217,10 +222,10 @@ def _flat_texts(texts: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, 
     return {(topic, int(partition)): text for topic, inner in texts.items() for partition, text in inner.items()}
 
 
-def _reached(target: Target) -> Progresses:
+def _reached(target: Target, *, stable: bool = False) -> Progresses:
     """What was committed so far, of every target partition."""
     wanted = set(target.names.values())
-    found = target.cluster.committed(target.group)
+    found = target.cluster.committed(target.group, stable=stable)
     return {tp: Reached.of(one.metadata) for tp, one in found.items() if tp[0] in wanted}
 
 
@@ -238,7 +243,7 @@ def _run(job: Job, ordered: DataFrame, target: Target, total: int, reached: Prog
     failure: PipelineError | None = None
     job.spark.sparkContext.setLocalProperty("spark.job.description", "ottla replay")
     with ThreadPoolExecutor(1) as pool:
-        work: Future[Any] = pool.submit(lambda: ordered.rdd.mapPartitions(_sender(target)).collect())
+        work: Future[Any] = pool.submit(_send, ordered, target)
         try:
             while not work.done():
                 wait([work], timeout=_POLL_S)
@@ -254,29 +259,35 @@ def _run(job: Job, ordered: DataFrame, target: Target, total: int, reached: Prog
             job.spark.sparkContext.cancelAllJobs()
         except Exception as error:
             failure = explain(error)
-    if summary.interrupted or failure is not None:
-        _abort(target, reached)
+    # What is open is aborted, or readers of committed records would wait for its timeout; and Apache Kafka says that a
+    # transaction is committed a moment before all that belongs to it is: a producer that begins anew waits for it.
+    with suppress(*((KafkaError, ClientError) if failure is not None else ())):
+        _fence(target, reached)
     if failure is not None:
         raise failure
-    done = _records(_reached(target))
+    done = _records(_reached(target, stable=True))
     summary.seconds = time.monotonic() - began
     summary.records = done - before
     summary.lag = max(total - done, 0)
     return summary
 
 
-def _abort(target: Target, partitions: Iterable[TopicPartition]) -> None:
-    """End what tasks left open, or readers of committed records would wait for its timeout. Who cannot, need not."""
-    from ottla.client.connection import ClientError
-    from ottla.errors import KafkaError
+@patient
+def _send(ordered: DataFrame, target: Target) -> None:
+    try:
+        ordered.rdd.mapPartitions(_sender(target)).collect()
+    except Exception as error:
+        raise explain(error) from None
 
+
+def _fence(target: Target, partitions: Iterable[TopicPartition]) -> None:
+    """Keep out whoever writes for this replay, and abort what that one has open."""
     wanted = list(partitions)
 
     async def ask(client: Client) -> None:
         await asyncio.gather(*(target.appender(client, tp).open() for tp in wanted))
 
-    with suppress(KafkaError, ClientError):
-        target.cluster.call(ask)
+    target.cluster.call(ask)
 
 
 def _ordered(frame: DataFrame, target: Target, speed: float, rate: float) -> DataFrame:
@@ -312,9 +323,6 @@ def _sender(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 async def _send_all(target: Target, rows: Iterator[Any]) -> int:
     """One task: skip what its partitions have already, then append."""
-    from ottla.client.connection import ClientError
-    from ottla.errors import KafkaError
-
     sent = 0
     began_at: float | None = None
     appenders: dict[TopicPartition, Appender] = {}

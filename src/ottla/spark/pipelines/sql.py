@@ -196,7 +196,8 @@ class _Watch(Watch):
     def look(self) -> None:
         super().look()
         planned = {**self.starts, **planned_offsets(self.store)}
-        gone = [Loss(*tp, at, self._bounds[tp][0]) for tp, at in planned.items() if self._bounds[tp][0] > at]
+        lows = {tp: low for tp, (low, _) in self._bounds.items()}
+        gone = [Loss(*tp, at, lows[tp]) for tp, at in planned.items() if lows.get(tp, at) > at]
         known = {(one.topic, one.partition, one.end) for one in self.summary.lost}
         fresh = [one for one in gone if (one.topic, one.partition, one.end) not in known]
         tell_losses(self.job, fresh)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client import ClientError
 from ottla.errors import KafkaError
 from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat
-from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.errors import STARTS, PipelineError, Starved, explain
 from ottla.spark.pipelines.jobs import Job, Progress
-from ottla.spark.pipelines.stores import Store, open_store
+from ottla.spark.pipelines.stores import Store, open_store, read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,14 +90,20 @@ def run_stream(job: Job, handle: Handler, starts: Offsets, belongs_to: str = "")
     except OSError as error:
         raise explain(error) from None
     runner = _Runner(job, store, handle, starts)
-    try:
-        frame = job.read_stream(starts)
-        query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
-        runner.watch(triggered(job, query).start())
-    except KeyboardInterrupt:
-        runner.summary.interrupted = True
-    except Exception as error:
-        raise (runner.failure or explain(error)) from None
+    for left in range(STARTS - 1, -1, -1):
+        try:
+            frame = job.read_stream(starts)
+            query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
+            runner.watch(triggered(job, query).start())
+        except KeyboardInterrupt:
+            runner.summary.interrupted = True
+        except Exception as error:
+            failure = runner.failure or explain(error)
+            if not left or not isinstance(failure, Starved):
+                raise failure from None
+            runner.reset()  # a batch that was begun comes again, as after a crash
+            continue
+        break
     return runner.finish()
 
 
@@ -118,7 +124,7 @@ def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
             raise PipelineError(f"{store.root} is the checkpoint of a query that is no pipeline of Ottla; {another}")
         store.write_new(NOTE, json.dumps(mine, indent=1).encode())
         return
-    there = json.loads(store.read(NOTE))
+    there = read_json(store, NOTE)
     if there["pipeline"] != job.pipeline:
         raise PipelineError(f"{store.root} is the checkpoint of the pipeline '{there['pipeline']}'; {another}")
     missing = sorted(set(there["topics"]) - set(ids))
@@ -287,6 +293,10 @@ class _Runner(Watch):
         self._stopping = False
         self._flight = 0
         self._landed = 0
+
+    def reset(self) -> None:
+        self.failure = None
+        self._stopping = False
 
     def on_batch(self, frame: DataFrame, number: int) -> None:
         with self._busy:
