@@ -145,7 +145,7 @@ def test_a_replay_that_is_killed(
     options = {"bootstrap": broker.bootstrap, "spark": spark}
     ottla.spark.archive(topic, archive, **options)
     command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "replay", archive, "--to-topic", target]
-    command += ["-b", broker.bootstrap, "--master", "local[2]", "--group", group, "--rate", "200"]
+    command += ["-b", broker.bootstrap, "--master", "local[2]", "--group", group, "--rate", "50"]
     cluster = Cluster(broker.bootstrap, {})
     chance = random.Random(topic)
 
@@ -153,7 +153,7 @@ def test_a_replay_that_is_killed(
         return sum(Reached.of(one.metadata).records for one in cluster.committed(group).values())
 
     for round_number in range(int(os.environ.get("OTTLA_SPARK_KILLS", "1"))):
-        wanted = replayed() + chance.randint(1, 300)
+        wanted = replayed() + chance.randint(1, 100)
         log = (tmp_path / f"{round_number}.log").open("wb")
         child = subprocess.Popen(
             command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
