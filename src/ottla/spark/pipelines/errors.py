@@ -20,7 +20,7 @@ class Starved(PipelineError):
     """Spark gives a Python process ten seconds to start, which a machine that is too busy does not keep."""
 
 
-STARTS: Final = 5
+STARTS: Final = 12
 """Times that something is begun which did not start for want of CPU."""
 _STARVED: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET")
 _AGAIN: Final = "Run the same command again afterwards: it goes on where it stopped, and nothing is lost"
@@ -68,7 +68,10 @@ def explain(error: BaseException) -> PipelineError:
     if ours:
         return PipelineError(ours[-1].strip())
     if _STARVED.search(text):
-        return Starved(f"the machine is too busy: a Python process of Spark did not start within ten seconds. {_AGAIN}")
+        return Starved(
+            "the machine is too busy: a Python process of Spark did not start within ten seconds, "
+            f"often enough to give up. {_AGAIN}"
+        )
     for pattern, advice in _KNOWN:
         if re.search(pattern, text):
             return PipelineError(advice)
