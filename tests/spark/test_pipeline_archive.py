@@ -273,11 +273,12 @@ def test_records_that_retention_removes_under_way(
     out = str(tmp_path / "a")
     options: dict[str, Any] = {"bootstrap": broker.bootstrap, "spark": spark, "source": source}
     ottla.spark.archive(topic, out, max_records=10, **options)
-    assert len(calls) == 3
-    assert [record[1] for record in archived(spark, out)] == [*range(10), *range(17, 30)]
     found = ottla.spark.verify(out, **options)
     assert found.problems == []
-    assert [(lost["first"], lost["end"]) for lost in found.lost] == [(10, 17)]
+    # A consumer may have fetched them before, and then nothing is lost; what is not there is written down as lost.
+    lost = [offset for one in found.lost for offset in range(one["first"], one["end"])]
+    assert set(lost) <= set(range(10, 17))
+    assert sorted([*lost, *(record[1] for record in archived(spark, out))]) == list(range(30))
 
 
 def test_topics_that_are_not_what_they_were(
