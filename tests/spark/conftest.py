@@ -6,6 +6,9 @@ Files are read from the folder of that Ottla; for a broker of `--bootstrap`, $OT
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -152,3 +155,41 @@ def send(broker: Any) -> Callable[..., None]:
         assert not failures, failures[0]
 
     return go
+
+
+@pytest.fixture(scope="session")
+def spark_master(tmp_path_factory: pytest.TempPathFactory, until: Callable[..., Any]) -> Iterator[str]:
+    """The address of a standalone Spark cluster: a master and a worker, each a process of its own."""
+    import pyspark
+
+    home, folder = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("spark-cluster")
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, pattern: str, *arguments: str) -> re.Match[str]:
+        """A part of the cluster, once a line of its log says that it is there."""
+        log = folder / f"{name.rpartition('.')[2]}.log"
+        environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+        with log.open("wb") as sink:
+            running.append(
+                subprocess.Popen(command, env=environment, cwd=folder, stdout=sink, stderr=subprocess.STDOUT)
+            )
+        child = running[-1]
+
+        def found() -> re.Match[str] | None:
+            assert child.poll() is None, log.read_text()
+            return re.search(pattern, log.read_text())
+
+        match: re.Match[str] = until(found, f"'{pattern}' of {name}", 240)
+        return match
+
+    try:
+        local = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        master = start("master.Master", r"Starting Spark master at (spark://\S+)", *local)[1]
+        room = ["--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work")]
+        start("worker.Worker", "Successfully registered with master", *local, *room, master)
+        yield master
+    finally:
+        for child in reversed(running):
+            child.terminate()
+            child.wait(60)

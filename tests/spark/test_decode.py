@@ -117,6 +117,44 @@ def test_usual_records_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> Non
     assert got.headers[6].as_py() is None
 
 
+def test_many_batches_are_walked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of different counts, records of one to three bytes of length, and what a filter leaves."""
+    monkeypatch.setattr(module, "decode_plainly", lambda *_: pytest.fail("went the slow way"))
+    monkeypatch.setattr(module, "_walk", lambda *_: pytest.fail("went one by one"))
+    data, base = bytearray(), 0
+    for number in range(60):
+        size = (3, 90, 20_000)[number % 3] if number < 50 else 90
+        made = make_batch([(1, i, b"k" * (i % 3), b"v" * size, []) for i in range(10 - number % 4)], base)
+        data += made
+        base = Batch(made).next_offset
+    found = list(batches(bytes(data)))
+    expected = [record for batch in found for record in batch.records() if 7 <= record.offset < 480]
+    got = decode(found, Wanted(7, 480))
+    assert [record.offset for record in expected] == list(got.offsets)
+    assert [record.value for record in expected] == got.values.to_pylist()
+    assert [record.key for record in expected] == got.keys.to_pylist()
+    assert len(decode(found)) == base
+
+
+def test_damage_in_one_of_many_batches_is_told() -> None:
+    made = make_batch([(1, i, None, b"v" * 100, []) for i in range(10)])
+    damaged = bytearray(made)
+    damaged[61] ^= 0x02  # the first record's length
+    for place in (0, 20, 40):
+        found = [Batch(bytes(made)) for _ in range(40)]
+        found.insert(place, Batch(bytes(damaged)))
+        with pytest.raises(KafkaError):
+            decode(found)
+
+
+def test_a_damaged_record_is_not_left_out_as_one_before_the_first_offset() -> None:
+    made = make_batch([(65, 0, b"k", b"v", []), (1, 8192, None, None, []), (1, 64, None, None, [])])
+    at = bytes(made).rindex(b"\x80\x01\x84\x01")  # time 64 and offset 66 of the last record
+    made[at] = 0
+    with pytest.raises(KafkaError):
+        decode([Batch(bytes(made))])
+
+
 def test_old_formats_and_names_that_are_no_text() -> None:
     records = [Record(offset, 7_000 + offset, b"k", b"v" * offset) for offset in range(20)]
     for magic in (0, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import ottla.spark
-from ottla.spark import SparkSetupError, connector_jars
+from ottla.spark import SparkSetupError, connector_jars, interpreter
 from ottla.spark.jars import WANTED
 from ottla.spark.sessions import check_java, has_connector
 
@@ -86,3 +87,56 @@ mkdir -p "$out"; {makes}""",
     assert [jar.name for jar in first] == sorted(f"{name}-1.jar" for name in WANTED)
     assert connector_jars("4.7.0", cache=tmp_path / "cache") == first
     assert (tmp_path / "runs").read_text().splitlines() == ["run", "run"]
+
+
+def test_spark_starts_python_without_the_zip_files_of_pyspark(tmp_path: Path) -> None:
+    import pyspark
+
+    starter = interpreter.starter(tmp_path / "cache")
+    assert starter is not None
+    assert interpreter.starter(tmp_path / "cache") == starter
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [Path(starter).name]
+    home = Path(pyspark.__file__).parent
+    mine = tmp_path / "my modules"
+    path = f"{home}/python/lib/pyspark.zip:{home}/python/lib/py4j-src.zip:{mine}:{home}/jars/spark-core.jar:/other/*"
+    code = "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, sys.argv[1:], sep='\\n')"
+    done = subprocess.run(
+        [starter, "-c", code, "a b", "*"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [f"{mine}:/other/*", sys.executable, "['a b', '*']"]
+
+
+def test_which_python_spark_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv(interpreter.VARIABLE, raising=False)
+    interpreter.choose(local=True)
+    assert Path(os.environ[interpreter.VARIABLE]).parent == tmp_path / "ottla"
+    interpreter.choose(local=False)  # other machines have no such file
+    assert os.environ[interpreter.VARIABLE] == sys.executable
+    monkeypatch.setenv(interpreter.VARIABLE, "/opt/python")
+    interpreter.choose(local=True)
+    assert os.environ[interpreter.VARIABLE] == "/opt/python"
+
+
+def test_no_script_where_it_would_not_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert interpreter.starter(tmp_path / "file" / "cache") is None
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))  # another Spark than the installed one
+    assert interpreter.starter(tmp_path / "cache") is None
+
+
+def test_the_processes_of_a_session_import_compiled_pyspark(spark: Any) -> None:
+    def where(_: Any) -> Any:
+        import pyspark
+
+        yield pyspark.__file__
+
+    if not Path(spark.sparkContext.pythonExec).name.startswith("spark-python-"):
+        pytest.skip("PYSPARK_PYTHON was set, or the cache folder cannot be written to")
+    [found] = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
+    assert ".zip" not in found

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import ottla.bench.lines  # noqa: F401  (fills the table)
-from ottla.bench.lines.spark import fill
+from ottla.bench.lines.spark import Measured, fill
 from ottla.bench.model import LINES, at_least, value_at_least
-from ottla.bench.spark_job import BATCH, STREAM, options_for
+from ottla.bench.spark_job import BATCH, STREAM, TRIGGER, options_for
 
 
 def test_the_bars() -> None:
@@ -16,12 +16,20 @@ def test_the_bars() -> None:
     assert bars["spark-archive-official batch"] == (at_least(1),)
     assert bars["spark-archive-own files_ratio"] == (value_at_least(2),)
     assert bars["spark-archive-own files_stream_ratio"] == (value_at_least(1.2),)
+    assert bars["spark-archive-own files_trigger_ratio"] == (value_at_least(1.2),)
     assert bars["spark-archive-own wire_ratio"] == (value_at_least(1),)
+    assert bars["spark-archive-own wire_stream_ratio"] == (value_at_least(1),)
+
+
+def test_ratios_are_of_turns_and_not_of_the_machines_moods() -> None:
+    found = Measured(1200, {"official": [4.0, 40.0, 6.0], "files": [2.0, 16.0, 3.0]})
+    assert found.ratio("files", "official") == 2.0
+    assert found.rate("official") == 200
 
 
 def test_the_ways() -> None:
     job = {"bootstrap": "h:1", "topic": "t", "folder": "/d"}
-    for way in (*BATCH, *STREAM):
+    for way in (*BATCH, *STREAM, *TRIGGER):
         form, options = options_for(way, job)
         assert (form == "kafka") == way.startswith("official")
         assert ("path" in options) == way.startswith("files")

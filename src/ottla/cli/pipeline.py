@@ -11,7 +11,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from threading import Event
+from typing import Any, Final
 
 from ottla.cli import terminal
 from ottla.cli.common import (
@@ -56,52 +57,71 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     kinds = verbs(parser)
-    for add in (
-        add_archive,
-        add_verify,
-        add_compact,
-        add_replay,
-        add_stats,
-        add_parse,
-        add_snapshot,
-        add_sql,
-        add_quality,
-        add_run,
-    ):
+    for add, _ in _verbs().values():
         add(kinds)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    verb: dict[str, Callable[[argparse.Namespace], int]] = {
-        "archive": _archive,
-        "verify": _verify,
-        "compact": _compact,
-        "replay": _replay,
-        "stats": _stats,
-        "parse": _parse,
-        "snapshot": _snapshot,
-        "sql": _sql,
-        "quality": _quality,
-        "run": _run_file,
+    return guarded(lambda: _translated(arguments, _verbs()[arguments.verb][1]))
+
+
+def _verbs() -> dict[str, tuple[Callable[[Any], None], Callable[[argparse.Namespace], int]]]:
+    """The options of each verb, and what it does."""
+    return {
+        "archive": (add_archive, _archive),
+        "verify": (add_verify, _verify),
+        "compact": (add_compact, _compact),
+        "replay": (add_replay, _replay),
+        "stats": (add_stats, _stats),
+        "parse": (add_parse, _parse),
+        "snapshot": (add_snapshot, _snapshot),
+        "sql": (add_sql, _sql),
+        "quality": (add_quality, _quality),
+        "run": (add_run, _run_file),
     }
-    return guarded(lambda: _translated(arguments, verb[arguments.verb]))
 
 
 def _translated(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
     from ottla.spark.errors import SparkSetupError
-    from ottla.spark.pipelines.errors import PipelineError
+    from ottla.spark.pipelines.errors import PipelineError, explain
 
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    _listen(_interrupt)
     try:
         return verb(arguments)
     except (PipelineError, SparkSetupError) as error:
         raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(str(explain(error))) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def _listen(handler: Callable[..., None]) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, handler)
 
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+class _Stop:
+    """Ctrl-C, or SIGTERM: the first lets the batch under way come to its end, the next ends at once."""
+
+    def __init__(self) -> None:
+        self.event = Event()
+
+    def __call__(self, *_: object) -> None:
+        if self.event.is_set():
+            raise KeyboardInterrupt
+        self.event.set()
+        # Not through sys.stderr: the handler may have come in the middle of a write to it.
+        os.write(2, b"\nstopping behind the batch under way; once more stops at once\n")
 
 
 # --- options and Spark -----------------------------------------------------------------------------------------------
@@ -110,18 +130,10 @@ def _interrupt(*_: object) -> None:
 def _connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"bootstrap": bootstrap_of(arguments)}
     if arguments.client_config:
-        found["client_config"] = _properties(arguments.client_config)
+        from ottla.spark.pipelines.login import client_properties
+
+        found["client_config"] = client_properties(arguments.client_config)
     return found
-
-
-def _properties(path: str) -> dict[str, str]:
-    from ottla.config import ConfigError
-    from ottla.config.properties import read_properties
-
-    try:
-        return {key: text for key, (text, _) in read_properties(path).items()}
-    except (ConfigError, OSError) as error:
-        raise CommandError(f"--client-config {path}: {error}") from None
 
 
 def _reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -151,12 +163,14 @@ def _reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def _spark(arguments: argparse.Namespace) -> Iterator[Any]:
+def _spark(arguments: argparse.Namespace, on_signal: Callable[..., None] = _interrupt) -> Iterator[Any]:
     """A session whose chatter goes to a file, so that the terminal shows our lines only."""
     from ottla.spark import session
     from ottla.spark.errors import SparkSetupError
+    from ottla.spark.pipelines.login import REDACTED
 
-    conf: dict[str, str | int | bool] = {"spark.log.level": "ERROR", **parse_settings(arguments.conf)}
+    conf: dict[str, str | int | bool] = {"spark.log.level": "ERROR", "spark.redaction.regex": REDACTED}
+    conf |= parse_settings(arguments.conf)
     made: Any = None
     shared = _running()
     # PySpark logs stacks of what we tell in one line, and of Ctrl-C.
@@ -173,8 +187,10 @@ def _spark(arguments: argparse.Namespace) -> Iterator[Any]:
                 raise
             except Exception as error:
                 raise CommandError(f"Spark does not start: {_last_words(log) or str(error).splitlines()[0]}") from None
+        _listen(on_signal)  # PySpark has put its own in place, which cancels all jobs
         yield made
     finally:
+        _listen(_interrupt)
         if made is not None and not shared:
             made.stop()
         logging.disable(logged)
@@ -225,10 +241,11 @@ def _last_words(path: str) -> str:
 
 
 class _Bar:
-    """A bar on a terminal with the lag beside it."""
+    """A bar on a terminal, with the lag and the rate of late beside it; several pipelines share one."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._bar = terminal.Progress(arguments.verb, None, unit="records", quiet=arguments.json)
+        self._seen: dict[str, Any] = {}
 
     def __enter__(self) -> Callable[[Any], None]:
         self._bar.__enter__()
@@ -238,18 +255,22 @@ class _Bar:
         self._bar.__exit__(failure[0])
 
     def _show(self, progress: Any) -> None:
-        bar = self._bar
-        bar.label = f"{progress.pipeline}  lag {terminal.human_count(progress.lag)}"
-        bar.total = progress.total
-        bar.advance(progress.records - bar.done)
+        self._seen[progress.pipeline] = progress
+        bar, seen = self._bar, list(self._seen.values())
+        busy = [one for one in seen if one.lag] or [progress]
+        lags = ", ".join(f"{one.pipeline} lag {terminal.human_count(one.lag)}" for one in busy)
+        bar.label = f"{lags}  now {terminal.human_count(int(sum(one.records_per_second for one in busy)))}/s"
+        bar.total = sum(one.total for one in seen)
+        bar.advance(sum(one.records for one in seen) - bar.done)
 
 
 def _run(arguments: argparse.Namespace, work: Callable[..., Any], **more: Any) -> Any:
     """Start Spark, run a pipeline with a bar, and give what it gave."""
     # Everything that can be refused without Spark is refused before its seconds of starting.
     options = {**_reading_options(arguments), **more}
-    with _spark(arguments) as spark, _Bar(arguments) as show:
-        return work(spark=spark, on_progress=show, **options)
+    stop = _Stop()
+    with _spark(arguments, stop) as spark, _Bar(arguments) as show:
+        return work(spark=spark, on_progress=show, stop=stop.event, **options)
 
 
 def _check_topics(arguments: argparse.Namespace) -> None:
@@ -269,10 +290,12 @@ def _finish(arguments: argparse.Namespace, summary: Any, text: str) -> int:
         print(text)
         for loss in summary.lost:
             print(f"lost: {loss.topic}-{loss.partition} {loss.first} to {loss.end - 1}")
-    if summary.interrupted:
-        terminal.note("interrupted; the same command goes on from here")
-        return INTERRUPTED
-    return OK
+    return _interrupted() if summary.interrupted else OK
+
+
+def _interrupted() -> int:
+    terminal.note("interrupted; the same command goes on from here")
+    return INTERRUPTED
 
 
 def summary_json(summary: Any) -> dict[str, Any]:
@@ -350,7 +373,9 @@ def _replay(arguments: argparse.Namespace) -> int:
         }
     except ValueError as error:
         raise UsageError(str(error)) from None
-    with _spark(arguments) as spark, _Bar(arguments) as show:
+    stop = _Stop()
+    connection = _connection_options(arguments)
+    with _spark(arguments, stop) as spark, _Bar(arguments) as show:
         done = replay(
             arguments.archive,
             topic=arguments.to_topic,
@@ -360,10 +385,12 @@ def _replay(arguments: argparse.Namespace) -> int:
             rate=arguments.rate,
             compression=arguments.compression,
             again=arguments.again,
+            group=arguments.group,
             spark=spark,
             on_progress=show,
+            stop=stop.event,
             **limits,
-            **_connection_options(arguments),
+            **connection,
         )
     return _finish(arguments, done, f"replayed {_speed(done)} to {', '.join(done.topics)}")
 
@@ -394,18 +421,12 @@ def _parse(arguments: argparse.Namespace) -> int:
     from ottla.spark import parse
     from ottla.spark.pipelines.decoders import load_decoding
 
-    load_decoding(arguments.format, arguments.schema, message=arguments.message, framing=arguments.framing)
+    how = {name: getattr(arguments, name) for name in ("format", "schema", "message", "framing")}
+    how["writer_schemas"] = _pairs(arguments.writer_schema, "--writer-schema")
+    load_decoding(**how)
     _check_topics(arguments)
     done = _run(
-        arguments,
-        parse,
-        topics=arguments.topics,
-        out=arguments.out,
-        format=arguments.format,
-        schema=arguments.schema,
-        message=arguments.message,
-        framing=arguments.framing,
-        dead_letters=arguments.dead_letters,
+        arguments, parse, topics=arguments.topics, out=arguments.out, dead_letters=arguments.dead_letters, **how
     )
     more = done.details
     text = f"parsed {_speed(done)} into {more['out']}"
@@ -436,7 +457,9 @@ def _sql(arguments: argparse.Namespace) -> int:
     from ottla.spark import sql
 
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
-    with _spark(arguments) as spark:
+    reading = _reading_options(arguments)
+    stop = _Stop()
+    with _spark(arguments, stop if arguments.stream else _interrupt) as spark, _Bar(arguments) as show:
         answer = sql(
             query,
             tables=_pairs(arguments.table, "--table"),
@@ -447,7 +470,9 @@ def _sql(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             stream=arguments.stream,
             spark=spark,
-            **_reading_options(arguments),
+            on_progress=show,
+            stop=stop.event,
+            **reading,
         )
     if arguments.json:
         terminal.print_json({**asdict(answer), "rows": [_plain(row) for row in answer.rows]})
@@ -457,7 +482,7 @@ def _sql(arguments: argparse.Namespace) -> int:
         print(terminal.table(answer.columns, [list(_plain(row).values()) for row in answer.rows]))
         if answer.truncated:
             terminal.note(f"only the first {arguments.limit} rows are shown; --limit shows more")
-    return INTERRUPTED if answer.interrupted else OK
+    return _interrupted() if answer.interrupted else OK
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -500,8 +525,6 @@ def _quality(arguments: argparse.Namespace) -> int:
 
 
 def _run_file(arguments: argparse.Namespace) -> int:
-    from threading import Event
-
     from ottla.spark.pipelines.declared import Declared, load, run_declared
 
     entries, session_options = load(arguments.file)
@@ -511,9 +534,11 @@ def _run_file(arguments: argparse.Namespace) -> int:
         return OK
     arguments.master = arguments.master or session_options.get("master")
     arguments.conf = [*(f"{key}={value}" for key, value in session_options.get("conf", {}).items()), *arguments.conf]
+    # The command line wins over the file, and the file over the environment.
     connection = _connection_options(arguments)
-    if not arguments.bootstrap:
-        connection = {}
+    fallback = {} if arguments.bootstrap else {"bootstrap": connection.pop("bootstrap")}
+    chosen = [Declared(e.name, e.pipeline, {**fallback, **e.arguments, **connection}) for e in entries]
+    arguments.source = "kafka" if any(entry.needs_connector for entry in chosen) else "ottla"
     shown: list[dict[str, Any]] = []
 
     def on_done(entry: Declared, result: Any) -> None:
@@ -521,22 +546,15 @@ def _run_file(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print(f"{entry.name}: {_one_line(result)}", flush=True)
 
-    stop = Event()
-    with _spark(arguments) as spark, _Bar(arguments) as show:
-        try:
-            results = run_declared(
-                [Declared(e.name, e.pipeline, {**e.arguments, **connection}) for e in entries],
-                on_done=on_done,
-                spark=spark,
-                on_progress=show,
-                on_warning=terminal.warn,
-                stop=stop,
-            )
-        except KeyboardInterrupt:
-            stop.set()
-            return INTERRUPTED
+    stop = _Stop()
+    with _spark(arguments, stop) as spark, _Bar(arguments) as show:
+        results = run_declared(
+            chosen, on_done=on_done, spark=spark, on_progress=show, on_warning=terminal.warn, stop=stop.event
+        )
     if arguments.json:
         terminal.print_json(shown)
+    if stop.event.is_set():
+        return _interrupted()
     return FAILED if any(getattr(result, "ok", True) is False for result in results.values()) else OK
 
 

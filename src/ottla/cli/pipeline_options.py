@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ottla.cli.common import add_connection, add_json, argument, parse_duration, subcommand, words_go_to
@@ -55,19 +57,35 @@ def _reading(parser: argparse.ArgumentParser, *, stream: bool = True) -> None:
     )
 
 
-def _finish(parser: argparse.ArgumentParser) -> None:
+@contextmanager
+def _pipeline(
+    kinds: Any,
+    name: str,
+    help_text: str,
+    description: str = "",
+    *,
+    examples: tuple[str, ...],
+    topics: bool = True,
+    reads: str | None = "stream",
+    out: str | None = None,
+) -> Iterator[argparse.ArgumentParser]:
+    """A verb: the topics it reads and the table it keeps, then options of its own, then those that all verbs share."""
+    parser = subcommand(kinds, name, help_text, description, examples)
+    if topics:
+        parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
+        words_go_to(parser, "topics")
+    if out is not None:
+        parser.add_argument("--out", required=True, metavar="DIR", help=out)
+    yield parser
+    if reads is not None:
+        _reading(parser, stream=reads == "stream")
     add_json(parser)
     _spark_options(parser)
     add_connection(parser)
 
 
-def _topics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
-    words_go_to(parser, "topics")
-
-
 def add_archive(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "archive",
         "copy topics to Parquet files, each offset in exactly one",
@@ -78,80 +96,89 @@ def add_archive(kinds: Any) -> None:
             "ottla pipeline archive 'orders*' payments --out /data/archive --follow --interval 1m",
             "ottla pipeline archive orders --out s3a://bucket/archive --master spark://head:7077",
         ),
-    )
-    _topics(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="a folder, or a URL that Hadoop knows")
-    parser.add_argument(
-        "--compression",
-        choices=("snappy", "zstd", "gzip", "lz4", "none"),
-        default="snappy",
-        help="of the files (snappy)",
-    )
-    _reading(parser)
-    _finish(parser)
+        out="a folder, or a URL that Hadoop knows",
+    ) as parser:
+        parser.add_argument(
+            "--compression",
+            choices=("snappy", "zstd", "gzip", "lz4", "none"),
+            default="snappy",
+            help="of the files (snappy)",
+        )
 
 
 def add_verify(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "verify",
         "prove that each offset of an archive is in exactly one file",
         "Check that the files hold what their names say, that no offset is in two, and that the log has no record that "
         "is in none. Exit code 1 if something is wrong.",
         examples=("ottla pipeline verify /data/archive", "ottla pipeline verify /data/archive --content"),
-    )
-    parser.add_argument("archive", metavar="DIR")
-    parser.add_argument("--content", action="store_true", help="compare keys, values, headers and times with the log")
-    parser.add_argument("--no-log", action="store_true", help="check the files alone, without a broker")
-    _source_option(parser)
-    _finish(parser)
+        topics=False,
+        reads=None,
+    ) as parser:
+        parser.add_argument("archive", metavar="DIR")
+        parser.add_argument(
+            "--content", action="store_true", help="compare keys, values, headers and times with the log"
+        )
+        parser.add_argument("--no-log", action="store_true", help="check the files alone, without a broker")
+        _source_option(parser)
 
 
 def add_compact(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "compact",
         "merge small files of an archive",
         "Merge neighbouring files of a partition and day until they are large enough. Each offset stays in one.",
         examples=("ottla pipeline compact /data/archive --target-mb 256",),
-    )
-    parser.add_argument("archive", metavar="DIR")
-    parser.add_argument("--target-mb", type=int, default=128, metavar="N", help="the size to reach (128)")
-    _finish(parser)
+        topics=False,
+        reads=None,
+    ) as parser:
+        parser.add_argument("archive", metavar="DIR")
+        parser.add_argument("--target-mb", type=int, default=128, metavar="N", help="the size to reach (128)")
 
 
 def add_replay(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "replay",
         "write an archive back to a topic",
-        "Write archived records to a topic with their keys, values, headers, timestamps, partitions and order. The "
-        "same command goes on where it stopped; nobody else may write to the topic meanwhile.",
+        "Write archived records to a topic with their keys, values, headers, timestamps, partitions and order, in "
+        "transactions. The same command goes on where it stopped, also after a crash; nothing is written twice.",
         examples=(
             "ottla pipeline replay /data/archive --to-topic orders-again",
             "ottla pipeline replay /data/archive --prefix replayed. --speed 10      # ten times as fast as it was",
             "ottla pipeline replay /data/archive --only orders --to-topic test --rate 500 --since -2h",
         ),
-    )
-    parser.add_argument("archive", metavar="DIR")
-    parser.add_argument("--to-topic", metavar="TOPIC", help="where to (a topic of the same name); created if missing")
-    parser.add_argument("--prefix", default="", help="in front of the topics' names, when there are several")
-    parser.add_argument("--only", metavar="TOPIC", help="one of the archived topics")
-    parser.add_argument(
-        "--speed", type=float, default=0.0, metavar="X", help="1 as it was recorded, 10 ten times as fast (no pauses)"
-    )
-    parser.add_argument("--rate", type=float, default=0.0, metavar="N", help="records per second instead")
-    parser.add_argument("--since", metavar="TIME", help="only records that are younger")
-    parser.add_argument("--until", metavar="TIME", help="only records that are older")
-    parser.add_argument(
-        "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="of batches (none)"
-    )
-    parser.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
-    _finish(parser)
+        topics=False,
+        reads=None,
+    ) as parser:
+        parser.add_argument("archive", metavar="DIR")
+        parser.add_argument(
+            "--to-topic", metavar="TOPIC", help="where to (a topic of the same name); created if missing"
+        )
+        parser.add_argument("--prefix", default="", help="in front of the topics' names, when there are several")
+        parser.add_argument("--only", metavar="TOPIC", help="one of the archived topics")
+        parser.add_argument(
+            "--speed",
+            type=float,
+            default=0.0,
+            metavar="X",
+            help="1 as it was recorded, 10 ten times as fast (no pauses)",
+        )
+        parser.add_argument("--rate", type=float, default=0.0, metavar="N", help="records per second instead")
+        parser.add_argument("--since", metavar="TIME", help="only records that are younger")
+        parser.add_argument("--until", metavar="TIME", help="only records that are older")
+        parser.add_argument(
+            "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="of batches (none)"
+        )
+        parser.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
+        parser.add_argument("--group", metavar="NAME", help="the consumer group that keeps and shows the progress")
 
 
 def add_stats(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "stats",
         "count records, rates, sizes, keys and lateness by windows of time",
@@ -161,27 +188,28 @@ def add_stats(kinds: Any) -> None:
             "ottla pipeline stats orders --out /data/stats --report stats.html",
             "ottla pipeline stats 'orders*' --out /data/stats --window 5m --delay 1h --to-topic topic-stats --follow",
         ),
-    )
-    _topics(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table")
-    parser.add_argument(
-        "--window", type=argument(parse_duration), default=60_000, metavar="DURATION", help="length of a window (1m)"
-    )
-    parser.add_argument(
-        "--delay",
-        type=argument(parse_duration),
-        default=600_000,
-        metavar="DURATION",
-        help="how late a record may be and still be counted (10m)",
-    )
-    parser.add_argument("--to-topic", metavar="TOPIC", help="send changed windows there as well, as JSON")
-    parser.add_argument("--report", metavar="FILE", help="draw the windows: .html or .png")
-    _reading(parser)
-    _finish(parser)
+        out="the table",
+    ) as parser:
+        parser.add_argument(
+            "--window",
+            type=argument(parse_duration),
+            default=60_000,
+            metavar="DURATION",
+            help="length of a window (1m)",
+        )
+        parser.add_argument(
+            "--delay",
+            type=argument(parse_duration),
+            default=600_000,
+            metavar="DURATION",
+            help="how late a record may be and still be counted (10m)",
+        )
+        parser.add_argument("--to-topic", metavar="TOPIC", help="send changed windows there as well, as JSON")
+        parser.add_argument("--report", metavar="FILE", help="draw the windows: .html or .png")
 
 
 def add_parse(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "parse",
         "values to typed columns by a schema, bad records to a dead-letter topic",
@@ -192,41 +220,43 @@ def add_parse(kinds: Any) -> None:
             "ottla pipeline parse orders --out /data/orders --format avro --schema order.avsc --framing confluent",
             "ottla pipeline parse orders --out /data/orders --format protobuf --schema shop.desc --message shop.Order",
         ),
-    )
-    _topics(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table")
-    parser.add_argument("--format", required=True, choices=("json", "avro", "protobuf"))
-    parser.add_argument(
-        "--schema",
-        required=True,
-        metavar="SCHEMA",
-        help="DDL, JSON Schema or Avro schema, itself or in a file; a .proto file or descriptor set",
-    )
-    parser.add_argument("--message", default="", metavar="NAME", help="the Protobuf message: package.Name")
-    parser.add_argument(
-        "--framing", choices=("plain", "confluent"), default="plain", help="what stands before the value"
-    )
-    parser.add_argument("--dead-letters", metavar="TOPIC", help="for bad records (TOPIC.dead-letters)")
-    _reading(parser)
-    _finish(parser)
+        out="the table",
+    ) as parser:
+        parser.add_argument("--format", required=True, choices=("json", "avro", "protobuf"))
+        parser.add_argument(
+            "--schema",
+            required=True,
+            metavar="SCHEMA",
+            help="DDL, JSON Schema or Avro schema, itself or in a file; a .proto file or descriptor set",
+        )
+        parser.add_argument("--message", default="", metavar="NAME", help="the Protobuf message: package.Name")
+        parser.add_argument(
+            "--framing", choices=("plain", "confluent"), default="plain", help="what stands before the value"
+        )
+        parser.add_argument(
+            "--writer-schema",
+            action="append",
+            default=[],
+            metavar="ID=FILE",
+            help="the Avro schema that values with this id were written with; repeatable",
+        )
+        parser.add_argument("--dead-letters", metavar="TOPIC", help="for bad records (TOPIC.dead-letters)")
 
 
 def add_snapshot(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "snapshot",
         "the latest value of each key as a table",
         "Keep a Parquet table of the latest value of each key; tombstones take their keys away.",
         examples=("ottla pipeline snapshot customers --out /data/customers",),
-    )
-    _topics(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table")
-    _reading(parser)
-    _finish(parser)
+        out="the table",
+    ):
+        pass
 
 
 def add_sql(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "sql",
         "a query over topics as tables",
@@ -238,27 +268,28 @@ def add_sql(kinds: Any) -> None:
             "ottla pipeline sql 'select key, value from orders where key is not null' --to-topic keyed-orders",
             "ottla pipeline sql 'select * from o' --table o=orders.v1 --stream --checkpoint c --out /data/o",
         ),
-    )
-    parser.add_argument("query", metavar="QUERY", help="or - for standard input")
-    parser.add_argument("--table", action="append", default=[], metavar="NAME=TOPIC", help="another name for a topic")
-    parser.add_argument(
-        "--schema",
-        action="append",
-        default=[],
-        metavar="TABLE=DDL",
-        help="columns of the JSON in the values, or a file",
-    )
-    parser.add_argument("--binary", action="store_true", help="keys and values as bytes, not as text")
-    parser.add_argument("--out", metavar="DIR", help="write Parquet there")
-    parser.add_argument("--to-topic", metavar="TOPIC", help="write to this topic")
-    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows to print at most (1000)")
-    parser.add_argument("--stream", action="store_true", help="go on from --checkpoint with what is new")
-    _reading(parser)
-    _finish(parser)
+        topics=False,
+    ) as parser:
+        parser.add_argument("query", metavar="QUERY", help="or - for standard input")
+        parser.add_argument(
+            "--table", action="append", default=[], metavar="NAME=TOPIC", help="another name for a topic"
+        )
+        parser.add_argument(
+            "--schema",
+            action="append",
+            default=[],
+            metavar="TABLE=DDL",
+            help="columns of the JSON in the values, or a file",
+        )
+        parser.add_argument("--binary", action="store_true", help="keys and values as bytes, not as text")
+        parser.add_argument("--out", metavar="DIR", help="write Parquet there")
+        parser.add_argument("--to-topic", metavar="TOPIC", help="write to this topic")
+        parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows to print at most (1000)")
+        parser.add_argument("--stream", action="store_true", help="go on from --checkpoint with what is new")
 
 
 def add_quality(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "quality",
         "find duplicates, gaps, timestamps out of order and null keys",
@@ -266,23 +297,22 @@ def add_quality(kinds: Any) -> None:
             "ottla pipeline quality orders",
             "ottla pipeline quality orders --fail --json                 # exit code 1 if something was found",
         ),
-    )
-    _topics(parser)
-    parser.add_argument("--out", metavar="DIR", help="write all findings there as Parquet")
-    parser.add_argument("--fail", action="store_true", help="exit code 1 if something was found")
-    _reading(parser, stream=False)
-    _finish(parser)
+        reads="once",
+    ) as parser:
+        parser.add_argument("--out", metavar="DIR", help="write all findings there as Parquet")
+        parser.add_argument("--fail", action="store_true", help="exit code 1 if something was found")
 
 
 def add_run(kinds: Any) -> None:
-    parser = subcommand(
+    with _pipeline(
         kinds,
         "run",
         "run the pipelines that a YAML file declares",
         "Run pipelines from a YAML file in their order, with one Spark; those that follow their topics run side by "
         "side until Ctrl-C.",
         examples=("ottla pipeline run pipelines.yaml", "ottla pipeline run pipelines.yaml --check"),
-    )
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--check", action="store_true", help="only check the file")
-    _finish(parser)
+        topics=False,
+        reads=None,
+    ) as parser:
+        parser.add_argument("file", metavar="FILE")
+        parser.add_argument("--check", action="store_true", help="only check the file")

@@ -268,18 +268,20 @@ class Client:
         self._coordinators[kind, key] = answer.node_id
         return int(answer.node_id)
 
-    async def ask_coordinator(self, key: str, request: Message, *, highest: int | None = None) -> Any:
-        """To the coordinator of a group; one that moved or still loads is waited for."""
+    async def ask_coordinator(
+        self, key: str, request: Message, *, highest: int | None = None, kind: int = GROUP
+    ) -> Any:
+        """To the coordinator of a group or transactional id; one that moved or still loads is waited for."""
 
         async def attempt() -> Any:
             try:
-                response = await self.ask(request, await self.coordinator(key), highest=highest)
+                response = await self.ask(request, await self.coordinator(key, kind), highest=highest)
             except ConnectionLost:
-                self._coordinators.pop((GROUP, key), None)
+                self._coordinators.pop((kind, key), None)
                 raise
             for code in _error_codes(response):
                 if code in (14, 15, 16):  # loading, not available, not coordinator
-                    self._coordinators.pop((GROUP, key), None)
+                    self._coordinators.pop((kind, key), None)
                     raise error_for(code)
             return response
 

@@ -82,9 +82,13 @@ async def bounds(
 
 
 async def committed(
-    client: Client, group: str, partitions: Iterable[TopicPartition] | None = None
+    client: Client, group: str, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
-    """What a group committed, for all of its partitions or for these; those without a commit are left out."""
+    """What a group committed, for all of its partitions or for these; those without a commit are left out.
+
+    With `stable` a commit that waits for the end of its transaction is UNSTABLE_OFFSET_COMMIT instead of the one before
+    it (KIP-447).
+    """
     topics: Any = None
     old_topics: Any = None
     if partitions is not None:
@@ -96,6 +100,7 @@ async def committed(
         group_id=group,
         topics=old_topics,
         groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)],
+        require_stable=stable,
     )
     response = await client.ask_coordinator(group, request)
     answer: Any = response.groups[0] if response.groups else response

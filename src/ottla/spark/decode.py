@@ -1,9 +1,9 @@
 """Record batches to Arrow columns, by the column instead of by the record.
 
-A record is a chain of varints, so its fields stand at no fixed place. Python walks the lengths of the records alone;
-numpy then reads the same field of all records at once; one Arrow `take` per column copies keys and values out of the
-bytes they came in. Anything unusual (an old message format, a record that does not add up) goes through the plain
-decoder of `ottla.records`, which knows all of it and says what is wrong.
+A record is a chain of varints, so its fields stand at no fixed place. The lengths of the records are walked first, in
+all batches side by side where there are many; numpy then reads the same field of all records at once; one Arrow `take`
+per column copies keys and values out of the bytes they came in. Anything unusual (an old message format, a record that
+does not add up) goes through the plain decoder of `ottla.records`, which knows all of it and says what is wrong.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ MIN_RUN: Final = 8
 """Records of one length in a row that are worth being found as such."""
 RUN_BACKOFF: Final = 32
 """Records walked singly after no such run was found."""
+MIN_LANES: Final = 24
+"""Batches, of the longest one's count of records, that are worth being walked side by side."""
+_UNLIKELY_MS: Final = 1 << 60
 _LONGEST_DATA: Final = (1 << 31) - 1
 
 
@@ -107,9 +110,8 @@ def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.Dat
     if len(data) > _LONGEST_DATA:
         raise Irregular
     octets = np.frombuffer(data, dtype=np.uint8)
-    lengths, positions = _varints(octets, _walk(data, spans))
-    ends = positions + lengths
-    counts = [batch.record_count for batch in batches]  # type: ignore[union-attr]  # _payloads refused old ones
+    positions, ends = _bodies(data, octets, spans)
+    counts = [count for _, _, count in spans]
 
     appended = np.array([batch.attributes & APPEND_TIME_FLAG != 0 for batch in batches], dtype=bool)
     deltas, positions = _varints(octets, positions + 1, 9)  # over the attributes of the record
@@ -121,13 +123,11 @@ def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.Dat
         deltas[np.repeat(appended, counts)] = 0
     timestamps = np.repeat(times, counts) + deltas
     offsets, positions = _varints(octets, positions)
+    if len(offsets) and (offsets.min() < 0 or abs(deltas).max() >= _UNLIKELY_MS):
+        raise Irregular  # and not left out as if it were another time or offset that is asked for
     offsets += np.repeat(np.array([batch.base_offset for batch in batches], dtype=np.int64), counts)
     types: Array = np.repeat(appended.astype(np.int32), counts)
 
-    kept = _kept(offsets, timestamps, wanted)
-    if kept is not None:
-        offsets, timestamps, types = offsets[kept], timestamps[kept], types[kept]
-        positions, ends = positions[kept], ends[kept]
     key_sizes, key_starts = _varints(octets, positions)
     key_ends = key_starts + np.maximum(key_sizes, 0)
     value_sizes, value_starts = _varints(octets, key_ends)
@@ -136,9 +136,15 @@ def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.Dat
         raise Irregular
     slices: Array = np.empty((len(offsets), 4), dtype=np.int32)
     slices[:, 0], slices[:, 1], slices[:, 2], slices[:, 3] = key_starts, key_ends, value_starts, value_ends
+    no_key, no_value = key_sizes < 0, value_sizes < 0
+    kept = _kept(offsets, timestamps, wanted)
+    if kept is not None:
+        offsets, timestamps, types = offsets[kept], timestamps[kept], types[kept]
+        slices, no_key, no_value = slices[kept], no_key[kept], no_value[kept]
+        value_ends, ends = value_ends[kept], ends[kept]
     source = _slices(data, slices)
-    keys = _take(source, slices, 0, key_sizes < 0)
-    values = _take(source, slices, 2, value_sizes < 0)
+    keys = _take(source, slices, 0, no_key)
+    values = _take(source, slices, 2, no_value)
     listed = None if headers is None else _headers(data, octets, value_ends, ends, headers)
     return Block(offsets, timestamps, types, keys, values, listed)
 
@@ -166,6 +172,44 @@ def _payloads(batches: Sequence[AnyBatch]) -> tuple[bytes | memoryview, list[tup
         spans.append((position, position + len(part), batch.record_count))
         position += len(part)
     return b"".join(parts), spans
+
+
+def _bodies(data: bytes | memoryview, octets: Array, spans: Sequence[tuple[int, int, int]]) -> tuple[Array, Array]:
+    """Where each record starts, behind its length, and where it ends."""
+    if sum(count for _, _, count in spans) >= MIN_LANES * max((count for _, _, count in spans), default=1):
+        return _walk_lanes(octets, spans)
+    lengths, positions = _varints(octets, _walk(data, spans))
+    return positions, positions + lengths
+
+
+def _walk_lanes(octets: Array, spans: Sequence[tuple[int, int, int]]) -> tuple[Array, Array]:
+    """All batches side by side: the first record of each, then the second of those that have one, and so on."""
+    table: Array = np.array(spans, dtype=np.int64)
+    order = np.argsort(-table[:, 2], kind="stable")
+    positions, stops, counts = table[order].T.copy()
+    longest = int(counts[0])
+    going: Array = np.searchsorted(-counts, -np.arange(longest), side="left")  # lanes that have such a record
+    bodies: Array = np.empty((longest, len(counts)), dtype=np.int64)
+    ends: Array = np.empty((longest, len(counts)), dtype=np.int64)
+    for number, lanes in enumerate(going.tolist()):
+        here = positions[:lanes]
+        first, second = octets.take(here), octets.take(here + 1)
+        if first.min() >= 0x80 and second.max() < 0x80:  # the usual width, with fewer calls
+            raw = (second.astype(np.int64) << 7) + first - 0x80
+            lengths, after = raw >> 1, here + 2
+            if (raw & 1).any():
+                raise Irregular
+        else:
+            lengths, after = _varints(octets, here)
+            if lengths.min() < 0:
+                raise Irregular
+        bodies[number, :lanes] = after
+        ends[number, :lanes] = positions[:lanes] = after + lengths
+    if (positions != stops).any():
+        raise Irregular
+    back = np.argsort(order)
+    there = np.arange(longest) < counts[back][:, None]
+    return bodies.T[back][there], ends.T[back][there]
 
 
 def _walk(data: bytes | memoryview, spans: Sequence[tuple[int, int, int]]) -> Array:
@@ -216,23 +260,29 @@ def _walk(data: bytes | memoryview, spans: Sequence[tuple[int, int, int]]) -> Ar
 
 def _varints(octets: Array, positions: Array, longest: int = 5) -> tuple[Array, Array]:
     """The zigzag varint at each position, and the positions behind them."""
-    first = octets[positions]
+    first = octets.take(positions)
     raw = first.astype(np.int64)
     positions = positions + 1
-    if len(first) and first.max() >= 0x80:
-        going = np.flatnonzero(first >= 0x80)
+    more = first >= 0x80
+    count = np.count_nonzero(more)
+    if count == len(first) and count:
+        byte = octets.take(positions)
+        positions += 1
+        raw = (raw & 0x7F) | (byte & 0x7F).astype(np.int64) << 7
+        going, shift = np.flatnonzero(byte >= 0x80), 14
+    else:
+        going, shift = np.flatnonzero(more) if count else more[:0], 7
         raw[going] &= 0x7F
-        for shift in range(7, 7 * longest, 7):
-            byte = octets[positions[going]]
-            positions[going] += 1
-            raw[going] |= (byte & 0x7F).astype(np.int64) << shift
-            going = going[byte >= 0x80]
-            if not len(going):
-                break
-        else:
+    while len(going):
+        if shift == 7 * longest:
             raise Irregular
-        if longest == 5 and raw.max() > 0xFFFFFFFF:
-            raise Irregular
+        byte = octets.take(positions[going])
+        positions[going] += 1
+        raw[going] |= (byte & 0x7F).astype(np.int64) << shift
+        going = going[byte >= 0x80]
+        shift += 7
+    if shift > 28 and longest == 5 and raw.max() > 0xFFFFFFFF:
+        raise Irregular
     return (raw >> 1) ^ -(raw & 1), positions
 
 

@@ -21,8 +21,8 @@ from ottla.log.producers import decode_snapshot
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
 from ottla.records.legacy import HEADER_V1, MIN_SIZE_V0, LegacyBatch
 
-CHUNK_BYTES: Final = 2 << 20
-"""Read and decoded together: enough to be worth numpy's calls, little enough to stay in a processor's cache."""
+CHUNK_BYTES: Final = 4 << 20
+"""Read and decoded together: enough to be worth numpy's calls, little enough for any worker's memory."""
 _HEADERS_BYTES: Final = 64 << 10
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log")
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})\.snapshot")

@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.spark import interpreter
 from ottla.spark.errors import SparkSetupError
 from ottla.spark.jars import CONNECTOR, connector_jars
 
@@ -58,13 +58,14 @@ def session(
         register(active)
         return active
     check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = dict(_ALWAYS)
     chosen = master or os.environ.get("SPARK_MASTER")
     if chosen is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets
         chosen = "local[*]"
-    if chosen is not None and chosen.startswith("local"):
+    local = chosen is not None and chosen.startswith("local")
+    if local:
         settings |= _LOCAL
+    interpreter.choose(local=local)
     settings |= dict(config or {})
     if connector:
         jars = [str(jar) for jar in connector_jars(pyspark)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +13,7 @@ from ottla.spark.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
     from ottla.client import Client
+    from ottla.client.offsets import Committed
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
@@ -33,7 +34,7 @@ class Cluster:
     """Short conversations with a cluster, each over a connection of its own. Can be sent to executors."""
 
     bootstrap: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
     timeout_s: float = 30.0
 
     def call(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
@@ -53,7 +54,7 @@ class Cluster:
             security = Security.from_properties(self.properties) if self.properties else None
             return Client(self.bootstrap, security=security, retry_timeout_s=self.timeout_s)
         except ValueError as error:
-            raise PipelineError(f"bootstrap '{self.bootstrap}': {error}") from None
+            raise PipelineError(f"the connection to {self.bootstrap}: {error}") from None
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -144,23 +145,41 @@ class Cluster:
 
         return self.call(ask)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, int], texts: Mapping[TopicPartition, str] | None = None
+    ) -> None:
         """Show progress to `ottla groups` and kafka-consumer-groups."""
 
         async def ask(client: Client) -> None:
             from ottla.client.offsets import Committed, commit
 
-            await commit(client, group, {tp: Committed(offset) for tp, offset in offsets.items()})
+            words = texts or {}
+            entries = {tp: Committed(offset, metadata=words.get(tp, "")) for tp, offset in offsets.items()}
+            await commit(client, group, entries)
 
         self.call(ask)
 
-    def committed(self, group: str) -> Offsets:
-        async def ask(client: Client) -> Offsets:
+    def committed(self, group: str, *, stable: bool = False) -> dict[TopicPartition, Committed]:
+        """With `stable` commits that wait for the end of a transaction are waited for."""
+
+        async def ask(client: Client) -> dict[TopicPartition, Committed]:
             from ottla.client.offsets import committed
 
-            return {tp: found.offset for tp, found in (await committed(client, group)).items()}
+            return await client.retrying(lambda: committed(client, group, stable=stable))
 
         return self.call(ask)
+
+    def forget(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Take back what a group committed."""
+        wanted = list(partitions)
+
+        async def ask(client: Client) -> None:
+            from ottla.client.offsets import delete_offsets
+
+            if wanted:
+                await delete_offsets(client, group, wanted)
+
+        self.call(ask)
 
 
 async def _known_everywhere(client: Client, name: str) -> None:

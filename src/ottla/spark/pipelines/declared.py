@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -13,10 +13,12 @@ from typing import Any, Final, cast
 
 from ottla.spark.pipelines import FUNCTIONS
 from ottla.spark.pipelines.errors import PipelineError
-from ottla.spark.pipelines.jobs import Options, spark_of
+from ottla.spark.pipelines.jobs import Options, Progress, spark_of
 
 PIPELINES: Final = ("archive", "compact", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
+_STREAMS: Final = ("archive", "stats", "parse", "snapshot", "sql")
+_OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
 # These come from whoever runs the file, not from the file.
 _NOT_DECLARED: Final = {"spark", "stop", "on_progress", "on_warning"}
 
@@ -32,6 +34,10 @@ class Declared:
     @property
     def follows(self) -> bool:
         return bool(self.arguments.get("follow"))
+
+    @property
+    def needs_connector(self) -> bool:
+        return self.pipeline not in ("compact", "replay") and self.arguments.get("source", "kafka") == "kafka"
 
 
 def load(path: str) -> tuple[list[Declared], dict[str, Any]]:
@@ -85,7 +91,7 @@ def function_of(pipeline: str) -> Callable[..., Any]:
 
 def _parameters(pipeline: str) -> set[str]:
     own = {name for name in inspect.signature(function_of(pipeline)).parameters if name != "options"}
-    return own | (set(Options.__annotations__) - _NOT_DECLARED)
+    return own | (set(Options.__annotations__) - _NOT_DECLARED - (set() if pipeline in _STREAMS else _OF_STREAMS))
 
 
 def _required(pipeline: str) -> list[str]:
@@ -104,11 +110,15 @@ def run_declared(
     options["spark"] = spark_of(cast(Options, options))
     for key in ("master", "conf"):
         options.pop(key, None)
+    tell: Callable[[Progress], None] | None = options.get("on_progress")
     results: dict[str, Any] = {}
 
     def run(entry: Declared) -> Any:
+        mine = dict(options)
+        if tell is not None:
+            mine["on_progress"] = lambda progress: tell(replace(progress, pipeline=entry.name))
         try:
-            result = function_of(entry.pipeline)(**{**entry.arguments, **options})
+            result = function_of(entry.pipeline)(**{**entry.arguments, **mine})
         except PipelineError as error:
             raise PipelineError(f"{entry.name}: {error}") from None
         results[entry.name] = result

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMATS: Final = ("json", "avro", "protobuf")
 FRAMINGS: Final = ("plain", "confluent")
 _REASON_LENGTH: Final = 300
+_LONGEST_NAME: Final = 255
 
 Decode = Callable[[bytes], Any]
 
@@ -37,6 +38,8 @@ class Decoding:
     schema: bytes
     message: str = ""
     framing: str = "plain"
+    writers: tuple[tuple[int, bytes], ...] = ()
+    """Avro schemas by their id, for values that were written with another version of the schema than this one."""
 
     @property
     def is_ddl(self) -> bool:
@@ -62,69 +65,107 @@ class Decoding:
 
     def decoder(self) -> Decode:
         """From bytes to what Spark takes; BadValue says what is wrong."""
-        plain = {"json": _json_decoder, "avro": _avro_decoder, "protobuf": _protobuf_decoder}[self.format](self)
-        return plain if self.framing == "plain" else _unframed(plain, self.format)
+        if self.format == "avro":
+            return _avro_decoder(self)
+        plain = {"json": _json_decoder, "protobuf": _protobuf_decoder}[self.format](self)
+        return plain if self.framing == "plain" else _unframed_protobuf(plain)
 
 
-def load_decoding(format: str, schema: str, *, message: str = "", framing: str = "plain") -> Decoding:
+def load_decoding(
+    format: str,
+    schema: str,
+    *,
+    message: str = "",
+    framing: str = "plain",
+    writer_schemas: Mapping[Any, str] | None = None,
+) -> Decoding:
     """`schema` is a file or the text itself: DDL, a Spark or JSON schema; an Avro schema; a Protobuf descriptor set."""
     if format not in FORMATS:
         raise PipelineError(f"format is one of {', '.join(FORMATS)}, not '{format}'")
     if framing not in FRAMINGS:
         raise PipelineError(f"framing is one of {', '.join(FRAMINGS)}, not '{framing}'")
-    is_text = format != "protobuf" and ("\n" in schema or schema.lstrip()[:1] in ("{", "[") or " " in schema.strip())
-    path = Path(schema)
-    if is_text:
-        content = schema.encode()
-    elif path.suffix == ".proto":
-        content = _compiled(path)
-    else:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise PipelineError(f"the schema {schema} cannot be read: {error.strerror}") from None
+    content = _schema_bytes(format, schema)
     if format == "protobuf" and not message:
         raise PipelineError("Protobuf needs the full name of the message: --message package.Name")
-    made = Decoding(format, content, message, framing)
+    if writer_schemas and (format, framing) != ("avro", "confluent"):
+        raise PipelineError("writers' schemas are found by the id in front of Avro values: --framing confluent")
+    made = Decoding(format, content, message, framing, _writers(writer_schemas or {}))
     if not made.is_ddl:
         made.spark_type()
     return made
 
 
+def _schema_bytes(format: str, schema: str) -> bytes:
+    is_text = format != "protobuf" and ("\n" in schema or schema.lstrip()[:1] in ("{", "[") or " " in schema.strip())
+    path = Path(schema)
+    if is_text and not (len(schema) < _LONGEST_NAME and path.is_file()):
+        return schema.encode()
+    if path.suffix == ".proto":
+        return _compiled(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PipelineError(f"the schema {schema} cannot be read: {error.strerror}") from None
+
+
+def _writers(given: Mapping[Any, str]) -> tuple[tuple[int, bytes], ...]:
+    import fastavro
+
+    found = []
+    for name, schema in given.items():
+        if not str(name).isdigit():
+            raise PipelineError(f"a writer's schema has a number as its id, not '{name}'")
+        content = _schema_bytes("avro", schema)
+        try:
+            fastavro.parse_schema(json.loads(content))
+        except Exception as error:  # the package raises whatever it stumbles over
+            raise PipelineError(f"the avro schema {name} is not valid: {str(error).splitlines()[0][:300]}") from None
+        found.append((int(name), content))
+    return tuple(found)
+
+
 def _compiled(path: Path) -> bytes:
     import shutil
     import subprocess
+    import sys
     import tempfile
+    from importlib.util import find_spec
 
     if not path.exists():
         raise PipelineError(f"the schema {path} cannot be read: there is no such file")
-    if shutil.which("protoc") is None:
+    compiler = [shutil.which("protoc")] if shutil.which("protoc") else None
+    if compiler is None and find_spec("grpc_tools") is not None:
+        compiler = [sys.executable, "-m", "grpc_tools.protoc"]
+    if compiler is None:
         raise PipelineError(
-            f"protoc is not on PATH; where it is, compile the schema: protoc --include_imports "
-            f"--descriptor_set_out {path.with_suffix('.desc').name} {path.name}, and name that file"
+            f"{path.name} has to be compiled, and there is no protoc on PATH (nor grpcio-tools); compile it elsewhere "
+            f"and name the result: protoc --include_imports --descriptor_set_out {path.stem}.desc {path.name}"
         )
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "schema.desc")
-        command = ["protoc", f"-I{path.parent}", "--include_imports", f"--descriptor_set_out={target}", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        options = [f"-I{path.parent}", "--include_imports", f"--descriptor_set_out={target}", str(path)]
+        done = subprocess.run([*map(str, compiler), *options], capture_output=True, text=True, check=False)
         if done.returncode:
             raise PipelineError(f"protoc refuses the schema: {(done.stderr.splitlines() or ['no reason'])[0]}")
         return target.read_bytes()
 
 
-def _unframed(plain: Decode, format: str) -> Decode:
-    """Confluent's framing: a zero byte, four bytes of schema id; for Protobuf also the indexes of the message."""
+def _framed(value: bytes) -> tuple[int, bytes]:
+    """Confluent's framing: a zero byte, four bytes of schema id, and the rest."""
+    if len(value) < 5 or value[0] != 0:
+        raise BadValue("not in Confluent's framing: a zero byte and a schema id are to come first")
+    return int.from_bytes(value[1:5], "big"), value[5:]
+
+
+def _unframed_protobuf(plain: Decode) -> Decode:
+    """Behind the frame come the indexes of the message."""
 
     def decode(value: bytes) -> Any:
-        if len(value) < 5 or value[0] != 0:
-            raise BadValue("not in Confluent's framing: a zero byte and a schema id are to come first")
-        rest = value[5:]
-        if format == "protobuf":
-            count, at = _varint(rest, 0)
-            for _ in range(count):
-                _, at = _varint(rest, at)
-            rest = rest[at:]
-        return plain(rest)
+        rest = _framed(value)[1]
+        count, at = _varint(rest, 0)
+        for _ in range(count):
+            _, at = _varint(rest, at)
+        return plain(rest[at:])
 
     return decode
 
@@ -299,12 +340,20 @@ def _avro_decoder(decoding: Decoding) -> Decode:
     import fastavro
 
     schema = fastavro.parse_schema(json.loads(decoding.schema))
+    writers = {number: fastavro.parse_schema(json.loads(content)) for number, content in decoding.writers}
     convert = _converter(decoding.spark_type())
 
     def decode(value: bytes) -> Any:
+        writer, reader = schema, None
+        if decoding.framing != "plain":
+            number, value = _framed(value)
+            if writers:
+                if number not in writers:
+                    raise BadValue(f"the schema with id {number} is not known; name it with --writer-schema")
+                writer, reader = writers[number], schema
         stream = BytesIO(value)
         try:
-            found = fastavro.schemaless_reader(stream, schema, None)
+            found = fastavro.schemaless_reader(stream, writer, reader)
         except Exception as error:  # the package raises whatever it stumbles over
             raise BadValue(f"not Avro of this schema: {type(error).__name__} {error}") from None
         if stream.tell() != len(value):

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PipelineError(Exception):
     """Ends a pipeline. What was committed before stays, and the same call goes on from there."""
 
 
+class Starved(PipelineError):
+    """Spark gives a Python process ten seconds to start, which a machine that is too busy does not keep."""
+
+
+STARTS: Final = 12
+"""Times that something is begun which did not start for want of CPU."""
+_STARVED: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET")
 _AGAIN: Final = "Run the same command again afterwards: it goes on where it stopped, and nothing is lost"
 _KNOWN: Final = (
     (r"No space left on device|ENOSPC|Disk quota exceeded", f"there is no space left on the disk; free some. {_AGAIN}"),
@@ -18,7 +30,7 @@ _KNOWN: Final = (
     (
         r"offset was changed from \d+ to \d+|KAFKA_DATA_LOSS|OffsetOutOfRangeException|Cannot fetch (record|offset)",
         "records of the topic are gone: retention removed them before they were read, or the topic was deleted and "
-        "created again. Begin anew with another --checkpoint, or read on behind the gap with --allow-data-loss",
+        "created again. Begin anew with another --checkpoint, or read on behind the gap with --on-data-loss warn",
     ),
     (
         r"TopicAuthorizationException|GroupAuthorizationException",
@@ -48,10 +60,18 @@ def explain(error: BaseException) -> PipelineError:
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return PipelineError(_KNOWN[0][1])
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return PipelineError(f"{where}{error.strerror}. {_AGAIN}")
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
         return PipelineError(ours[-1].strip())
+    if _STARVED.search(text):
+        return Starved(
+            "the machine is too busy: a Python process of Spark did not start within ten seconds, "
+            f"often enough to give up. {_AGAIN}"
+        )
     for pattern, advice in _KNOWN:
         if re.search(pattern, text):
             return PipelineError(advice)
@@ -59,3 +79,19 @@ def explain(error: BaseException) -> PipelineError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     what = causes[-1] if causes else lines[0] if lines else type(error).__name__
     return PipelineError(what.strip()[:500])
+
+
+def patient(work: Callable[P, T]) -> Callable[P, T]:
+    """Does something that changes nothing again, if it could not start for want of CPU."""
+
+    @wraps(work)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        for left in range(STARTS - 1, -1, -1):
+            try:
+                return work(*args, **options)
+            except Starved:
+                if not left:
+                    raise
+        raise AssertionError
+
+    return call

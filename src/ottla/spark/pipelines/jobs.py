@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ottla.spark.pipelines.cluster import Cluster, Offsets, TopicInfo, nested, partitions_of
 from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.login import REDACTED, client_properties, java_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +42,8 @@ class Options(TypedDict, total=False):
 
     bootstrap: str
     """Brokers to ask first."""
-    client_config: Mapping[str, str]
-    """Properties of a Kafka client: security.protocol, sasl.*, ssl.*."""
+    client_config: Mapping[str, str] | str
+    """Properties of a Kafka client (security.protocol, sasl.*, ssl.*), or a file of them; `${env:NAME}` is replaced."""
     spark: Any
     """A session to use; one is made with `ottla.spark.session` otherwise."""
     master: str
@@ -170,8 +171,11 @@ class Job:
 
     def kafka_options(self) -> dict[str, str]:
         """The connection, for readers and writers alike."""
-        properties = {f"kafka.{key}": value for key, value in self.cluster.properties.items()}
-        return {"kafka.bootstrap.servers": self.cluster.bootstrap, **properties}
+        properties = self.cluster.properties
+        if self.format() == SOURCES[0]:
+            properties = java_properties(properties)
+        named = {f"kafka.{key}": value for key, value in properties.items()}
+        return {"kafka.bootstrap.servers": self.cluster.bootstrap, **named}
 
     def write_topic(self, frame: DataFrame) -> None:
         """Append rows (key, value, headers, topic, maybe partition) to topics; a failure may leave some written."""
@@ -194,18 +198,19 @@ def open_job(pipeline: str, topics: str | Sequence[str], options: Options, *, ch
 
 
 def cluster_of(options: Options) -> Cluster:
-    return Cluster(options.get("bootstrap") or DEFAULT_BOOTSTRAP, dict(options.get("client_config") or {}))
+    return Cluster(options.get("bootstrap") or DEFAULT_BOOTSTRAP, client_properties(options.get("client_config")))
 
 
 def spark_of(options: Options) -> SparkSession:
     """The session that was given, or one that is made."""
     spark = options.get("spark")
-    if spark is not None:
-        return spark
-    from ottla.spark import session
+    if spark is None:
+        from ottla.spark import session
 
-    own = options.get("source") == "ottla"
-    return session(master=options.get("master"), config=dict(options.get("conf") or {}), connector=not own)
+        own = options.get("source") == "ottla"
+        spark = session(master=options.get("master"), config=dict(options.get("conf") or {}), connector=not own)
+    spark.conf.set("spark.sql.redaction.options.regex", f"{REDACTED}|url")
+    return spark
 
 
 def _check_choices(options: Options) -> None:

@@ -6,7 +6,7 @@ a crash in between they are written again, and the origin in their headers tells
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.archive import dated, fresh_rows, go_on, write_files
@@ -35,6 +35,7 @@ def parse(
     schema: str,
     message: str = "",
     framing: str = "plain",
+    writer_schemas: Mapping[Any, str] | None = None,
     dead_letters: str | None = None,
     **options: Unpack[Options],
 ) -> Summary:
@@ -42,9 +43,10 @@ def parse(
 
     Records that do not fit go to the topic `dead_letters` (by default the first topic's name with `.dead-letters`),
     with key, value and headers as they were and headers `ottla.origin.*` and `ottla.error` added. Tombstones stay, as
-    rows whose columns are null. A column whose name is taken is called `value_…`.
+    rows whose columns are null. A column whose name is taken is called `value_…`. Avro values that were written with
+    other versions of the schema are read by `writer_schemas` (the id in front of the value -> schema).
     """
-    decoding = load_decoding(format, schema, message=message, framing=framing)
+    decoding = load_decoding(format, schema, message=message, framing=framing, writer_schemas=writer_schemas)
     if decoding.format == "json" and framing != "plain":
         raise PipelineError("the framing 'confluent' is for Avro and Protobuf")
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat, nested
-from ottla.spark.pipelines.errors import explain
+from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Options, open_job
-from ottla.spark.pipelines.stores import Store, open_store
-from ottla.spark.pipelines.streams import check_note, commit_progress
+from ottla.spark.pipelines.stores import Store, open_store, read_json
+from ottla.spark.pipelines.streams import check_note, commit_progress, losses, tell_losses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,9 +60,12 @@ class Quality:
         return not any(self.total(kind) for kind in KINDS)
 
 
+@patient
 def quality(topics: str | Sequence[str], *, out: str | None = None, **options: Unpack[Options]) -> Quality:
     """Look through topics; with `out` all findings are written there as Parquet, one row each."""
     began = time.monotonic()
+    if options.get("follow"):
+        raise PipelineError("quality looks at what is there and ends; run it again with --checkpoint for what is new")
     job = open_job("quality", topics, options)
     store = open_store(job.checkpoint, job.spark) if job.checkpoint else None
     if store is not None:
@@ -72,6 +75,8 @@ def quality(topics: str | Sequence[str], *, out: str | None = None, **options: U
     done, last_ms = flat(state.get("ends", {})), flat(state.get("last_ms", {}))
     starts = {tp: min(max(start, done.get(tp, start)), ends[tp]) for tp, start in starts.items()}
     result = Quality()
+    gone = {tp: at for tp, at in done.items() if tp in starts and at < starts[tp]}
+    tell_losses(job, losses(gone, ends, starts))
     try:
         rows = marked(job.read_batch(starts, ends), starts, done, last_ms).persist()
         try:
@@ -92,6 +97,7 @@ def quality(topics: str | Sequence[str], *, out: str | None = None, **options: U
     if store is not None:
         kept = {"ends": nested({**done, **ends}), "last_ms": nested({**last_ms, **newest})}
         store.replace(_STATE, json.dumps(kept).encode())
+    tell_losses(job, losses(starts, ends, {tp: low for tp, (low, _) in job.bounds().items()}))
     commit_progress(job, ends)
     result.seconds = time.monotonic() - began
     return result
@@ -100,7 +106,7 @@ def quality(topics: str | Sequence[str], *, out: str | None = None, **options: U
 def _load(store: Store | None) -> dict[str, Any]:
     if store is None or not store.exists(_STATE):
         return {}
-    found: dict[str, Any] = json.loads(store.read(_STATE))
+    found: dict[str, Any] = read_json(store, _STATE)
     return found
 
 

@@ -1,9 +1,10 @@
 """`replay`: an archive back into topics, with keys, headers, order, timestamps and partitions, at a chosen speed.
 
-Spark's Kafka sink cannot set timestamps, so executors write with Ottla's own client: one task owns a target partition
-and appends whole batches. A run that was cut off goes on exactly: how many records of ours a partition holds is its end
-minus the end it had at the beginning (which a note beside the archive keeps), as long as nobody else writes to it. The
-last of them is compared with the archive before anything is added.
+Spark's Kafka sink cannot set timestamps and repeats records when a task is repeated, so executors write with Ottla's
+own client: one task owns a target partition and appends in transactions, each of which commits how far the archive is
+to a consumer group (see `transactions`). After a crash at any point the next run aborts what was open and goes on
+behind what was committed: nothing is lost or repeated, in whatever order the two meet, and whoever else writes there.
+A note beside the archive says which topics were meant, and what was reached when a run ended.
 """
 
 from __future__ import annotations
@@ -11,26 +12,42 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ottla.client import ClientError
+from ottla.errors import KafkaError
+from ottla.records.record import Record
 from ottla.spark.pipelines.archive import KIND, read_archive
-from ottla.spark.pipelines.cluster import Cluster, Offsets, TopicPartition, flat, nested
-from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.cluster import Cluster, TopicPartition, partitions_of
+from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Job, Options, Progress, cluster_of, spark_of
-from ottla.spark.pipelines.stores import open_store
+from ottla.spark.pipelines.stores import open_store, read_json
 from ottla.spark.pipelines.streams import Summary
 from ottla.spark.pipelines.tables import FOLDER, Table
+from ottla.spark.pipelines.transactions import Appender, Reached
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ottla.client import Client
+
 _CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _POLL_S: Final = 0.5
-# Old records must not fall to retention as soon as they are back.
-_NEW_TOPIC: Final = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+_GATHER_S: Final = 0.1
+"""When paced, records that are due within so long become visible together: a transaction each would be too many."""
+# Old records must not fall to retention as soon as they are back, and large ones must find a place.
+_NEW_TOPIC: Final = {
+    "retention.ms": "-1",
+    "message.timestamp.type": "CreateTime",
+    "max.message.bytes": str(64 << 20),
+}
+
+
+Progresses = dict[TopicPartition, Reached]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +56,13 @@ class Target:
 
     cluster: Cluster
     names: dict[str, str]
-    bases: Offsets
+    group: str
     codec: int
-    speed: float
-    per_second: float
-    began_at: float
-    first_ms: int
+    paced: bool
     tasks: int
+
+    def appender(self, client: Client, tp: TopicPartition) -> Appender:
+        return Appender(client, tp, f"{self.group}-{tp[0]}-{tp[1]}", self.group, self.codec)
 
 
 def replay(
@@ -62,11 +79,11 @@ def replay(
     again: bool = False,
     **options: Unpack[Options],
 ) -> Summary:
-    """Write the archived records to `topic`, or to topics of their own names behind a `prefix`.
+    """Write the archived records to `topic`, or to topics of their own names behind a `prefix`, exactly once.
 
     `speed` 1 keeps the pauses between the records' timestamps, 10 is ten times as fast, 0 as fast as it goes; `rate` is
     a number of records per second instead. `only` chooses one of several archived topics. What was replayed before is
-    not replayed once more, unless `again` is set.
+    not replayed once more, unless `again` is set. The group shows how far each target partition is.
     """
     if compression not in _CODECS:
         raise PipelineError(f"compression is one of {', '.join(_CODECS)}, not '{compression}'")
@@ -77,23 +94,27 @@ def replay(
     cluster = cluster_of(options)
     names = _names(table, topic, prefix, only)
     spark = spark_of(options)
-    frame = _chosen(read_archive(spark, table), names, since_ms, until_ms)
-    job = Job("replay", spark, cluster, {}, options, None, None)
-    counts = {(row.topic, row.partition): row["count"] for row in frame.groupBy("topic", "partition").count().collect()}
     for source, target in names.items():
         most = max([0, *(partition for name, partition in table.state.marks if name == source)]) + 1
         cluster.ensure_topic(target, most, _NEW_TOPIC, at_least=most)
-    note = f"{FOLDER}/replays/{_note_name(cluster, names, since_ms, until_ms)}.json"
-    if again:
-        store.delete(note)
-    bases = _bases(table, cluster, names, note)
-    first = frame.selectExpr("unix_millis(min(timestamp)) as first").collect()[0]["first"] if speed else 0
-    goal = Target(
-        cluster, names, bases, _CODECS[compression], speed, rate, 0.0, first or 0, spark.sparkContext.defaultParallelism
-    )
-    summary = _run(job, frame, goal, counts)
+    mark = _fingerprint(table, cluster, names, since_ms, until_ms)
+    group = options.get("group") or f"ottla-replay-{'-'.join(names.values())}"[:230] + f"-{mark}"
+    job = Job("replay", spark, cluster, {}, options, None, group)
+    goal = Target(cluster, names, group, _CODECS[compression], bool(speed or rate), _tasks(spark))
+    note = _Note(table, f"{FOLDER}/replays/{mark}.json", goal)
+    before = note.begin(again)
+    frame = _chosen(read_archive(spark, table), names, since_ms, until_ms)
+    counts = {(row.topic, row.partition): row["count"] for row in frame.groupBy("topic", "partition").count().collect()}
+    rest = _behind(frame, {(source, p): before.get((names[source], p), Reached()).offset for source, p in counts})
+    summary = _run(job, _ordered(rest, goal, speed, rate), goal, sum(counts.values()), before)
+    if not summary.interrupted:
+        note.end(_reached(goal, stable=True))
     summary.details = {"archive": store.root, "topics": names}
     return summary
+
+
+def _tasks(spark: Any) -> int:
+    return int(spark.sparkContext.defaultParallelism)
 
 
 def _names(table: Table, topic: str | None, prefix: str, only: str | None) -> dict[str, str]:
@@ -122,49 +143,114 @@ def _chosen(frame: DataFrame, names: dict[str, str], since_ms: int | None, until
     return chosen
 
 
-def _note_name(cluster: Cluster, names: dict[str, str], *limits: int | None) -> str:
+def _behind(frame: DataFrame, reached: Mapping[TopicPartition, int]) -> DataFrame:
+    """Without what was replayed before."""
+    from pyspark.sql import functions as F
+
+    for (topic, partition), offset in reached.items():
+        if offset:
+            here = (F.col("topic") == topic) & (F.col("partition") == partition)
+            frame = frame.where(~here | (F.col("offset") >= offset))
+    return frame
+
+
+def _fingerprint(table: Table, cluster: Cluster, names: dict[str, str], *limits: int | None) -> str:
+    """Of what is replayed to where: another choice is another replay."""
     import hashlib
 
-    what = json.dumps([cluster.cluster_id(), sorted(names.items()), limits])
+    what = json.dumps([table.id, cluster.cluster_id(), sorted(names.items()), limits])
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
-def _bases(table: Table, cluster: Cluster, names: dict[str, str], note: str) -> Offsets:
-    """The ends of the target partitions before the first record of ours, and the topics they belong to."""
-    targets = cluster.resolve(list(names.values()))
-    ids = {name: topic.topic_id for name, topic in targets.items()}
-    partitions = [(name, index) for name, topic in targets.items() for index in range(topic.partitions)]
-    ends = {tp: end for tp, (_, end) in cluster.bounds(partitions, committed=False).items()}
-    if table.store.exists(note):
-        there = json.loads(table.store.read(note))
-        if there["topics"] == ids:
-            return {**ends, **flat(there["bases"])}
-    table.store.replace(note, json.dumps({"topics": ids, "bases": nested(ends)}).encode())
-    return ends
+class _Note:
+    """Kept beside the archive, as a topic may be created anew, and brokers forget groups that have long been idle."""
+
+    def __init__(self, table: Table, path: str, target: Target) -> None:
+        self._store = table.store
+        self._path = path
+        self._target = target
+        self._cluster = target.cluster
+        self._group = target.group
+        topics = target.cluster.resolve(sorted(set(target.names.values())))
+        self._ids = {name: topic.topic_id for name, topic in topics.items()}
+        self._partitions = partitions_of(topics)
+
+    def begin(self, again: bool) -> Progresses:
+        """How far each target partition was brought by runs before; from here on the group knows every partition."""
+        there: dict[str, Any] = {}
+        if self._store.exists(self._path):
+            there = read_json(self._store, self._path)
+            # A run that was killed may have left something open, or still be writing.
+            _fence(self._target, self._partitions)
+        known = self._cluster.committed(self._group, stable=True)
+        if again or there.get("topics") != self._ids:
+            self._cluster.forget(self._group, known)
+            there, known = {}, {}
+        reached = {tp: Reached.of(known[tp].metadata) for tp in self._partitions if tp in known}
+        kept = {tp: Reached.of(text) for tp, text in _flat_texts(there.get("reached", {})).items()}
+        missing = {tp: kept.get(tp, Reached()) for tp in self._partitions if tp not in reached}
+        if not there.get("ended", True) and any(list(tp) in there["partitions"] for tp in missing):
+            raise PipelineError(
+                f"the group '{self._group}', which knows how far this replay came, is gone: brokers forget a group "
+                "that is idle for offsets.retention.minutes. Replay to another topic, or all of it again with --again"
+            )
+        if missing:
+            bounds = self._cluster.bounds(missing, committed=False)
+            texts = {tp: found.text() for tp, found in missing.items()}
+            self._cluster.commit(self._group, {tp: bounds[tp][1] for tp in missing}, texts)
+        self._write({**kept, **reached}, ended=False)
+        return {**reached, **missing}
+
+    def end(self, reached: Progresses) -> None:
+        self._write(reached, ended=True)
+
+    def _write(self, reached: Progresses, ended: bool) -> None:
+        texts: dict[str, dict[str, str]] = {}
+        for (topic, partition), found in sorted(reached.items()):
+            texts.setdefault(topic, {})[str(partition)] = found.text()
+        content = {
+            "topics": self._ids,
+            "group": self._group,
+            "partitions": self._partitions,
+            "reached": texts,
+            "ended": ended,
+        }
+        self._store.replace(self._path, json.dumps(content).encode())
 
 
-def _run(job: Job, frame: DataFrame, target: Target, counts: dict[TopicPartition, int]) -> Summary:
-    """Spark writes in a thread; how far it is, the ends of the partitions tell."""
-    from dataclasses import replace
+def _flat_texts(texts: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, str]:
+    return {(topic, int(partition)): text for topic, inner in texts.items() for partition, text in inner.items()}
 
-    summary = Summary("replay", sorted(target.names.values()))
-    total = sum(counts.values())
+
+def _reached(target: Target, *, stable: bool = False) -> Progresses:
+    """What was committed so far, of every target partition."""
+    wanted = set(target.names.values())
+    found = target.cluster.committed(target.group, stable=stable)
+    return {tp: Reached.of(one.metadata) for tp, one in found.items() if tp[0] in wanted}
+
+
+def _records(reached: Progresses) -> int:
+    return sum(one.records for one in reached.values())
+
+
+def _run(job: Job, ordered: DataFrame, target: Target, total: int, reached: Progresses) -> Summary:
+    """Spark writes in a thread; how far it is, the group tells."""
+    summary = Summary("replay", sorted(target.names.values()), group=target.group)
     began = time.monotonic()
     tell = job.options.get("on_progress")
     stop = job.options.get("stop")
-    before = sum(_done(target).values())
-    target = replace(target, began_at=time.time())
-    ordered = _ordered(frame, target)
+    before = _records(reached)
+    failure: PipelineError | None = None
     job.spark.sparkContext.setLocalProperty("spark.job.description", "ottla replay")
     with ThreadPoolExecutor(1) as pool:
-        work: Future[Any] = pool.submit(lambda: ordered.rdd.mapPartitions(_sender(target)).collect())
+        work: Future[Any] = pool.submit(_send, ordered, target)
         try:
             while not work.done():
-                _wait(work)
-                done = min(sum(_done(target).values()), total)
+                wait([work], timeout=_POLL_S)
+                done = _records(_reached(target))
                 rate = (done - before) / max(time.monotonic() - began, 1e-3)
                 if tell is not None:
-                    tell(Progress("replay", done, total, total - done, rate, 0))
+                    tell(Progress("replay", done - before, total - before, max(total - done, 0), rate, 0))
                 if stop is not None and stop.is_set():
                     raise KeyboardInterrupt
             work.result()
@@ -172,38 +258,56 @@ def _run(job: Job, frame: DataFrame, target: Target, counts: dict[TopicPartition
             summary.interrupted = True
             job.spark.sparkContext.cancelAllJobs()
         except Exception as error:
-            raise explain(error) from None
-    done_now = _done(target)
+            failure = explain(error)
+    # What is open is aborted, or readers of committed records would wait for its timeout; and Apache Kafka says that a
+    # transaction is committed a moment before all that belongs to it is: a producer that begins anew waits for it.
+    with suppress(*((KafkaError, ClientError) if failure is not None else ())):
+        _fence(target, reached)
+    if failure is not None:
+        raise failure
+    done = _records(_reached(target, stable=True))
     summary.seconds = time.monotonic() - began
-    summary.records = sum(done_now.values()) - before
-    summary.lag = total - sum(done_now.values())
+    summary.records = done - before
+    summary.lag = max(total - done, 0)
     return summary
 
 
-def _wait(work: Future[Any]) -> None:
-    from concurrent.futures import wait
-
-    wait([work], timeout=_POLL_S)
-
-
-def _done(target: Target) -> Offsets:
-    """Records of ours in each target partition."""
-    ends = target.cluster.bounds(target.bases, committed=False)
-    return {tp: max(ends[tp][1] - base, 0) for tp, base in target.bases.items()}
+@patient
+def _send(ordered: DataFrame, target: Target) -> None:
+    try:
+        ordered.rdd.mapPartitions(_sender(target)).collect()
+    except Exception as error:
+        raise explain(error) from None
 
 
-def _ordered(frame: DataFrame, target: Target) -> DataFrame:
+def _fence(target: Target, partitions: Iterable[TopicPartition]) -> None:
+    """Keep out whoever writes for this replay, and abort what that one has open."""
+    wanted = list(partitions)
+
+    async def ask(client: Client) -> None:
+        await asyncio.gather(*(target.appender(client, tp).open() for tp in wanted))
+
+    target.cluster.call(ask)
+
+
+def _ordered(frame: DataFrame, target: Target, speed: float, rate: float) -> DataFrame:
     """Each target partition in one task, in order; when paced, the partitions of a task by the time they are due."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     place = ["topic", "partition"]
-    rows = frame.withColumn("due", F.unix_millis("timestamp"))
-    by_time = [] if not target.speed else ["due"]
-    if target.speed:
+    so_far = Window.partitionBy(*place).orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+    due = F.lit(0.0)
+    if speed:
+        first = frame.selectExpr("unix_millis(min(timestamp)) as first").collect()[0]["first"] or 0
         # A record that is younger than its successor holds that one up: order goes before time.
-        window = Window.partitionBy(*place).orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
-        rows = rows.withColumn("due", F.max("due").over(window))
+        due = (F.max(F.unix_millis("timestamp")).over(so_far) - first) / (1000 * speed)
+    elif rate:
+        # Each partition gets its share of the rate, so that all of them end at the same time.
+        mine = F.count("*").over(Window.partitionBy(*place))
+        due = (F.row_number().over(so_far) - 1) / mine * (frame.count() / rate)
+    by_time = ["due"] if target.paced else []
+    rows = frame.withColumn("due", due)
     spread = rows.repartition(target.tasks, *place).sortWithinPartitions(*by_time, *place, "offset")
     return spread.select(
         "topic", "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "due", "key", "value", "headers"
@@ -219,76 +323,62 @@ def _sender(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 async def _send_all(target: Target, rows: Iterator[Any]) -> int:
     """One task: skip what its partitions have already, then append."""
-    from ottla.client.producer import Gatherer, Producer
-
     sent = 0
-    skips: Offsets = {}
-    async with target.cluster.client() as client:
-        gatherer = Gatherer(Producer(client), codec=target.codec)
-        pace = _Pace(target)
-        for row in rows:
-            tp = (target.names[row.topic], row.partition)
-            if tp not in skips:
-                skips[tp] = await _written(client, target, tp)
-            if skips[tp] > 0:
-                skips[tp] -= 1
-                if skips[tp] == 0:
-                    await _compare_last(client, tp, row)
-                continue
-            wait = pace.wait_s(row.due, sent)
-            if wait > 0:
-                await gatherer.flush()
-                await asyncio.sleep(wait)
-            headers = [(header.key, _bytes(header.value)) for header in row.headers or ()]
-            await gatherer.add(tp, row.timestamp, _bytes(row.key), _bytes(row.value), headers)
-            sent += 1
-        await gatherer.flush()
+    began_at: float | None = None
+    appenders: dict[TopicPartition, Appender] = {}
+    try:
+        async with target.cluster.client() as client:
+            try:
+                for row in rows:
+                    tp = (target.names[row.topic], row.partition)
+                    appender = appenders.get(tp)
+                    if appender is None:
+                        if not target.paced:  # sorted by partition: those before are done
+                            await _commit(appenders)
+                        appender = appenders[tp] = target.appender(client, tp)
+                        await appender.open()
+                    if row.offset < appender.reached.offset:
+                        continue
+                    if target.paced:
+                        began_at = began_at or time.time()
+                        await _wait_until(began_at + row.due, appenders)
+                    headers = [(header.key, _bytes(header.value)) for header in row.headers or ()]
+                    record = Record(0, row.timestamp, _bytes(row.key), _bytes(row.value), headers)
+                    await appender.add(row.offset, record)
+                    sent += 1
+                await _commit(appenders)
+            finally:
+                for appender in appenders.values():
+                    await appender.abandon()
+    except (KafkaError, ClientError) as error:
+        # Spark gives back the text of what a task raised, and these words say what to do.
+        raise PipelineError(_told(error)) from None
     return sent
+
+
+def _told(error: Exception) -> str:
+    from ottla.errors import InvalidProducerEpoch, MessageTooLarge, ProducerFenced
+
+    if isinstance(error, ProducerFenced | InvalidProducerEpoch):
+        return "another run of this replay began, and this one gave way to it; nothing is lost or repeated"
+    if isinstance(error, MessageTooLarge):
+        return f"{error}; raise max.message.bytes of the topic, and run the same command again"
+    return str(error)
+
+
+async def _wait_until(due: float, appenders: Mapping[TopicPartition, Appender]) -> None:
+    """Until a record's time has come; what was written before is shown meanwhile, unless that is a blink."""
+    pause = due - time.time()
+    if pause >= _GATHER_S or any(appender.open_s >= _GATHER_S for appender in appenders.values()):
+        await _commit(appenders)
+        pause = due - time.time()
+    if pause > 0:
+        await asyncio.sleep(pause)
+
+
+async def _commit(appenders: Mapping[TopicPartition, Appender]) -> None:
+    await asyncio.gather(*(appender.commit() for appender in appenders.values()))
 
 
 def _bytes(content: bytearray | None) -> bytes | None:
     return None if content is None else bytes(content)
-
-
-class _Pace:
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._began = time.time()
-
-    def wait_s(self, due_ms: int, sent: int) -> float:
-        target = self._target
-        if target.speed:
-            return target.began_at + (due_ms - target.first_ms) / 1000 / target.speed - time.time()
-        if target.per_second:
-            share = target.per_second / target.tasks
-            return self._began + sent / share - time.time()
-        return 0.0
-
-
-async def _written(client: Any, target: Target, tp: TopicPartition) -> int:
-    from ottla.client.offsets import LATEST, list_offsets
-
-    end = (await list_offsets(client, {tp: LATEST}))[tp].offset
-    return max(end - target.bases[tp], 0)
-
-
-async def _compare_last(client: Any, tp: TopicPartition, row: Any) -> None:
-    """What is to be the last record of ours must be it."""
-    from ottla.client.fetcher import Fetcher
-    from ottla.client.offsets import LATEST, list_offsets
-
-    last = (await list_offsets(client, {tp: LATEST}))[tp].offset - 1
-    fetcher = Fetcher(client, {tp: last})
-    try:
-        fetched = await fetcher.poll()
-        while not fetched:
-            fetched = await fetcher.poll()
-    finally:
-        await fetcher.close()
-    record = next(r for one in fetched for batch in one.batches for r in batch.records() if r.offset == last)
-    mine = (row.timestamp, _bytes(row.key), _bytes(row.value))
-    if (record.timestamp, record.key, record.value) != mine:
-        raise PipelineError(
-            f"somebody else wrote to {tp[0]}-{tp[1]} since this replay was begun, so it cannot go on; "
-            "replay to another topic"
-        )

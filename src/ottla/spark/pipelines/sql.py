@@ -8,12 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.cluster import TopicInfo
+from ottla.spark.pipelines.cluster import Offsets, TopicInfo
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.jobs import Job, Options, cluster_of, open_job
 from ottla.spark.pipelines.stores import open_store
-from ottla.spark.pipelines.streams import check_note, commit_progress, last_offsets
+from ottla.spark.pipelines.streams import (
+    Loss,
+    Watch,
+    check_note,
+    commit_progress,
+    losses,
+    planned_offsets,
+    tell_losses,
+    triggered,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,6 +62,7 @@ def sql(
     topic). Columns: key and value as text (as bytes with `binary`), topic, partition, offset, timestamp, headers; with
     a schema for its values (`schemas`, table -> DDL or a file) also the fields of the JSON in them. With `stream` the
     query runs as a stream, which needs a `checkpoint` and a place to write to, and goes on from there the next time.
+    Rows that are written somewhere are progress, which a group shows; a query that is printed has one if it is named.
     """
     began = time.monotonic()
     if out is not None and to_topic is not None:
@@ -62,17 +72,25 @@ def sql(
     unknown = sorted(set(decodings) - set(named))
     if unknown:
         raise PipelineError(f"there is a schema for '{unknown[0]}', which is no table of the query")
+    if options.get("follow") and not stream:
+        raise PipelineError("only a streaming query can follow its topics: add --stream and --checkpoint")
     if stream and (not options.get("checkpoint") or (out is None and to_topic is None)):
         raise PipelineError("a streaming query needs --checkpoint, and --out or --to-topic")
+    if to_topic is not None and to_topic in named.values():
+        raise PipelineError(f"the topic '{to_topic}' cannot be read and written to by the same query")
     job = open_job("sql", sorted(set(named.values())), options)
     answer = Answer(sorted(set(named.values())))
     try:
-        views = {name: _view(job, topic, decodings.get(name), binary, stream) for name, topic in named.items()}
+        starts, ends = job.range()
+        views = {
+            name: _view(job, topic, decodings.get(name), binary, None if stream else (starts, ends))
+            for name, topic in named.items()
+        }
         for name, frame in views.items():
             frame.createOrReplaceTempView(f"`{name}`")
         frame = job.spark.sql(query)
         if stream:
-            answer.interrupted = _run_stream(job, frame, out, to_topic)
+            answer.interrupted = _run_stream(job, frame, starts, out, to_topic)
         elif to_topic is not None:
             job.cluster.ensure_topic(to_topic, 1)
             job.write_topic(as_records(frame, to_topic))
@@ -83,6 +101,11 @@ def sql(
             answer.columns = frame.columns
             answer.rows = [row.asDict(recursive=True) for row in rows[:limit]]
             answer.truncated = len(rows) > limit
+        if not stream:
+            # Looked at afterwards: what was removed while the query ran may be missing in its rows.
+            tell_losses(job, losses(starts, ends, {tp: low for tp, (low, _) in job.bounds().items()}))
+            if out or to_topic or options.get("group"):
+                commit_progress(job, ends)
     except PipelineError:
         raise
     except Exception as error:
@@ -109,13 +132,19 @@ def table_name(topic: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", topic)
 
 
-def _view(job: Job, topic: str, decoding: Decoding | None, binary: bool, stream: bool) -> DataFrame:
+def _view(
+    job: Job, topic: str, decoding: Decoding | None, binary: bool, limits: tuple[Offsets, Offsets] | None
+) -> DataFrame:
     from dataclasses import replace
 
     from pyspark.sql import functions as F
 
     one = replace(job, topics={topic: job.topics[topic]})
-    frame = one.read_stream(one.range()[0]) if stream else one.read_batch(*one.range())
+    if limits is None:
+        frame = one.read_stream(one.range()[0])
+    else:
+        starts, ends = ({tp: at for tp, at in offsets.items() if tp[0] == topic} for offsets in limits)
+        frame = one.read_batch(starts, ends)
     kind = "binary" if binary else "string"
     key, value = F.col("key").cast(kind).alias("key"), F.col("value").cast(kind).alias("value")
     if decoding is None:
@@ -142,7 +171,7 @@ def as_records(frame: DataFrame, topic: str) -> DataFrame:
     return frame.select(F.lit(topic).alias("topic"), *key, body.cast("binary").alias("value"))
 
 
-def _run_stream(job: Job, frame: DataFrame, out: str | None, to_topic: str | None) -> bool:
+def _run_stream(job: Job, frame: DataFrame, starts: Offsets, out: str | None, to_topic: str | None) -> bool:
     """To Parquet exactly once (Spark's own file sink), to a topic at least once; whether it was interrupted."""
     assert job.checkpoint is not None
     store = open_store(job.checkpoint, job.spark)
@@ -152,24 +181,27 @@ def _run_stream(job: Job, frame: DataFrame, out: str | None, to_topic: str | Non
         sink = as_records(frame, to_topic).writeStream.format(job.format()).options(**job.sink_options())
     else:
         sink = frame.writeStream.format("parquet").option("path", open_store(out or "", job.spark).url())
-    sink = sink.option("checkpointLocation", store.url())
-    if job.follow:
-        sink = sink.trigger(processingTime=f"{job.options.get('interval_s') or 5} seconds")
-    else:
-        sink = sink.trigger(availableNow=True)
-    stop = job.options.get("stop")
-    running = sink.start()
+    watch = _Watch(job, store, starts)
+    watch.look()
     try:
-        while not running.awaitTermination(0.5):
-            commit_progress(job, last_offsets(store))
-            if stop is not None and stop.is_set():
-                return True
+        watch.watch(triggered(job, sink.option("checkpointLocation", store.url())).start())
     except KeyboardInterrupt:
-        return True
-    finally:
-        running.stop()
-    commit_progress(job, last_offsets(store))
-    return False
+        watch.summary.interrupted = True
+    return watch.finish().interrupted
+
+
+class _Watch(Watch):
+    """Spark's sinks do not ask us before a batch: what is gone before it was planned is told when it is seen."""
+
+    def look(self) -> None:
+        super().look()
+        planned = {**self.starts, **planned_offsets(self.store)}
+        lows = {tp: low for tp, (low, _) in self._bounds.items()}
+        gone = [Loss(*tp, at, lows[tp]) for tp, at in planned.items() if lows.get(tp, at) > at]
+        known = {(one.topic, one.partition, one.end) for one in self.summary.lost}
+        fresh = [one for one in gone if (one.topic, one.partition, one.end) not in known]
+        tell_losses(self.job, fresh)
+        self.summary.lost += fresh
 
 
 def _told(error: Exception) -> PipelineError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -54,6 +55,14 @@ def open_store(location: str, spark: SparkSession | None) -> Store:
     if spark is None:
         raise PipelineError(f"{location} needs a Spark session")
     return HadoopStore(location, spark)
+
+
+def read_json(store: Store, path: str) -> Any:
+    """A file that a pipeline wrote as a whole; what cannot be read was changed by somebody else."""
+    try:
+        return json.loads(store.read(path))
+    except ValueError:
+        raise PipelineError(f"{store.url(path)} is damaged: it was changed from outside") from None
 
 
 class LocalStore:

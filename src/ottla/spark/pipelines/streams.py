@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client import ClientError
+from ottla.errors import KafkaError
 from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat
-from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.errors import STARTS, PipelineError, Starved, explain
 from ottla.spark.pipelines.jobs import Job, Progress
-from ottla.spark.pipelines.stores import Store, open_store
+from ottla.spark.pipelines.stores import Store, open_store, read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +29,11 @@ if TYPE_CHECKING:
 NOTE: Final = "ottla.json"
 _POLL_S: Final = 0.25
 _COMMIT_S: Final = 1.0
+_LOOK_S: Final = 2.0
+"""Between two looks at the ends of the topics."""
+_RATE_S: Final = 10.0
+_SETTLE_S: Final = 300.0
+"""A batch gets so long to end when the pipeline is to stop; who is in a hurry can kill it, and loses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +85,33 @@ def run_stream(job: Job, handle: Handler, starts: Offsets, belongs_to: str = "")
     """Run until all is read that was there at the start, or until stopped when following."""
     assert job.checkpoint is not None
     store = open_store(job.checkpoint, job.spark)
-    check_note(job, store, belongs_to)
-    runner = _Runner(job, store, handle, starts)
-    frame = job.read_stream(starts)
     try:
-        query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
-        if job.follow:
-            query = query.trigger(processingTime=f"{job.options.get('interval_s') or 5} seconds")
-        else:
-            query = query.trigger(availableNow=True)
-        runner.watch(query.start())
-    except KeyboardInterrupt:
-        runner.summary.interrupted = True
-    except Exception as error:
-        raise (runner.failure or explain(error)) from None
+        check_note(job, store, belongs_to)
+    except OSError as error:
+        raise explain(error) from None
+    runner = _Runner(job, store, handle, starts)
+    for left in range(STARTS - 1, -1, -1):
+        try:
+            frame = job.read_stream(starts)
+            query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
+            runner.watch(triggered(job, query).start())
+        except KeyboardInterrupt:
+            runner.summary.interrupted = True
+        except Exception as error:
+            failure = runner.failure or explain(error)
+            if not left or not isinstance(failure, Starved):
+                raise failure from None
+            runner.reset()  # a batch that was begun comes again, as after a crash
+            continue
+        break
     return runner.finish()
+
+
+def triggered(job: Job, writer: Any) -> Any:
+    """When the next micro-batch begins."""
+    if job.follow:
+        return writer.trigger(processingTime=f"{round((job.options.get('interval_s') or 5) * 1000)} milliseconds")
+    return writer.trigger(availableNow=True)
 
 
 def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
@@ -102,7 +124,7 @@ def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
             raise PipelineError(f"{store.root} is the checkpoint of a query that is no pipeline of Ottla; {another}")
         store.write_new(NOTE, json.dumps(mine, indent=1).encode())
         return
-    there = json.loads(store.read(NOTE))
+    there = read_json(store, NOTE)
     if there["pipeline"] != job.pipeline:
         raise PipelineError(f"{store.root} is the checkpoint of the pipeline '{there['pipeline']}'; {another}")
     missing = sorted(set(there["topics"]) - set(ids))
@@ -148,88 +170,76 @@ def last_offsets(store: Store) -> Offsets:
     return (batch_offsets(store, max(done)) or {}) if done else {}
 
 
-class _Runner:
-    """Between Spark's callbacks and the pipeline's handler."""
+def planned_offsets(store: Store) -> Offsets:
+    """Up to where the batches reach that were begun."""
+    begun = [int(name) for name in store.names("offsets") if name.isdigit()]
+    return (batch_offsets(store, max(begun)) or {}) if begun else {}
 
-    def __init__(self, job: Job, store: Store, handle: Handler, starts: Offsets) -> None:
+
+class Watch:
+    """Over a query that runs: how far it is, to whoever wants to see it and to the group, and its end in good order."""
+
+    def __init__(self, job: Job, store: Store, starts: Offsets) -> None:
         self.job = job
         self.store = store
-        self.handle = handle
-        self.starts = starts
-        self.failure: PipelineError | None = None
+        self.starts = {**starts, **last_offsets(store)}
         self.summary = Summary(job.pipeline, sorted(job.topics), group=job.group, checkpoint=job.checkpoint, lag=0)
         self._began = time.monotonic()
         self._bounds = job.bounds()
-        self._position = {**starts, **last_offsets(store)}
+        self._looked_at = self._began
+        self._position = dict(self.starts)
         self._committed: Offsets = {}
         self._committed_at = 0.0
-
-    def on_batch(self, frame: DataFrame, number: int) -> None:
-        try:
-            self._on_batch(frame, number)
-        except PipelineError as error:
-            self.failure = error
-            raise
-        except Exception as error:
-            self.failure = explain(error)
-            raise
-
-    def _on_batch(self, frame: DataFrame, number: int) -> None:
-        ends = batch_offsets(self.store, number)
-        if ends is None:
-            raise PipelineError(f"{self.store.root} has no offsets of batch {number}; it was changed from outside")
-        starts = batch_offsets(self.store, number - 1) or self.starts
-        self._check_topics()
-        self._bounds = self.job.bounds()
-        lost = losses(starts, ends, {tp: low for tp, (low, _) in self._bounds.items()})
-        self._tell(lost)
-        self.summary.records += self.handle(Batch(number, frame, starts, ends))
-        self.summary.batches += 1
-        self._position |= ends
-
-    def _check_topics(self) -> None:
-        now = self.job.cluster.topics()
-        for name, topic in self.job.topics.items():
-            if name not in now:
-                raise PipelineError(f"topic '{name}' was deleted while it was read")
-            if now[name].topic_id != topic.topic_id:
-                raise PipelineError(recreated(name, self.store.root))
-
-    def _tell(self, lost: list[Loss]) -> None:
-        for one in lost:
-            text = (
-                f"{one.topic}-{one.partition}: records {one.first} to {one.end - 1} were removed by retention before "
-                "they were read"
-            )
-            if self.job.options.get("on_data_loss") == "fail":
-                raise PipelineError(f"{text}; go on behind them with --on-data-loss warn")
-            self.job.warn(text)
-        self.summary.lost += lost
+        self._rate = Rate(self._began)
 
     def watch(self, query: Any) -> None:
-        """Wait for the end; show progress and commit it to the group meanwhile."""
+        """Wait for the end; a wish to stop is granted between two batches."""
         stop = self.job.options.get("stop")
         try:
             while not query.awaitTermination(_POLL_S):
-                self._show()
+                self.look()
                 self._commit()
                 if stop is not None and stop.is_set():
                     self.summary.interrupted = True
+                    self._settle(query)
                     break
         finally:
-            query.stop()
+            self._end(query)
 
-    def _lag(self) -> int:
-        return sum(max(high - self._position.get(tp, low), 0) for tp, (low, high) in self._bounds.items())
+    def _settle(self, query: Any) -> None:
+        """Let the batch that is under way come to its end, if it does so in time."""
+        deadline = time.monotonic() + _SETTLE_S
+        while query.status["isTriggerActive"] and time.monotonic() < deadline:
+            if query.awaitTermination(_POLL_S):
+                return
+            self.look()
 
-    def _show(self) -> None:
+    def _end(self, query: Any) -> None:
+        query.stop()
+
+    def _now(self) -> Offsets:
+        """Up to where the batches that are done reach."""
+        return last_offsets(self.store)
+
+    def _done(self) -> int:
+        return sum(max(end - self.starts.get(tp, end), 0) for tp, end in self._position.items())
+
+    def look(self) -> None:
+        """Show where it is."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            with suppress(KafkaError, ClientError):  # what is wrong with the cluster, the query will say
+                self._bounds = self.job.bounds()
+        self._position |= self._now()
         tell = self.job.options.get("on_progress")
         if tell is None:
             return
-        seconds = max(time.monotonic() - self._began, 1e-3)
-        lag = self._lag()
-        done = self.summary.records
-        tell(Progress(self.job.pipeline, done, done + lag, lag, done / seconds, self.summary.batches))
+        lag, done = self._lag(), self._done()
+        tell(Progress(self.job.pipeline, done, done + lag, lag, self._rate.of(done, now), self.summary.batches))
+
+    def _lag(self) -> int:
+        return sum(max(high - self._position.get(tp, low), 0) for tp, (low, high) in self._bounds.items())
 
     def _commit(self, force: bool = False) -> None:
         """Offsets that Spark has committed; a group that cannot be written to is no reason to stop."""
@@ -244,25 +254,135 @@ class _Runner:
         self._committed |= changed
 
     def finish(self) -> Summary:
-        self._bounds = self.job.bounds()
+        with suppress(KafkaError, ClientError):
+            self._bounds = self.job.bounds()
         self._commit(force=True)
         self.summary.seconds = time.monotonic() - self._began
+        self.look()
         self.summary.lag = self._lag()
-        self._show()
         return self.summary
+
+
+class Rate:
+    """Records per second of late: what a pipeline did an hour ago says nothing about now."""
+
+    def __init__(self, now: float) -> None:
+        self._seen: deque[tuple[float, int]] = deque([(now, 0)])
+
+    def of(self, records: int, now: float) -> float:
+        self._seen.append((now, records))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_S:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        return (records - before) / max(now - then, 1e-3)
+
+
+class _Stopped(Exception):
+    """Turns a batch away that Spark begins while the query is being stopped."""
+
+
+class _Runner(Watch):
+    """Between Spark's callbacks and the pipeline's handler."""
+
+    def __init__(self, job: Job, store: Store, handle: Handler, starts: Offsets) -> None:
+        super().__init__(job, store, starts)
+        self.handle = handle
+        self.first = starts
+        self.failure: PipelineError | None = None
+        self._busy = Lock()
+        self._stopping = False
+        self._flight = 0
+        self._landed = 0
+
+    def reset(self) -> None:
+        self.failure = None
+        self._stopping = False
+
+    def on_batch(self, frame: DataFrame, number: int) -> None:
+        with self._busy:
+            if self._stopping:
+                raise _Stopped
+            try:
+                self._on_batch(frame, number)
+            except PipelineError as error:
+                self.failure = error
+                raise
+            except Exception as error:
+                self.failure = explain(error)
+                raise
+            finally:
+                self._flight = self._landed = 0
+
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
+        ends = batch_offsets(self.store, number)
+        if ends is None:
+            raise PipelineError(f"{self.store.root} has no offsets of batch {number}; it was changed from outside")
+        starts = batch_offsets(self.store, number - 1) or self.first
+        self._check_topics()
+        self._bounds = self.job.bounds()
+        lost = losses(starts, ends, {tp: low for tp, (low, _) in self._bounds.items()})
+        tell_losses(self.job, lost)
+        self.summary.lost += lost
+        self._flight = sum(max(end - starts.get(tp, end), 0) for tp, end in ends.items())
+        self.summary.records += self.handle(Batch(number, frame, starts, ends))
+        self.summary.batches += 1
+        self._position |= ends
+
+    def _check_topics(self) -> None:
+        now = self.job.cluster.topics()
+        for name, topic in self.job.topics.items():
+            if name not in now:
+                raise PipelineError(f"topic '{name}' was deleted while it was read")
+            if now[name].topic_id != topic.topic_id:
+                raise PipelineError(recreated(name, self.store.root))
+
+    def _end(self, query: Any) -> None:
+        """The handler runs in a thread of its own, and may be in a commit: nothing is let go before it is through."""
+        self._stopping = True
+        query.stop()
+        if self._busy.acquire(timeout=_SETTLE_S):
+            self._busy.release()
+
+    def _now(self) -> Offsets:
+        return {}
+
+    def _done(self) -> int:
+        return self.summary.records + self._within()
+
+    def _within(self) -> int:
+        """About how much of the batch under way is done, by its tasks."""
+        if not self._flight:
+            return 0
+        tracker = self.job.spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        shares = [stage.numCompletedTasks / stage.numTasks for stage in stages if stage and stage.numTasks]
+        self._landed = max(self._landed, int(self._flight * min(shares, default=0)))
+        return self._landed
+
+    def _lag(self) -> int:
+        return max(super()._lag() - self._landed, 0)
 
 
 def commit_progress(job: Job, offsets: Mapping[TopicPartition, int]) -> None:
     """To the consumer group; one that cannot be written to is worth a warning, not the pipeline's end."""
-    from ottla.client import ClientError
-    from ottla.errors import KafkaError
-
     if job.group is None or not offsets:
         return
     try:
         job.cluster.commit(job.group, offsets)
     except (KafkaError, ClientError) as error:
         job.warn(f"the progress could not be committed to the group '{job.group}': {error}")
+
+
+def tell_losses(job: Job, lost: list[Loss]) -> None:
+    """A warning each, or the end of the pipeline if it was to fail then."""
+    for one in lost:
+        text = (
+            f"{one.topic}-{one.partition}: records {one.first} to {one.end - 1} were removed by retention before "
+            "they were read"
+        )
+        if job.options.get("on_data_loss") == "fail":
+            raise PipelineError(f"{text}; go on behind them with --on-data-loss warn")
+        job.warn(text)
 
 
 def losses(starts: Offsets, ends: Offsets, log_starts: Offsets) -> list[Loss]:

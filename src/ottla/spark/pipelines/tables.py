@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ottla.spark.pipelines.cluster import Offsets, flat, nested
-from ottla.spark.pipelines.errors import PipelineError
-from ottla.spark.pipelines.stores import Store
+from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.stores import Store, read_json
 
 FORMAT: Final = 1
 FOLDER: Final = "_ottla"
@@ -82,7 +82,10 @@ class Table:
     @classmethod
     def create_or_open(cls, store: Store, kind: str, **identity: Any) -> Table:
         """For writing: other writers are kept out, and what a crash left undone is done."""
-        lock = store.lock()
+        try:
+            lock = store.lock()
+        except OSError as error:
+            raise explain(error) from None
         try:
             if not store.exists(TABLE):
                 foreign = [name for name in store.names("") if not name.startswith((".", "_"))]
@@ -96,9 +99,11 @@ class Table:
             table.load()
             table._finish_last()
             store.delete(STAGING)
-        except BaseException:
+        except BaseException as error:
             if lock is not None:
                 lock.close()
+            if isinstance(error, OSError):
+                raise explain(error) from None
             raise
         return table
 
@@ -131,13 +136,13 @@ class Table:
         wholes = [name for name in names if name.endswith(".whole.json")]
         self.state = State()
         if wholes:
-            self.state = _whole_from(json.loads(self.store.read(f"{MANIFESTS}/{wholes[-1]}")))
+            self.state = _whole_from(read_json(self.store, f"{MANIFESTS}/{wholes[-1]}"))
         for name in names:
             number = name.removesuffix(".json")
             if number.isdigit() and int(number) > self.state.number:
                 if int(number) != self.state.number + 1:
                     raise PipelineError(f"{self.store.root}: manifest {self.state.number + 1} is missing")
-                self.state.apply(json.loads(self.store.read(f"{MANIFESTS}/{name}")))
+                self.state.apply(read_json(self.store, f"{MANIFESTS}/{name}"))
 
     def staging(self) -> str:
         """A fresh folder to write into."""
@@ -178,7 +183,7 @@ class Table:
 
     def _finish_last(self) -> None:
         if self.state.number >= 0:
-            self._roll_forward(json.loads(self.store.read(_manifest(self.state.number))))
+            self._roll_forward(read_json(self.store, _manifest(self.state.number)))
 
     def _roll_forward(self, manifest: Mapping[str, Any]) -> None:
         """Idempotent: what is done already is found done."""
@@ -196,7 +201,7 @@ def _manifest(number: int) -> str:
 
 
 def _description(store: Store, kind: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(store.read(TABLE))
+    found: dict[str, Any] = read_json(store, TABLE)
     if found["format"] != FORMAT:
         raise PipelineError(f"{store.root} was written by another version of Ottla (format {found['format']})")
     if kind is not None and found["kind"] != kind:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ottla.spark.pipelines.archive import KIND, archive_options, read_archive
 from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat
-from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Job, Options, open_job, spark_of
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import recreated
@@ -62,6 +62,7 @@ class Verification:
         return not self.problems
 
 
+@patient
 def verify(archive: str, *, log: bool = True, content: bool = False, **options: Unpack[Options]) -> Verification:
     """Check an archive against itself and, with `log`, against the topics; `content` compares all of each record."""
     store = open_store(archive, options.get("spark"))
