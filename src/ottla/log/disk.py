@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ottla.errors import KafkaStorageError
 
 Chunk: TypeAlias = bytes | bytearray | memoryview
+
+
+_FEW_BYTES: Final = 16 << 10
 
 
 class FileRegion:
@@ -61,6 +64,19 @@ class FileRegion:
     def read(self) -> Chunk:
         """The bytes; a view without a copy where memory allows."""
         return self._file.view(self.position, self._length)
+
+    def if_few(self) -> Chunk | None:
+        """The bytes, where reading them costs less than handing over the file: one packet with the rest of an answer.
+
+        None also if they cannot be had; whoever then sends from the file finds out why.
+        """
+        if self._length > _FEW_BYTES:
+            return None
+        try:
+            data = self.read()
+        except KafkaStorageError:
+            return None
+        return data if len(data) == self._length else None
 
     def parts(self) -> list[Chunk]:
         """The bytes in pieces, for `writelines`; pieces of a memory file are not copied. OSError as in `fileno`."""

@@ -400,9 +400,13 @@ class Connection:
     def _queue_with_regions(self, head: bytes, parts: list[Any]) -> None:
         """Queue an answer: the bytes between two file regions become one piece."""
         out = self._out
-        run = [head]
+        run: list[Any] = [head]
         for part in parts:
             if part.__class__ is FileRegion:
+                few = part.if_few()
+                if few is not None:
+                    run.append(few)
+                    continue
                 if run:
                     out.append(b"".join(run))
                     run = []
@@ -480,7 +484,8 @@ class Connection:
             if len(buffers) == _SEND_BUFFERS_MAX:
                 break
             if item.__class__ is FileRegion:
-                more = _MSG_MORE
+                # A large region is cheaper to send when its first packet does not begin with other bytes.
+                more = _MSG_MORE if len(item) < _LARGE_READ else 0
                 break
             buffers.append(item)
         if len(buffers) == 1:
