@@ -233,7 +233,6 @@ MALFORMED = {
     "half a surrogate": raw(3, 1, struct.pack(">ih", 1, 3) + b"\xed\xa0\x80"),
     "a string longer than the frame": raw(3, 1, struct.pack(">ih", 1, 32767) + b"t"),
     "a null string where none may be": raw(11, 0, struct.pack(">h", -1)),
-    "a client id that is no UTF-8": struct.pack(">ihhih", 12, 18, 0, 1, 2) + b"\xff\xfe",
     "a client id longer than the frame": struct.pack(">ihhih", 10, 18, 0, 1, 32767),
     "tagged fields in the billions": struct.pack(">ihhih", 16, 18, 3, 1, 1) + b"f" + HUGE,
     "a frame of two gigabytes": raw(18, 0, b"", size=MAX_INT32),
@@ -250,11 +249,13 @@ def test_malformed_frames_close_their_connection_and_cost_nothing(what: str) -> 
     async def test(target: Target) -> None:
         client = target.client()
         tracemalloc.start()
-        await target.loop.sock_sendall(client._sock, MALFORMED[what])
-        with pytest.raises(Lost):
-            await client._exactly(1)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        try:
+            await target.loop.sock_sendall(client._sock, MALFORMED[what])
+            with pytest.raises(Lost):
+                await client._exactly(1)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
         assert peak < 4 << 20, f"{peak} bytes"
         client.close()
 

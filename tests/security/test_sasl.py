@@ -117,7 +117,7 @@ def test_any_other_request_first_closes(run: Any, run_broker: Any, sasl_settings
             twice.send(ApiVersionsRequest(), 0)
             assert await twice.closed()
             future = await running.connect()
-            future.writer.write(b"\0\0\0\x0a\0\x12\0\x63\0\0\0\1\xff\xff")  # a version from the future: answered
+            future.writer.write(b"\0\0\0\x0b\0\x12\0\x63\0\0\0\1\xff\xff\0")  # a version from the future: answered
             await future.read_frame()
             assert (await future.plain("alice")).error_code == 0
 

@@ -262,15 +262,14 @@ def describe_consumer_groups(
 
 def delete_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
-) -> list[tuple[str, DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]]:
-    """Each group once, with what is answered for it."""
+) -> list[DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]:
     results: list[Any] = []
-    for group_id in in_answers_order(coordinator, dict.fromkeys(group_ids)):
+    for group_id in group_ids:
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         try:
             shard = coordinator.shard_for(group_id)
-            results.append((group_id, shard.run(describe.delete_group(shard, group_id)._replace(response=result))))
+            results.append(shard.run(describe.delete_group(shard, group_id)._replace(response=result)))
         except KafkaError as error:
             result.error_code = error.code
-            results.append((group_id, result))
+            results.append(result)
     return results

@@ -71,6 +71,7 @@ async def serve_cluster(
 
 def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
     from ottla.server.broker import StartError
+    from ottla.server.http import HttpEndpoint
     from ottla.server.metrics import MetricsOfSeveral, watching_pages
 
     try:

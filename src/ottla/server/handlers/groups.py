@@ -150,8 +150,9 @@ def delete_groups(
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """v0–v2. Only groups without members, with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult
+    group_ids = list(requests.in_answers_order(ctx.broker.groups, dict.fromkeys(request.groups_names)))
     return all_answered(
-        requests.delete_groups(ctx.broker.groups, request.groups_names),
+        list(zip(group_ids, requests.delete_groups(ctx.broker.groups, group_ids), strict=True)),
         lambda group_id, error: result(group_id=group_id, error_code=error.code),
         lambda results: DeleteGroupsResponse(results=results),
     )
