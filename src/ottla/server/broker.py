@@ -31,6 +31,7 @@ from ottla.server.connection import Connection
 from ottla.server.coordination import GroupsOfBroker
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
+from ottla.server.pace import Pace
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
 from ottla.server.telemetry import ClientMetrics
 from ottla.server.transactions import TransactionsOfBroker
@@ -101,6 +102,8 @@ class Broker:
         self._metadata_log: MetadataLog
         self._listeners: list[BoundListener] = []
         self._connections: set[Connection] = set()
+        self.pace: Pace | None = None
+        """Set where the process does nothing but serve: a busy connection may keep the loop for a moment."""
         self._all_closed: asyncio.Future[None] | None = None
         self._producer_ids: Iterator[int] = iter(())
         self._nodes: dict[tuple[str, bool], list[tuple[BrokerState, str, int]]] = {}

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import TimerHandle
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
+from ottla.server.answering import queue_answer
 from ottla.server.api import Repeated, RequestContext, Route
 from ottla.wire.frames import decode_request_header, skip_header_tags
 from ottla.wire.primitives import MalformedMessage
@@ -38,8 +39,6 @@ log = logging.getLogger("ottla.server")
 
 _SIZE = Struct(">i").unpack_from
 _HEADER = Struct(">hhih").unpack_from
-_RESPONSE_HEADER = Struct(">ii").pack
-_FLEXIBLE_RESPONSE_HEADER = Struct(">iib").pack
 _HEADER_BYTES = 10
 FRAME_BYTES_MIN = _HEADER_BYTES
 
@@ -155,12 +154,40 @@ class Connection:
             self.close()
             return
         self.last_active_ms = self.broker.clock.monotonic_ms()
-        if partial is None:
-            self._consume(buffer, 0, received)
-        else:
+        if partial is not None:
             self._consume_partial(partial, received)
+            if self._out:
+                self._flush()
+            return
+        pace = self.broker.pace
+        began_ns = perf_counter_ns() if pace is not None else 0
+        self._consume(buffer, 0, received)
         if self._out:
             self._flush()
+        if pace is not None and received < _LARGE_READ:
+            pace.stay(self, began_ns, self._served_next)
+
+    def _served_next(self, until_ns: int) -> bool:
+        """Serve one more request if it comes until then."""
+        buffer = self.broker.buffers.shared
+        while self._pending is None and not self._out and self._partial is None and not self._closed:
+            try:
+                received = self._sock.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                if perf_counter_ns() > until_ns:
+                    break
+                continue
+            except OSError as error:
+                self.close(str(error), logging.DEBUG)
+                break
+            if received == 0:
+                self.close()
+                break
+            self._consume(buffer, 0, received)
+            if self._out:
+                self._flush()
+            return True
+        return False
 
     def _more_of_frame(self, buffer: memoryview, received: int) -> int:
         """The rest of a large frame usually follows at once: taking it now saves a copy and a round of the loop."""
@@ -375,46 +402,10 @@ class Connection:
         future.add_done_callback(answer)
 
     def _answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
-        parts: list[Any] = []
         try:
-            route.encode(response, parts)
+            queue_answer(self._out, route, ctx.correlation_id, response)
         except Exception as error:
             self._give_up(ctx, route, error)
-            return
-        if not route.carries_records:
-            body = b"".join(parts)
-            if route.flexible_response:
-                self._out.append(_FLEXIBLE_RESPONSE_HEADER(len(body) + 5, ctx.correlation_id, 0) + body)
-            else:
-                self._out.append(_RESPONSE_HEADER(len(body) + 4, ctx.correlation_id) + body)
-            return
-        size = 4
-        for part in parts:
-            size += len(part)
-        if route.flexible_response:
-            head = _FLEXIBLE_RESPONSE_HEADER(size + 1, ctx.correlation_id, 0)
-        else:
-            head = _RESPONSE_HEADER(size, ctx.correlation_id)
-        self._queue_with_regions(head, parts)
-
-    def _queue_with_regions(self, head: bytes, parts: list[Any]) -> None:
-        """Queue an answer: the bytes between two file regions become one piece."""
-        out = self._out
-        run: list[Any] = [head]
-        for part in parts:
-            if part.__class__ is FileRegion:
-                few = part.if_few()
-                if few is not None:
-                    run.append(few)
-                    continue
-                if run:
-                    out.append(b"".join(run))
-                    run = []
-                out.append(part)
-            else:
-                run.append(part)
-        if run:
-            out.append(b"".join(run))
 
     def _go_on(self) -> None:
         """A pending request was answered: write, serve what had arrived behind it, and read again."""

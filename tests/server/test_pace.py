@@ -1,0 +1,85 @@
+"""Who is stayed with: the one connection that is busy, after a row of requests that came quickly."""
+
+import socket
+from typing import Any
+
+from ottla.server.pace import Pace
+from ottla.wire.messages import ApiVersionsRequest
+
+ROW = 9  # the first one has none before it
+AT_ONCE = 0  # began before the last answer was given: as quick as can be
+MUCH_LATER = 1 << 62
+
+
+class Looking:
+    """Finds that many further requests."""
+
+    def __init__(self, finds: int = 0) -> None:
+        self.finds = finds
+        self.looked = 0
+
+    def __call__(self, until_ns: int) -> bool:
+        self.looked += 1
+        self.finds -= 1
+        return self.finds >= 0
+
+
+def row(pace: Pace, connection: object, look: Looking) -> None:
+    for _ in range(ROW):
+        pace.stay(connection, AT_ONCE, look)
+    assert look.looked == 0
+
+
+def test_after_a_quick_row_the_next_is_looked_for() -> None:
+    pace, look = Pace(), Looking()
+    row(pace, "a", look)
+    pace.stay("a", AT_ONCE, look)
+    assert look.looked == 1
+
+
+def test_what_was_in_vain_needs_another_row() -> None:
+    pace, look = Pace(), Looking()
+    row(pace, "a", look)
+    pace.stay("a", AT_ONCE, look)
+    for _ in range(8):
+        pace.stay("a", AT_ONCE, look)
+        assert look.looked == 1
+    pace.stay("a", AT_ONCE, look)
+    assert look.looked == 2
+
+
+def test_nobody_is_stayed_with_who_is_slow_or_not_alone() -> None:
+    pace, look = Pace(), Looking()
+    for _ in range(3 * ROW):
+        pace.stay("a", MUCH_LATER, look)
+    for _ in range(3 * ROW):
+        pace.stay("a", AT_ONCE, look)
+        pace.stay("b", AT_ONCE, look)
+    assert look.looked == 0
+
+
+def test_others_get_their_turn() -> None:
+    pace, look = Pace(), Looking(finds=1 << 40)
+    row(pace, "a", look)
+    pace.stay("a", AT_ONCE, look)  # comes back, though there is always one more
+    assert look.looked >= 1
+
+
+def test_requests_are_served_by_staying(run: Any, run_broker: Any) -> None:
+    """What is sent behind an answer is answered, in order, whoever takes it from the socket; so is the end."""
+
+    async def main() -> None:
+        async with run_broker() as running:
+            running.broker.pace = Pace()
+            client, other = await running.connect(), await running.connect()
+            for number in range(200):
+                assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+                if number % 50 == 49:
+                    for _ in range(5):
+                        client.send(ApiVersionsRequest(), 0)
+                    assert [(await client.answer()).error_code for _ in range(5)] == [0] * 5
+                    assert (await other.call(ApiVersionsRequest(), 0)).error_code == 0
+            client.writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+            assert await client.closed()
+
+    run(main())
