@@ -19,7 +19,7 @@ from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
 from ottla.server.listener import ListenError
-from ottla.server.pace import Pace
+from ottla.server.pace import pace_of_process
 
 if TYPE_CHECKING:
     from ottla.server.http import HttpEndpoint
@@ -288,8 +288,7 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     broker = Broker(config, disk=disk)
-    if (os.cpu_count() or 1) > 1:
-        broker.pace = Pace()
+    broker.pace = pace_of_process()
     endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
     if endpoint is not None:
         await endpoint.start()

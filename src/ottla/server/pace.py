@@ -7,6 +7,7 @@ connection that is busy, after a row of requests that came quickly, and for abou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -17,6 +18,11 @@ _QUICK_REQUESTS = 8
 _LOOK_NS = 100_000
 _STAY_NS = 500_000
 """Others get their turn twice in a millisecond."""
+
+
+def pace_of_process() -> Pace | None:
+    """For a process that does nothing but serve; None where its clients could not run meanwhile."""
+    return Pace() if (os.cpu_count() or 1) > 1 else None
 
 
 class Pace:

@@ -15,6 +15,7 @@ from ottla.config import ConfigError
 from ottla.errors import KafkaError
 from ottla.server.broker import StartError
 from ottla.server.listener import ListenError
+from ottla.server.pace import pace_of_process
 from ottla.workers.broker import STATE, ControllerWorker, FollowerWorker, Seat, WorkerBroker
 from ottla.workers.link import LinkLost, receive_first
 
@@ -67,6 +68,7 @@ async def _work(worker: WorkerBroker, lifeline: int, status: int, metrics: socke
         loop.add_signal_handler(number, stopped.set)
     os.set_blocking(lifeline, False)
     loop.add_reader(lifeline, stopped.set)
+    worker.pace = pace_of_process()
     worker.open_links()
     endpoint = _metrics_endpoint(worker, metrics) if metrics is not None else None
     if endpoint is not None:
