@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from ottla.cluster.configs import (
     APPEND,
@@ -45,7 +46,7 @@ from ottla.wire.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from ottla.wire.schema import Message
+from ottla.wire.schema import Message, Struct
 
 Described = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -193,17 +194,23 @@ def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterCon
         request.validate_only,
     )
     result = AlterConfigsResponse.AlterConfigsResourceResponse
-    return AlterConfigsResponse(
-        responses=[
-            result(
-                error_code=NONE if error is None else error.code,
-                error_message=None if error is None else own_message(error),
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    return AlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
+
+
+ResultT = TypeVar("ResultT", bound=Struct)
+
+
+def _outcomes(result: type[ResultT], resources: Sequence[Any], outcomes: Sequence[KafkaError | None]) -> list[ResultT]:
+    """One result for each resource, whichever of the two requests asked."""
+    return [
+        result(
+            error_code=NONE if error is None else error.code,
+            error_message=None if error is None else own_message(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(resources, outcomes, strict=True)
+    ]
 
 
 def _incremental_error(
@@ -216,17 +223,7 @@ def _incremental_response(
     request: IncrementalAlterConfigsRequest, outcomes: Sequence[KafkaError | None]
 ) -> IncrementalAlterConfigsResponse:
     result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            result(
-                error_code=NONE if error is None else error.code,
-                error_message=None if error is None else own_message(error),
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
 
 
 @handles(IncrementalAlterConfigsRequest, on_error=_incremental_error)

@@ -135,7 +135,7 @@ class Reading:
                 continue
             except KafkaError as error:
                 self.failed = True
-                data = _failed(wanted.index, error.code, version)
+                data = _failed(wanted.index, error.code)
                 self._name_leader(key, data, error)
             else:
                 size = len(data.records) if data.records is not None else 0
@@ -360,21 +360,17 @@ class LongPoll:
             partition.watchers.discard(self)
 
 
-def _failed(index: int, code: int, version: int) -> PartitionData:
+def _failed(index: int, code: int) -> PartitionData:
     return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=-1,
-        aborted_transactions=None,
-        records=b"",
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )
 
 
 def _not_read(index: int, code: int) -> PartitionData:
     """As `_failed`; what was not looked at has no aborted transactions, rather than none that are known."""
-    return PartitionData(
-        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
-    )
+    data = _failed(index, code)
+    data.aborted_transactions = []
+    return data
 
 
 def _converted(records: FileRegion | bytes, fetch_offset: int, version: int) -> bytes:
