@@ -50,7 +50,7 @@ SEAMS = {
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 90
 # What may be longer, and how long: these numbers only ever shrink.
-LONG_FILES = {"log/log.py": 720}
+LONG_FILES = {"log/log.py": 700}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 

@@ -12,8 +12,8 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.log.files import PosixDisk
 from ottla.log.loader import open_log
-from ottla.log.log import Origin
 from ottla.log.options import LogConfig
+from ottla.log.producers import Origin
 from ottla.records.batch import Batch, Record, batches, build_batch, end_transaction_marker
 
 START_MS = 1_700_000_000_000

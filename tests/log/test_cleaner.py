@@ -15,10 +15,11 @@ from ottla.log.cleaner import CHECKPOINT_FILE, CleanerSettings, LogCleaner
 from ottla.log.cleaning_choice import look_at
 from ottla.log.cleaning_job import Source, grouped
 from ottla.log.files import Disk
-from ottla.log.log import Log, Origin
+from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.offset_map import BYTES_PER_ENTRY, OffsetMap
 from ottla.log.options import LogConfig
+from ottla.log.producers import Origin
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 from ottla.records.legacy import build_message_set
 

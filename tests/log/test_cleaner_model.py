@@ -11,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.clock import ManualClock
 from ottla.log.cleaner import CleanerSettings, LogCleaner
 from ottla.log.files import MemoryDisk
-from ottla.log.log import Log, Origin
+from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.offset_map import BYTES_PER_ENTRY
 from ottla.log.options import LogConfig
+from ottla.log.producers import Origin
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 
 START_MS = 1_700_000_000_000

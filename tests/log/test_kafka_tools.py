@@ -18,9 +18,10 @@ from free_ports import free_ports
 from ottla.clock import ManualClock
 from ottla.log.files import PosixDisk
 from ottla.log.loader import open_log
-from ottla.log.log import MAX_TIMESTAMP, Origin
 from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
+from ottla.log.producers import Origin
+from ottla.log.times import MAX_TIMESTAMP
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

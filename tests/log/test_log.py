@@ -10,9 +10,10 @@ from ottla.clock import ManualClock, Timer
 from ottla.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.loader import open_log
-from ottla.log.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Log
+from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.log.segment import TimestampedOffset
+from ottla.log.times import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from ottla.records.batch import Batch, batches
 
 START_MS = 1_700_000_000_000

@@ -10,8 +10,9 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.log.files import Disk
 from ottla.log.index import OffsetIndex
-from ottla.log.log import MAX_TIMESTAMP, Log
+from ottla.log.log import Log
 from ottla.log.producers import Origin
+from ottla.log.times import MAX_TIMESTAMP
 from ottla.records.batch import Batch
 from ottla.records.checksum import crc32c
 

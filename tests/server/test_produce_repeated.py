@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
-from ottla.log.files import MemoryDisk
+from ottla.cluster.partition import Partition
+from ottla.errors import KafkaStorageError
+from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.records.batch import Record, build_batch
 from ottla.server.api import Registry, registered_apis
 from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
@@ -27,16 +30,21 @@ NOW_MS = 1_700_000_000_000
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Which requests were served from memory."""
     served: list[int] = []
-    original = RepeatedProduce.answer
+    original = RepeatedProduce.serve
 
-    def answer(self: RepeatedProduce, frame: memoryview, position: int, correlation_id: int) -> bytes | None:
-        result = original(self, frame, position, correlation_id)
-        if result is not None:
+    def serve(self: RepeatedProduce, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
+        answers: deque[bytes] = deque()
+        stop = original(self, buffer, start, end, answers)
+        out.extend(answers)
+        rest = b"".join(answers)
+        while rest:
+            size, correlation_id = struct.unpack_from(">ii", rest)
             served.append(correlation_id)
-        return result
+            rest = rest[4 + size :]
+        return stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(RepeatedProduce, "answer", answer)
+        patch.setattr(RepeatedProduce, "serve", serve)
         yield served
 
 
@@ -271,10 +279,107 @@ def test_a_failing_disk_is_told(run: Any, run_broker: Any, monkeypatch: pytest.M
                 await talk.produce(batch(b"x"), version=9)
             partition = running.broker.replicas.leader("t", 0)
             with monkeypatch.context() as patch:
-                patch.setattr(type(partition), "append", lambda *_: 1 // 0)
+                patch.setattr(type(partition), "append_batch", lambda *_: 1 // 0)
                 await talk.produce(batch(b"x"), version=9)
             assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] == -1
             await talk.produce(batch(b"x"), version=9)
             assert struct.unpack_from(">hq", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4) == (0, 3)
+
+    run(main())
+
+
+def pipelined(seed: int, version: int, talk: Talk) -> list[bytes]:
+    """The frames of a producer that does not wait for answers, with some among them that are refused."""
+    rng = random.Random(seed)
+    sequence = 0
+    frames = []
+    for _ in range(120):
+        records = batch(*[rng.randbytes(rng.randrange(1, 400))] * rng.randrange(1, 40), codec=rng.choice((0, 0, 3)))
+        match rng.randrange(16):
+            case 0:
+                records = damaged(batch(b"x"))
+            case 1:
+                records = batch(b"x", base_offset=3)
+            case 2 | 3 | 4 | 5:
+                records = batch(b"x", b"y", producer_id=7, producer_epoch=0, base_sequence=sequence)
+                sequence += rng.choice((0, 2, 2, 2, 2, 2, 4))
+            case 6:
+                records = batch(b"x" * 200_000)
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name="t" if version < 13 else "",
+                    topic_id=talk.topic_id("t") if version >= 13 else ZERO_UUID,
+                    partition_data=[ProduceRequest.PartitionProduceData(index=0, records=records)],
+                )
+            ],
+        )
+        frames.append(talk.frame(request, version, "c"))
+    return frames
+
+
+async def stored(running: Any, seed: int, version: int, at_once: int) -> tuple[list[bytes], dict[str, bytes]]:
+    """The answers to a producer that has so many requests under way, and the files that it filled."""
+    client = await running.connect()
+    talk = Talk(running, client)
+    await client.create_topic("t", 1, segment_bytes="1048576", index_interval_bytes="1000")
+    frames = pipelined(seed, version, talk)
+    heard = []
+    for first in range(0, len(frames), at_once):
+        client.writer.write(b"".join(frames[first : first + at_once]))
+        heard += [await client.read_frame() for _ in frames[first : first + at_once]]
+    running.broker.replicas.leader("t", 0).log.flush()
+    disk = running.broker.disk
+    names = [name for name in disk.scan("t-0") if name.endswith(("log", "index"))]
+    return heard, {name: disk.read_bytes(f"t-0/{name}") for name in sorted(names)}
+
+
+@pytest.mark.parametrize("version", [5, 9, 12])
+def test_requests_that_come_together_are_stored_as_one_by_one(
+    run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    runs: list[int] = []
+    original = Partition.append_run
+
+    def append_run(self: Partition, *arguments: Any) -> Any:
+        offsets = original(self, *arguments)
+        runs.append(len(offsets))
+        return offsets
+
+    async def main() -> None:
+        monkeypatch.setattr(Partition, "append_run", append_run)
+        for seed in range(3):
+            outcomes = []
+            for at_once in (1, 7, 40):
+                runs.clear()
+                async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS)) as running:
+                    outcomes.append(await stored(running, seed, version, at_once))
+                assert (max(runs, default=0) > 2) == (at_once > 1)
+            assert len([name for name in outcomes[0][1] if name.endswith(".log")]) > 1
+            assert outcomes[0] == outcomes[1] == outcomes[2]
+
+    run(main())
+
+
+def test_what_cannot_be_written_together_is_tried_one_by_one(
+    run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = MemoryFile.append
+
+    def append(self: MemoryFile, buffers: Any) -> int:
+        if len(buffers) > 1:
+            raise KafkaStorageError("no space for so much")
+        return original(self, buffers)
+
+    async def main() -> None:
+        outcomes = []
+        for at_once in (1, 20):
+            async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS)) as running:
+                with monkeypatch.context() as patch:
+                    patch.setattr(MemoryFile, "append", append)
+                    outcomes.append(await stored(running, 1, 9, at_once))
+        assert outcomes[0] == outcomes[1]
 
     run(main())

@@ -20,12 +20,22 @@ from ottla.errors import (
 )
 from ottla.log.files import FileRegion
 from ottla.log.index import AbortedTransaction
-from ottla.log.log import MAX_TIMESTAMP, AppendInfo, Log
+from ottla.log.log import Log
 from ottla.log.options import LogConfig
+from ottla.log.outcomes import AppendInfo
 from ottla.log.producers import Origin
 from ottla.log.segment import TimestampedOffset
+from ottla.log.times import MAX_TIMESTAMP
 from ottla.records.batch import Batch, Buffer
-from ottla.records.validation import InvalidRecords, InvalidTimestamps, ValidationOptions, placed, validate
+from ottla.records.validation import (
+    InvalidRecords,
+    InvalidTimestamps,
+    Validated,
+    ValidationOptions,
+    placed,
+    validate,
+    validate_batch,
+)
 
 EMPTY = b""
 
@@ -138,6 +148,17 @@ class Partition:
             raise placed(error, self.topic, self.index) from None
         if validated is None:
             return AppendInfo(-1, -1, -1, self.log.log_start_offset)
+        return self._append(validated, origin)
+
+    def append_batch(self, batch: Batch, produce_version: int) -> AppendInfo:
+        """The same for one batch of the current format that has been found in a request."""
+        try:
+            validated = validate_batch(batch, self._options, self._clock.now_ms(), produce_version)
+        except (InvalidRecords, InvalidTimestamps) as error:
+            raise placed(error, self.topic, self.index) from None
+        return self._append(validated, Origin.CLIENT)
+
+    def _append(self, validated: Validated, origin: Origin) -> AppendInfo:
         batch = validated.batch
         try:
             info = self.log.append((batch,), self.state.leader_epoch, origin, validated.append_time_ms)
@@ -147,6 +168,32 @@ class Partition:
         if not info.duplicate:
             self._grown(batch.size)
         return info
+
+    def append_run(self, batches: Sequence[Batch], produce_version: int) -> Sequence[int]:
+        """Append what came in several requests of one client, with one write; returns their first offsets.
+
+        Ends before the first batch that is refused, or that needs more than to be written behind the others: appended
+        by itself it will tell. Nothing at all is done where there is nothing to gain.
+        """
+        options = self._options
+        if options.rewrites:
+            return ()
+        now_ms = self._clock.now_ms()
+        sound = 0
+        try:
+            for batch in batches:
+                validate_batch(batch, options, now_ms, produce_version)
+                sound += 1
+        except KafkaError:
+            batches = batches[:sound]
+        try:
+            offsets = self.log.append_run(batches, self.state.leader_epoch)
+        except KafkaStorageError as error:
+            self.log.failed(error)
+            return ()
+        if offsets:
+            self._grown(sum([batch.size for batch in batches[: len(offsets)]]))
+        return offsets
 
     def append_own(
         self, batches: Sequence[Batch], origin: Origin = Origin.COORDINATOR, transaction_version: int = 0

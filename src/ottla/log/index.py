@@ -33,6 +33,7 @@ class PagedIndex:
     __slots__ = (
         "_distrusted",
         "_firsts",
+        "_last_key",
         "_loaded",
         "_page",
         "_page_number",
@@ -50,6 +51,8 @@ class PagedIndex:
         self._written = 0
         self._pending = bytearray()
         self._firsts = array("q")
+        self._last_key: int | None = None
+        """None where it has to be read."""
         self._page = b""
         self._page_number = -1
         self._loaded = file.size == 0
@@ -128,6 +131,7 @@ class PagedIndex:
         if self.count % PAGE_ENTRIES == 0:
             self._firsts.append(key)
         self._pending += self.ENTRY.pack(key, value)
+        self._last_key = key
         self.count += 1
         if len(self._pending) >= PAGE_ENTRIES * self.ENTRY.size:
             # A full disk will fail the log's own append; entries can wait in memory for as long as that lasts.
@@ -155,12 +159,14 @@ class PagedIndex:
             self._pending.clear()
             self._written = count
         self.count = count
+        self._last_key = None
         del self._firsts[-(-count // PAGE_ENTRIES) :]
         self._page, self._page_number = b"", -1
 
     def distrust(self) -> None:
         """Entries are wrong and the disk does not let us remove them: use none until `reset` succeeds."""
         self._loaded = False
+        self._last_key = None
         self._distrusted = True
 
     def reset(self) -> None:
@@ -168,6 +174,7 @@ class PagedIndex:
         self._pending = bytearray()
         self.file.truncate(0)
         self.count = self._written = 0
+        self._last_key = None
         self._firsts = array("q")
         self._page, self._page_number = b"", -1
         self._loaded = True
@@ -226,7 +233,8 @@ class TimeIndex(PagedIndex):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if the timestamp grew since the last one."""
-        if timestamp > self.last_entry[0]:
+        last = self._last_key
+        if timestamp > (last if last is not None else self.last_entry[0]):
             self._append(timestamp, offset - self.base_offset)
 
     def offset_before(self, timestamp: int) -> int:

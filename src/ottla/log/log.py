@@ -5,60 +5,29 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 from zlib import crc32
 
 from ottla.clock import Clock
 from ottla.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
-from ottla.log import retention
+from ottla.log import retention, times
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.files import Chunk, Disk, FileRegion
+from ottla.log.files import Disk, FileRegion
 from ottla.log.index import AbortedTransaction
 from ottla.log.options import LogConfig
+from ottla.log.outcomes import AppendInfo, ReadResult
 from ottla.log.producers import Origin, PreparedAppend, ProducerState, ProducerStateManager, StoredBatch
 from ottla.log.replay import rebuild_producers
 from ottla.log.segment import Segment, TimestampedOffset
-from ottla.records.batch import Batch
+from ottla.records.batch import Batch, pieces
 
 logger = logging.getLogger(__name__)
-
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 DELETED_SUFFIX: Final = ".deleted"
 SWAP_SUFFIX: Final = ".swap"
 
 Scheduler: TypeAlias = Callable[[int, Callable[[], object]], object]
 """`schedule(delay_ms, callback)`, such as `Timer.schedule`."""
-
-
-class AppendInfo:
-    """Where an append went. Of a duplicate: where the first one went."""
-
-    __slots__ = ("append_time_ms", "duplicate", "first_offset", "last_offset", "log_start_offset")
-
-    def __init__(
-        self, first_offset: int, last_offset: int, append_time_ms: int, log_start_offset: int, duplicate: bool = False
-    ) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.append_time_ms = append_time_ms
-        self.log_start_offset = log_start_offset
-        self.duplicate = duplicate
-
-    def __repr__(self) -> str:
-        return f"AppendInfo({self.first_offset}..{self.last_offset}, duplicate={self.duplicate})"
-
-
-class ReadResult(NamedTuple):
-    """A part of one segment. `segment_base_offset` tells whether two reads came from the same one."""
-
-    records: FileRegion | bytes
-    segment_base_offset: int
 
 
 class Log:
@@ -274,6 +243,42 @@ class Log:
             state.remember(batch, first_offset)
         return AppendInfo(first_offset, next_offset - 1, append_time_ms, self.log_start_offset)
 
+    def append_run(self, batches: Sequence[Batch], leader_epoch: int) -> Sequence[int]:
+        """Append as leader what came in several requests as if one by one, but with one write; their first offsets.
+
+        Only of batches that simply follow each other, as far as they do: none, where a segment would have to roll.
+        """
+        count, state = self.producers.run_of(batches)
+        batches = batches[:count]
+        segment = self._active
+        if count < 2 or not segment.size:
+            return ()
+        offset = self.log_end_offset
+        offsets: list[int] = []
+        size, max_timestamp = 0, -1
+        for batch in batches:
+            offsets.append(offset)
+            offset += batch.last_offset_delta + 1
+            size += batch.size
+            if batch.max_timestamp > max_timestamp:
+                max_timestamp = batch.max_timestamp
+        if segment.should_roll(size, max_timestamp, offset - 1, self.clock, self.config, count):
+            return ()
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, offsets[0])
+        for batch, first_offset in zip(batches, offsets, strict=True):
+            batch.stamp(first_offset, leader_epoch)
+        try:
+            self._write(batches, size, max_timestamp, offset, None)
+        except KafkaStorageError:
+            for batch in batches:
+                batch.stamp(0, leader_epoch)  # as it came: each may be tried by itself
+            raise
+        if state is not None:
+            for batch, first_offset in zip(batches, offsets, strict=True):
+                state.remember(batch, first_offset)
+        return offsets
+
     def _duplicate(self, stored: StoredBatch) -> AppendInfo:
         return AppendInfo(stored.first_offset, stored.last_offset, stored.timestamp, self.log_start_offset, True)
 
@@ -319,7 +324,7 @@ class Log:
         segment = self._active
         if segment.should_roll(size, max_timestamp, next_offset - 1, self.clock, config):
             segment = self.roll(batches[0].base_offset)
-        segment.append(_views(batches), batches)
+        segment.append(pieces(batches), batches)
         if next_offset - self.recovery_point >= config.flush_messages:
             # Before anything else knows of the records: what cannot be flushed must not be seen, nor be taken for
             # the original of a duplicate. A retry writes the bytes again, as pages that failed to sync may be lost.
@@ -453,24 +458,7 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record with this timestamp or a later one, or what a special timestamp stands for."""
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            epoch = self.epochs.epoch_for_offset(self.log_start_offset)
-            return TimestampedOffset(-1, self.log_start_offset, epoch)
-        if timestamp == LATEST_TIMESTAMP:
-            return TimestampedOffset(-1, self.log_end_offset, self.epochs.latest)
-        if timestamp == MAX_TIMESTAMP:
-            newest = max(self._segments, key=lambda segment: segment.max_timestamp)
-            if newest.max_timestamp < 0:
-                return None
-            return newest.find_timestamp(newest.max_timestamp, self.log_start_offset)
-        if timestamp < 0:
-            return TimestampedOffset(-1, -1, -1)
-        for segment in self._segments:
-            if segment.largest_timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, self.log_start_offset)
-                if found is not None:  # None: the segment lies below the start offset and waits for its deletion
-                    return found
-        return None
+        return times.find(self, timestamp)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch at or below; (-1, -1) when unknown."""
@@ -666,35 +654,3 @@ class Log:
             segment.log.close()
             segment.offset_index.file.close()
             segment.time_index.file.close()
-
-
-def _views(batches: Sequence[Batch]) -> list[Chunk]:
-    """The bytes to write; neighbours in one buffer are one piece."""
-    first = batches[0]
-    if len(batches) == 1:
-        if first.position == 0 and first.size == len(first.buffer):
-            return [first.buffer]
-        return [first.view()]
-    pieces: list[Chunk] = []
-    buffer, start, end = first.buffer, first.position, first.position
-    for batch in batches:
-        if batch.buffer is not buffer or batch.position != end:
-            pieces.append(memoryview(buffer)[start:end])
-            buffer, start = batch.buffer, batch.position
-        end = batch.position + batch.size
-    pieces.append(memoryview(buffer)[start:end])
-    return pieces
-
-
-__all__ = [
-    "EARLIEST_LOCAL_TIMESTAMP",
-    "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
-    "EARLIEST_TIMESTAMP",
-    "LATEST_TIERED_TIMESTAMP",
-    "LATEST_TIMESTAMP",
-    "MAX_TIMESTAMP",
-    "AppendInfo",
-    "Log",
-    "Origin",
-    "ReadResult",
-]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -184,6 +184,30 @@ class ProducerStateManager:
         if kind == (TRANSACTIONAL_FLAG if state.txn_first_offset >= 0 else 0):
             return state
         return None
+
+    def run_of(self, batches: Sequence[Batch]) -> tuple[int, ProducerState | None]:
+        """How many of a client's batches simply come one after the other, and the state of their producer, if any."""
+        state: ProducerState | None = None
+        producer_id = batches[0].producer_id if batches else -1
+        expected = -1
+        for count, batch in enumerate(batches):
+            if batch.producer_id != producer_id:
+                return count, state
+            if producer_id >= 0:
+                if state is None:
+                    state = self.continues(batch)
+                    if state is None:
+                        return count, None
+                elif (
+                    batch.base_sequence != expected
+                    or batch.producer_epoch != state.epoch
+                    or batch.attributes & _TRANSACTION_KIND != batches[0].attributes & _TRANSACTION_KIND
+                ):
+                    return count, state
+                expected = batch.base_sequence + batch.last_offset_delta + 1
+                if expected > MAX_SEQUENCE:
+                    return count + 1, state
+        return len(batches), state
 
     def prepare(
         self, batches: Iterable[Batch], base_offset: int, origin: Origin, transaction_version: int = 0

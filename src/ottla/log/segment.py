@@ -142,9 +142,9 @@ class Segment:
         if len(hints) > _HINTS:
             hints.clear()
         for batch in batches:
-            size = batch.size
-            self._index(batch.base_offset + batch.last_offset_delta, batch.max_timestamp, position, size)
-            hints[batch.base_offset] = (position, size)
+            size, base_offset = batch.size, batch.base_offset
+            self._index(base_offset + batch.last_offset_delta, batch.max_timestamp, position, size)
+            hints[base_offset] = (position, size)
             position += size
 
     def _index(self, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
@@ -177,8 +177,10 @@ class Segment:
             self.offset_index.distrust()
             self.time_index.distrust()
 
-    def should_roll(self, size: int, max_timestamp: int, last_offset: int, clock: Clock, config: LogConfig) -> bool:
-        """Whether batches of `size` bytes have to go to a new segment."""
+    def should_roll(
+        self, size: int, max_timestamp: int, last_offset: int, clock: Clock, config: LogConfig, entries: int = 1
+    ) -> bool:
+        """Whether batches of `size` bytes, and so many entries in the indexes, have to go to a new segment."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         current = self.log.size
@@ -192,7 +194,10 @@ class Segment:
             waited_ms = max_timestamp - first if first >= 0 else clock.now_ms() - self.created_ms
             if waited_ms > config.segment_ms - self.roll_jitter_ms:
                 return True
-        return self.offset_index.count >= self._max_offset_entries or self.time_index.count >= self._max_time_entries
+        return (
+            self.offset_index.count + entries > self._max_offset_entries
+            or self.time_index.count + entries > self._max_time_entries
+        )
 
     def limit_indexes(self, max_bytes: int) -> None:
         """Set `segment.index.bytes`. The time index keeps one slot for the entry that closes it."""

@@ -21,7 +21,7 @@ it is asked for records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -46,6 +46,7 @@ __all__ = [
     "key_value_batch",
     "pack_batch",
     "parse_control_key",
+    "pieces",
     "scan_headers",
 ]
 
@@ -236,8 +237,10 @@ class Batch:
         return memoryview(self.buffer)[self.position + HEADER_SIZE : self.position + self.size]
 
     def crc_ok(self) -> bool:
-        start = self.position + ATTRIBUTES_OFFSET
-        return bool(crc32c(memoryview(self.buffer)[start : self.position + self.size]) == self.crc)
+        buffer, position = self.buffer, self.position
+        if buffer.__class__ is not memoryview:
+            buffer = memoryview(buffer)
+        return bool(crc32c(buffer[position + ATTRIBUTES_OFFSET : position + self.size]) == self.crc)
 
     def ensure_valid(self) -> None:
         if self.batch_length < MIN_BATCH_LENGTH:
@@ -330,6 +333,24 @@ def batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterat
             return
         yield batch
         position += batch.size
+
+
+def pieces(batches: Sequence[Batch]) -> list[Buffer]:
+    """The bytes to write; neighbours in one buffer are one piece."""
+    first = batches[0]
+    if len(batches) == 1:
+        if first.position == 0 and first.size == len(first.buffer):
+            return [first.buffer]
+        return [first.view()]
+    pieces: list[Buffer] = []
+    buffer, start, end = first.buffer, first.position, first.position
+    for batch in batches:
+        if batch.buffer is not buffer or batch.position != end:
+            pieces.append(memoryview(buffer)[start:end])
+            buffer, start = batch.buffer, batch.position
+        end = batch.position + batch.size
+    pieces.append(memoryview(buffer)[start:end])
+    return pieces
 
 
 def scan_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:

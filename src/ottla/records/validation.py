@@ -160,6 +160,11 @@ class ValidationOptions:
     depth: Depth = Depth.AUTO
     decompressed_limit: int = compression.DEFAULT_LIMIT
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether a batch may be stored in another form than it came in."""
+        return self.target_codec is not None or self.timestamp_type == LOG_APPEND_TIME
+
     @classmethod
     def from_topic_config(cls, config: TopicSettings, depth: Depth = Depth.AUTO) -> ValidationOptions:
         codec_name = config["compression.type"]
@@ -210,12 +215,10 @@ def validate(
     if size >= HEADER_SIZE and buffer[MAGIC_OFFSET] == CURRENT_MAGIC:
         batch = Batch(buffer)
         if batch.batch_length >= MIN_BATCH_LENGTH and batch.size <= size:
-            codec = batch.attributes & CODEC_MASK
-            if codec == compression.ZSTD and FIRST_V2_PRODUCE_VERSION <= produce_version < FIRST_ZSTD_PRODUCE_VERSION:
-                raise UnsupportedCompressionType(f"zstd needs produce version 7, not {produce_version}")
             if batch.size != size:
+                _check_zstd(batch, produce_version)
                 _refuse_more_batches(buffer, batch.size)
-            return _validate_batch(batch, options, now_ms, origin)
+            return validate_batch(batch, options, now_ms, produce_version, origin)
     from ottla.records.legacy_validation import validate_message_set
 
     return validate_message_set(buffer, options, now_ms, produce_version)
@@ -229,8 +232,18 @@ def _refuse_more_batches(buffer: Buffer, position: int) -> None:
         raise NotOneBatch("a partition may carry one record batch only")
 
 
-def _validate_batch(batch: Batch, options: ValidationOptions, now_ms: int, origin: Origin) -> Validated:
+def validate_batch(
+    batch: Batch,
+    options: ValidationOptions,
+    now_ms: int,
+    produce_version: int = LATEST_PRODUCE_VERSION,
+    origin: Origin = Origin.CLIENT,
+) -> Validated:
+    """Check a batch of the current format whose bytes are all there and writable."""
     attributes = batch.attributes
+    source_codec = attributes & CODEC_MASK
+    if produce_version < FIRST_ZSTD_PRODUCE_VERSION:
+        _check_zstd(batch, produce_version)
     from_client = origin is Origin.CLIENT
     if from_client and batch.base_offset != 0:
         raise InvalidRecord(f"base offset must be 0, not {batch.base_offset}")
@@ -238,7 +251,6 @@ def _validate_batch(batch: Batch, options: ValidationOptions, now_ms: int, origi
         raise MessageTooLarge(f"batch of {batch.size} bytes exceeds max.message.bytes {options.max_message_bytes}")
     if not batch.crc_ok():
         raise CorruptMessage(f"stored CRC {batch.crc:#010x} is wrong")
-    source_codec = attributes & CODEC_MASK
     if source_codec > compression.ZSTD:
         raise UnknownServerError(f"unknown compression codec {source_codec}")
     if from_client:
@@ -258,6 +270,14 @@ def _validate_batch(batch: Batch, options: ValidationOptions, now_ms: int, origi
             batch.set_max_timestamp(CREATE_TIME, max(NO_TIMESTAMP, batch.base_timestamp + walked.max_delta))
         return Validated(batch, NO_TIMESTAMP)
     return _recompress(batch, target_codec, options, now_ms)
+
+
+def _check_zstd(batch: Batch, produce_version: int) -> None:
+    if (
+        batch.attributes & CODEC_MASK == compression.ZSTD
+        and FIRST_V2_PRODUCE_VERSION <= produce_version < FIRST_ZSTD_PRODUCE_VERSION
+    ):
+        raise UnsupportedCompressionType(f"zstd needs produce version 7, not {produce_version}")
 
 
 def _check_client_header(batch: Batch) -> None:

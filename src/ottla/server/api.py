@@ -6,6 +6,7 @@ cannot drift from what is served.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -33,15 +34,18 @@ class Repeated(Protocol):
     """A connection's latest request, kept as a model: the like of it can be served without decoding it."""
 
     route: Route | None
-    """Which requests may be compared with it; None for none yet."""
+    """Set when there is a model."""
 
-    def answer(self, frame: memoryview, position: int, correlation_id: int) -> bytes | None:
-        """Serve the request at `position` and give the whole answer; None if it is not like the model."""
+    def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
+        """Serve the frames from `start` on that are like the model, and add their answers to `out`.
+
+        Returns where the first begins that is not.
+        """
 
 
-Model = Callable[["RequestContext", "Route", memoryview, int, Any, Any, bytes, "Repeated | None"], "Repeated | None"]
-"""Makes one of a request that was just served: context, route, frame and position; request, response and the answer as
-it was sent; the connection's model so far."""
+Model = Callable[["RequestContext", "Route", memoryview, Any, Any, bytes, "Repeated | None"], "Repeated | None"]
+"""Makes one of a request that was just served: context, route and frame; request, response and the answer as it was
+sent; the connection's model so far."""
 
 ErrorResponder = Callable[["RequestContext", Any, KafkaError], "Message | None"]
 

@@ -228,6 +228,12 @@ class Connection:
         """Serve the whole frames in buffer[start:end]; keep what is left of a partial one."""
         least, limit = self._frame_min, self._frame_max
         while end - start >= 4:
+            repeated = self._repeated
+            if repeated is not None and repeated.route is not None and self.broker.quotas is None:
+                served = repeated.serve(buffer, start, end, self._out)
+                if served != start:
+                    start = served
+                    continue
             size: int = _SIZE(buffer, start)[0]
             if size < least or size > limit:
                 self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
@@ -274,7 +280,7 @@ class Connection:
             self.broker.buffers.give_back(partial)
             return
         self._partial = None
-        self._serve(partial[4 : self._need])
+        self._consume(partial, 0, self._need)
         self.broker.buffers.give_back(partial)
 
     # -- serving -----------------------------------------------------------------------------------------------
@@ -305,12 +311,6 @@ class Connection:
                         position += 1
                     else:
                         position = skip_header_tags(frame, position)
-                repeated = self._repeated
-                if repeated is not None and repeated.route is route and self.broker.quotas is None:
-                    answer = repeated.answer(frame, position, correlation_id)
-                    if answer is not None:
-                        self._out.append(answer)
-                        return
                 # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
                 request, _ = route.decode(frame, position)
         except MalformedMessage as error:
@@ -330,7 +330,7 @@ class Connection:
             self._answer(ctx, route, result)
             if route.model is not None and quotas is None and request is not None and not self._closed:
                 sent = self._out[-1]
-                self._repeated = route.model(ctx, route, frame, position, request, result, sent, self._repeated)
+                self._repeated = route.model(ctx, route, frame, request, result, sent, self._repeated)
         elif result is None:
             if quotas is not None:
                 quotas.settle(ctx, None)

@@ -67,7 +67,6 @@ def _model(
     ctx: RequestContext,
     route: Route,
     frame: memoryview,
-    position: int,
     request: ProduceRequest,
     response: ProduceResponse,
     answer: bytes,
@@ -84,7 +83,7 @@ def _model(
         return None
     if not isinstance(last, RepeatedProduce) or not last.is_like(ctx.version, request):
         return RepeatedProduce(ctx.version, request)
-    last.learn(ctx.broker, route, frame, position, request, response, answer)
+    last.learn(ctx.broker, route, frame, request, response, answer)
     return last
 
 
