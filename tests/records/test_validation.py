@@ -5,6 +5,7 @@ Not seen there: the cases that lie exactly at a timestamp bound, which need a cl
 which Kafka's produce handler refuses before validation (TRANSACTIONAL_ID_AUTHORIZATION_FAILED).
 """
 
+import random
 import struct
 import zlib
 
@@ -34,6 +35,7 @@ from ottla.records.validation import (
     Depth,
     Origin,
     ValidationOptions,
+    is_sound_unread,
     record_errors_of,
     validate,
 )
@@ -564,3 +566,34 @@ def test_mutations_with_a_right_crc(codec, options, data):
     if code == 0:
         assert result.batch.crc_ok()
         assert compression.NAMES[result.batch.codec]
+
+
+MANY = [Record(n, NOW + n, b"key", random.Random(n).randbytes(150)) for n in range(CHEAP_RECORD_COUNT + 20)]
+BOUNDARIES = [-(1 << 31), -2, -1, 0, 1, 2, 3, 51, 52, 53, 0x10, 0x12, 0x20, 0x23, 1 << 20, (1 << 31) - 1]
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4])
+def test_many_records_are_taken_unread(codec):
+    assert is_sound_unread(Batch(build_batch(MANY, codec=codec)), ValidationOptions(), NOW)
+
+
+@given(
+    codec=st.sampled_from([0, GZIP, SNAPPY, LZ4, ZSTD]),
+    options=st.sampled_from([ValidationOptions(), ValidationOptions(max_message_bytes=3000)]),
+    changes=st.dictionaries(st.sampled_from(FIELDS[5:]), st.sampled_from(BOUNDARIES), max_size=2),
+    damage=st.booleans(),
+    skew_ms=st.sampled_from([0, -2 * HOUR_MS, 2 * HOUR_MS, -HOUR_MS - 1]),
+)
+@settings(deadline=None, max_examples=400)
+def test_what_is_taken_unread_is_what_the_long_way_takes_as_it_is(codec, options, changes, damage, skew_ms):
+    data = bytearray(build_batch(MANY, codec=codec))
+    fields = dict(zip(FIELDS, HEADER.unpack_from(data), strict=True))
+    for name, value in changes.items():
+        small = name in ("attributes", "producer_epoch")
+        fields[name] = max(min(value, 0x7FFF), -0x8000) if small else value
+    HEADER.pack_into(data, 0, *fields.values())
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]) ^ damage)
+    before = bytes(data)
+    if is_sound_unread(Batch(data), options, NOW + skew_ms):
+        assert validate(data, options, NOW + skew_ms).append_time_ms == -1
+        assert data == before

@@ -32,6 +32,7 @@ from ottla.records.validation import (
     InvalidTimestamps,
     Validated,
     ValidationOptions,
+    is_sound_unread,
     placed,
     validate,
     validate_batch,
@@ -179,10 +180,12 @@ class Partition:
         if options.rewrites:
             return ()
         now_ms = self._clock.now_ms()
+        unread = options.takes_unread
         sound = 0
         try:
             for batch in batches:
-                validate_batch(batch, options, now_ms, produce_version)
+                if not (unread and is_sound_unread(batch, options, now_ms)):
+                    validate_batch(batch, options, now_ms, produce_version)
                 sound += 1
         except KafkaError:
             batches = batches[:sound]

@@ -255,13 +255,12 @@ class Log:
             return ()
         offset = self.log_end_offset
         offsets: list[int] = []
-        size, max_timestamp = 0, -1
+        size = 0
         for batch in batches:
             offsets.append(offset)
             offset += batch.last_offset_delta + 1
             size += batch.size
-            if batch.max_timestamp > max_timestamp:
-                max_timestamp = batch.max_timestamp
+        max_timestamp = max([batch.max_timestamp for batch in batches])
         if segment.should_roll(size, max_timestamp, offset - 1, self.clock, self.config, count):
             return ()
         if leader_epoch > self.epochs.latest:

@@ -199,6 +199,11 @@ def _xxh32_short(data: bytes) -> int:
     return value ^ value >> 16
 
 
+def is_lz4_frame(data: bytes | bytearray | memoryview) -> bool:
+    """Whether `check_lz4_frame` has nothing to say."""
+    return len(data) >= 7 and data[:4] == _LZ4_MAGIC and data[4] & 0xE3 == 0x60
+
+
 def check_lz4_frame(data: bytes | bytearray | memoryview) -> int:
     """Position of the header checksum; checks the flags as Kafka's reader does (no dependent blocks)."""
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:

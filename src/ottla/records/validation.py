@@ -165,6 +165,16 @@ class ValidationOptions:
         """Whether a batch may be stored in another form than it came in."""
         return self.target_codec is not None or self.timestamp_type == LOG_APPEND_TIME
 
+    @property
+    def takes_unread(self) -> bool:
+        """Whether there is nothing in the settings that could make a record of a batch unacceptable."""
+        return (
+            self.depth is not Depth.RECORDS
+            and not self.compacted
+            and not self.rewrites
+            and self.timestamp_before_max_ms == NO_BOUND_MS
+        )
+
     @classmethod
     def from_topic_config(cls, config: TopicSettings, depth: Depth = Depth.AUTO) -> ValidationOptions:
         codec_name = config["compression.type"]
@@ -230,6 +240,37 @@ def _refuse_more_batches(buffer: Buffer, position: int) -> None:
 
     for _ in any_batches(buffer, position):
         raise NotOneBatch("a partition may carry one record batch only")
+
+
+def is_sound_unread(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
+    """Whether a client's batch is to be stored as it came without a look at its records: `validate_batch` in short.
+
+    For settings that take them unread. False for all other batches, the faulty ones as well as those that need that
+    look. Most of what a busy broker gets are batches of many records, and these comparisons are all that they need.
+    """
+    count, attributes, max_timestamp = batch.record_count, batch.attributes, batch.max_timestamp
+    return (
+        count > CHEAP_RECORD_COUNT
+        and batch.size < count * CHEAP_RECORD_SIZE
+        and batch.last_offset_delta == count - 1
+        and batch.base_offset == 0
+        and batch.size <= options.max_message_bytes
+        and batch.base_timestamp <= max_timestamp <= now_ms + options.timestamp_after_max_ms
+        and (not attributes or attributes == TRANSACTIONAL_FLAG or _is_readable(batch))
+        and (batch.producer_id < 0 or batch.base_sequence >= 0)
+        and batch.crc_ok()
+    )
+
+
+def _is_readable(batch: Batch) -> bool:
+    """Of a compressed batch: a large one, of which no more than the beginning would be looked at."""
+    attributes = batch.attributes
+    if attributes & ~(CODEC_MASK | TRANSACTIONAL_FLAG) or batch.size - HEADER_SIZE <= CHEAP_COMPRESSED_SIZE:
+        return False
+    codec = attributes & CODEC_MASK
+    if codec == compression.LZ4:
+        return compression.is_lz4_frame(batch.payload())
+    return codec == compression.GZIP or codec == compression.SNAPPY
 
 
 def validate_batch(

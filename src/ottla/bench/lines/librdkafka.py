@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.bench import pages
 from ottla.bench.lines.requests import latency_figures
 from ottla.bench.lines.topics import new_topic, per_gb, topic
 from ottla.bench.load import drive
@@ -21,6 +22,7 @@ def _bytes(record_bytes: int, size: Size) -> int:
 def _produce(target: Target, size: Size, record_bytes: int) -> dict[str, float]:
     with topic(target, PARTITIONS) as name:
         options = {"topic": name, "partitions": PARTITIONS, "record_bytes": record_bytes}
+        pages.touch(_bytes(record_bytes, size))
         return per_gb(drive(target, "rdkafka_produce", limit_bytes=_bytes(record_bytes, size), **options))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.bench import pages
 from ottla.bench.lines.topics import per_gb, topic
 from ottla.bench.load import drive
 from ottla.bench.model import Bar, Figure, Line, Run, Size, at_least, at_most, register
@@ -13,7 +14,9 @@ LIMIT_SECONDS = 5.0
 
 def _run(record_bytes: int, batch_bytes: int, codec: str, connections: int) -> Run:
     def run(target: Target, size: Size) -> dict[str, float]:
+        limit_bytes = size.pick(LIMIT_BYTES, 32_000_000)
         with topic(target, connections) as name:
+            pages.touch(limit_bytes)
             return per_gb(
                 drive(
                     target,
@@ -23,7 +26,7 @@ def _run(record_bytes: int, batch_bytes: int, codec: str, connections: int) -> R
                     record_bytes=record_bytes,
                     batch_bytes=batch_bytes,
                     codec=codec,
-                    limit_bytes=size.pick(LIMIT_BYTES, 32_000_000),
+                    limit_bytes=limit_bytes,
                     limit_seconds=size.pick(LIMIT_SECONDS, 1.0),
                 )
             )
