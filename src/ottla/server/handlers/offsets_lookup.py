@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ottla.cluster.hash_order import scala_groups
 from ottla.cluster.partition import Partition
 from ottla.errors import (
     NONE,
@@ -65,16 +66,12 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise UnknownServerError()
     counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    by_name: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
+    by_name: dict[str, dict[int, Listed]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
             # A topic that comes twice is answered once, and so is a partition; without partitions there is no answer.
-            listed = by_name.get(topic.name)
-            if listed is None:
-                listed = by_name[topic.name] = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
+            listed = by_name.setdefault(topic.name, {})
             twice = ctx.version >= 1 and counts[topic.name, wanted.partition_index] > 1
-            if twice and any(known.partition_index == wanted.partition_index for known in listed.partitions):
-                continue
             try:
                 if twice:
                     raise InvalidRequest()
@@ -91,8 +88,13 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
                     found = _look_up(ctx, request, partition, wanted)
             except KafkaError as error:
                 found = Listed(partition_index=wanted.partition_index, error_code=error.code)
-            listed.partitions.append(found)
-    return ListOffsetsResponse(topics=list(by_name.values()))
+            listed[wanted.partition_index] = found
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions)
+            for name, partitions in scala_groups(by_name)
+        ]
+    )
 
 
 def _look_up(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ottla.cluster.hash_order import java_names
 from ottla.cluster.metadata import RESOURCE_TOPIC, PartitionState, TopicState
 from ottla.cluster.reassignment import PREFERRED, UNCLEAN, elect_leader, is_reassigning, reassign
 from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
@@ -50,8 +51,10 @@ def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> 
     if request.timeout_ms <= 0 and request.topics:
         raise RequestTimedOut()
     counts = Counter(topic.name for topic in request.topics)
-    results = [_grown(name, InvalidRequest("Duplicate topic name.")) for name, count in counts.items() if count > 1]
-    wanted = [topic for topic in request.topics if counts[topic.name] == 1]
+    twice = java_names(name for name, count in counts.items() if count > 1)
+    results = [_grown(name, InvalidRequest("Duplicate topic name.")) for name in twice]
+    by_name = {topic.name: topic for topic in request.topics}
+    wanted = [by_name[name] for name in java_names(counts) if counts[name] == 1]
     quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_VERSION)
     outcomes = ctx.broker.controller.create_partitions(
         [
