@@ -1,4 +1,4 @@
-"""Answers whose order comes from a hash map: the names decide it, whether or not they are of something that is there."""
+"""Answers whose order comes from a hash map: the names decide it, be they of something that is there or not."""
 
 from collections.abc import Iterable
 from typing import Any
