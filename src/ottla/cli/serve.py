@@ -97,7 +97,8 @@ def add_parser(subparsers: Any) -> None:
         "--control",
         type=_port,
         metavar="PORT",
-        help="for tests: the port through which `ottla faults` and programs on this machine inject faults; not with --workers",
+        help="for tests: the port through which `ottla faults` and programs on this machine inject faults "
+        "(not with --workers)",
     )
     parser.add_argument("--json", action="store_true", help="say where it listens as a line of JSON")
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
