@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from interop.transacting import find_group
-from interop.wire import Wire, new_topic
+from interop.transacting import find_group, mark
+from interop.wire import Wire, batches_of, new_topic
 
 from ottla.wire import messages as m
 
-NONE, UNKNOWN_TOPIC, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, 3, 17, 79
+NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
 
 # -- text that is no UTF-8 is read with replacement characters; the last of these is half a surrogate pair
 
@@ -60,3 +60,55 @@ def test_every_negative_count_means_null(length: bytes, topic: str, wire: Wire) 
         m.MetadataRequest(topics=None, allow_auto_topic_creation=False), 4, (b"\xff\xff\xff\xff\x00", length + b"\x00")
     )
     assert topic in [each.name for each in found.topics]
+
+
+# -- settings, markers, tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "meant"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("retention.ms", "+5", "5"),
+        ("cleanup.policy", "compact , delete", "compact,delete"),
+        ("min.cleanable.dirty.ratio", "1e-1", "0.1"),
+        ("preallocate", " TRUE ", "true"),
+    ],
+)
+def test_settings_of_a_new_topic_are_answered_as_given(
+    name: str, given: str, meant: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    topic = new_topic(unique("t"), **{name: given})
+    (made,) = wire.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=30000), 7).topics
+    assert made.error_code == NONE
+    assert [config.value for config in made.configs if config.name == name] == [given]
+    wire.wait_ready(topic.name)
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name=topic.name, configuration_keys=[name]
+    )
+    (found,) = wire.call(m.DescribeConfigsRequest(resources=[resource]), 4).results
+    assert [config.value for config in found.configs] == [meant]
+
+
+@pytest.mark.parametrize(
+    ("producer", "code"),
+    [((-1, 0), UNKNOWN_SERVER_ERROR), ((-2, -1), UNKNOWN_SERVER_ERROR), ((-2, 0), NONE), ((-(1 << 63), 5), NONE)],
+)
+def test_markers_of_negative_producers(producer: tuple[int, int], code: int, topic: str, wire: Wire) -> None:
+    assert mark(wire, producer, True, topic, 0) == [code]
+    batches = batches_of(wire.fetch(topic, 0))
+    assert [(one.producer_id, one.producer_epoch, one.is_control) for one in batches] == (
+        [(*producer, True)] if code == NONE else []
+    )
+
+
+def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
+    request = m.CreateDelegationTokenRequest(
+        owner_principal_type=None, owner_principal_name="alice", renewers=[], max_lifetime_ms=-1
+    )
+    answer = wire.call(request, 3)
+    assert (answer.error_code, answer.principal_type, answer.principal_name) == (
+        UNKNOWN_SERVER_ERROR,
+        "User",
+        "ANONYMOUS",
+    )

@@ -105,16 +105,20 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
 def _topic_configs(
     config: Config, overrides: tuple[tuple[str, str], ...]
 ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
-    """The configs of a new topic. Most topics have the same, and describing them costs more than making the topic."""
+    """The configs of a new topic. Most topics have the same, and describing them costs more than making the topic.
+
+    What was given is answered as it was written, blanks and all.
+    """
+    given = dict(overrides)
     return [
         CreateTopicsResponse.CreatableTopicConfigs(
             name=entry.name,
-            value=entry.value,
+            value=given.get(entry.name, entry.value),
             read_only=entry.read_only,
             config_source=entry.source,
             is_sensitive=entry.sensitive,
         )
-        for entry in config.describe("topic", dict(overrides))
+        for entry in config.describe("topic", given)
     ]
 
 

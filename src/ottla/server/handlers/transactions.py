@@ -63,6 +63,8 @@ FIRST_BUMPING_END_VERSION = 5
 FIRST_LOADING_VERSION = 2
 """Of TxnOffsetCommit: older clients stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
+_NO_PRODUCER = -1
+
 AddTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AddTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 AddResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -422,7 +424,8 @@ def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[Ka
 
 
 def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int | tuple[Partition, int]:
-    if marker.producer_id < 0 or marker.producer_epoch < 0:
+    # Kafka takes the id that stands for none, and a negative epoch, for no producer; other negative ids are numbers.
+    if marker.producer_id == _NO_PRODUCER or marker.producer_epoch < 0:
         return UnknownServerError.code
     try:
         return ctx.broker.transactions.markers.append(marker, topic, index)
