@@ -9,6 +9,7 @@ from interop.wire import Wire, batches_of, new_topic
 from ottla.wire import messages as m
 
 NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
+NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH = 6, 75
 
 # -- text that is no UTF-8 is read with replacement characters; the last of these is half a surrogate pair
 
@@ -112,3 +113,22 @@ def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
         "User",
         "ANONYMOUS",
     )
+
+
+# -- fetches of what claims to be a replica
+
+
+@pytest.mark.parametrize("version", [11, 12, 14, 17])
+@pytest.mark.parametrize(("epoch", "code"), [(-1, NOT_LEADER_OR_FOLLOWER), (0, UNKNOWN_LEADER_EPOCH)])
+def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str, wire: Wire) -> None:
+    request = wire.fetch_request([(topic, 0, 0)], version, current_leader_epoch=epoch)
+    if version < 15:
+        request.replica_id = 7
+    else:
+        request.replica_state = m.FetchRequest.ReplicaState(replica_id=7, replica_epoch=-1)
+    answer = wire.call(request, version)
+    found = answer.responses[0].partitions[0]
+    assert (found.error_code, found.high_watermark) == (code, -1)
+    # A consumer would be told who leads, and where that is.
+    assert (found.current_leader is not None) == (version >= 16 and code == NOT_LEADER_OR_FOLLOWER)
+    assert answer.node_endpoints == []
