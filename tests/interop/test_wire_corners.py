@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from interop.transacting import find_group, mark
+from interop.transacting import Transacting, find_group, mark
 from interop.wire import Wire, batches_of, new_topic
 
 from ottla.wire import messages as m
 
 NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
-NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH = 6, 75
+NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER, UNKNOWN_LEADER_EPOCH, TRANSACTION_ABORTABLE = 6, 45, 75, 120
 
 # -- text that is no UTF-8 is read with replacement characters; the last of these is half a surrogate pair
 
@@ -132,3 +132,30 @@ def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str,
     # A consumer would be told who leads, and where that is.
     assert (found.current_leader is not None) == (version >= 16 and code == NOT_LEADER_OR_FOLLOWER)
     assert answer.node_endpoints == []
+
+
+# -- a batch whose transaction could not be verified holds back what comes behind it
+
+
+@pytest.mark.parametrize(
+    ("sequence", "codes"),
+    [(0, {0: NONE, 1: OUT_OF_ORDER}), (5, {0: NONE, 1: NONE}), (2, {3: OUT_OF_ORDER, 0: NONE, 1: NONE})],
+)
+def test_what_comes_behind_a_batch_that_is_not_in_a_transaction(
+    sequence: int, codes: dict[int, int], topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    transaction = Transacting(wire, unique("tx")).start()
+    # No AddPartitionsToTxn came before, and of this version a produce request does not add by itself.
+    assert transaction.produce(topic, b"x", sequence=sequence, version=11).error_code == TRANSACTION_ABORTABLE
+    plain = {"transactional": False, "transactional_id": None, "version": 11}
+    found = {each: transaction.produce(topic, b"x", sequence=each, **plain).error_code for each in codes}
+    assert found == codes
+
+
+def test_the_transaction_frees_what_it_held_back(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
+    transaction = Transacting(wire, unique("tx")).start()
+    assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == TRANSACTION_ABORTABLE
+    assert transaction.add((topic, [0])) == {(topic, 0): NONE}
+    assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == OUT_OF_ORDER
+    assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == NONE
+    assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == NONE
