@@ -75,6 +75,8 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
             try:
                 if twice:
                     raise InvalidRequest()
+                if wanted.timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(wanted.timestamp, 1 << 15):
+                    raise UnsupportedVersion()
                 partition = ctx.broker.replicas.leader_at(
                     topic.name, wanted.partition_index, wanted.current_leader_epoch
                 )
@@ -104,8 +106,6 @@ def _look_up(
     wanted: ListOffsetsRequest.ListOffsetsPartition,
 ) -> Listed:
     timestamp = wanted.timestamp
-    if timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(timestamp, 1 << 15):
-        raise UnsupportedVersion()
     committed_only = request.isolation_level == READ_COMMITTED
     limit = partition.last_stable_offset if committed_only else partition.high_watermark
     if request.replica_id >= 0:

@@ -389,6 +389,12 @@ def write_txn_markers(
             entry.transaction_result,
             entry.transaction_version,
         )
+        # The id that stands for none, and a negative epoch, are no producer's; other negative ids are but numbers.
+        # Kafka trips over a marker of none, and with it goes the request, unless there is nowhere to write it.
+        if (marker.producer_id == _NO_PRODUCER or marker.producer_epoch < 0) and any(
+            _is_led(ctx, topic.name, index) for topic in entry.topics for index in topic.partition_indexes
+        ):
+            raise UnknownServerError()
         for topic in entry.topics:
             for index in topic.partition_indexes:
                 place = (topic.name, index)
@@ -423,10 +429,15 @@ def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[Ka
     return committed
 
 
+def _is_led(ctx: RequestContext, topic: str, index: int) -> bool:
+    try:
+        ctx.broker.replicas.leader(topic, index)
+    except KafkaError:
+        return False
+    return True
+
+
 def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int | tuple[Partition, int]:
-    # Kafka takes the id that stands for none, and a negative epoch, for no producer; other negative ids are numbers.
-    if marker.producer_id == _NO_PRODUCER or marker.producer_epoch < 0:
-        return UnknownServerError.code
     try:
         return ctx.broker.transactions.markers.append(marker, topic, index)
     except KafkaError as error:
