@@ -12,8 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "lib"))
+
+# How long one example takes is the machine's business: under load it may be any time.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 START_TIMEOUT_S = 30
 LISTENING = re.compile(r"listening on \[?([^\s\]]+?)\]?:(\d+)")

@@ -179,7 +179,7 @@ def test_looking_and_deleting_in_every_version() -> None:
         for version in range(DeleteGroupsRequest.MAX_VERSION + 1):
             await call(commit("o"), 9)
             answer = await call(DeleteGroupsRequest(groups_names=["o", "absent"]), version)
-            assert [result.error_code for result in answer.results] == [0, 69]
+            assert {result.group_id: result.error_code for result in answer.results} == {"o": 0, "absent": 69}
 
     on_a_broker(test)
 

@@ -302,3 +302,31 @@ def test_snapshot_bytes() -> None:
     for size in range(len(data)):
         with pytest.raises(KafkaError):
             decode_snapshot(data[:size])
+
+
+def test_a_batch_that_waits_for_its_transaction_holds_back_what_comes_behind(open_t: Open, make_batch: Make) -> None:
+    log = open_t()
+    log.producers.begins(9, 0, 3, bumps=False, now_ms=START_MS)
+    with pytest.raises(OutOfOrderSequenceNumber, match=r"4 \(incoming seq. number\), 3 \(earliest seen sequence\)"):
+        log.append([make_batch(1, producer=(9, 0, 4))])
+    assert log.append([make_batch(1, producer=(9, 0, 3))]).first_offset == 0
+    with pytest.raises(OutOfOrderSequenceNumber):  # what is no transaction frees nothing
+        log.append([make_batch(1, producer=(9, 0, 4))])
+    # The first of several counts; an epoch begins anew; an older one changes nothing.
+    log.producers.begins(9, 1, 2, bumps=False, now_ms=START_MS)
+    log.producers.begins(9, 1, 0, bumps=False, now_ms=START_MS)
+    log.producers.begins(9, 1, 1, bumps=False, now_ms=START_MS)
+    log.producers.begins(9, 0, 0, bumps=False, now_ms=START_MS)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        log.append([make_batch(1, producer=(9, 1, 1), transactional=True)])
+    log.append([make_batch(1, producer=(9, 1, 0), transactional=True)])
+    assert log.append([make_batch(1, producer=(9, 1, 1), transactional=True)]).first_offset == 2
+
+
+def test_what_waits_for_its_transaction_is_forgotten_in_time(open_t: Open, make_batch: Make) -> None:
+    log = open_t()
+    log.producers.begins(9, 0, 0, bumps=True, now_ms=START_MS)
+    log.producers.expire(START_MS + log.producers.expiration_ms - 1)
+    assert log.producers.unverified
+    log.producers.expire(START_MS + log.producers.expiration_ms)
+    assert not log.producers.unverified

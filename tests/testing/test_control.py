@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,28 @@ def test_the_command_line(steered: ServedBroker, tmp_path: Path, capsys: pytest.
     assert main([*at, "add", "error", "api"]) == 2
     assert main(["faults", "--control", "1", "list"]) == 1
     assert "--control" in capsys.readouterr().err
+
+
+def test_serve_with_control_metrics_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", "0", "--ephemeral", "--control", "0"]
+    with subprocess.Popen([*command, "--metrics", "0", "--json"], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            said = json.loads(child.stdout.readline())
+            remote = RemoteBroker(said["bootstrap"], said["control"])
+            remote.topic("t").append(["x"])
+            assert main(["topics", "list", "--bootstrap", said["bootstrap"]]) == 0
+            assert "t" in capsys.readouterr().out.split()
+            with urllib.request.urlopen(said["metrics"], timeout=60) as answer:
+                page = answer.read().decode()
+            assert "ottla_topics 1.0" in page
+            assert re.search(r'ottla_requests_total{api="Metadata",version="\d+"} [1-9]', page)
+            with urllib.request.urlopen(said["metrics"].replace("/metrics", "/ready"), timeout=60) as answer:
+                assert answer.status == 200
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(60) == 0
+        finally:
+            child.kill()
 
 
 def test_serve_with_control(tmp_path: Path) -> None:

@@ -107,7 +107,6 @@ def test_tags_in_headers_are_skipped() -> None:
         b"\x00\x12\x00\x03\x00\x00\x00\x05",  # no client id
         b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x05ab",  # a client id cut short
         b"\x00\x12\x00\x03\x00\x00\x00\x05\xff\xfe",  # a negative length that is not null
-        b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x01\xff\x00",  # not UTF-8
         b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x00",  # no tags
         b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x00\x01\x00\x09",  # a tag beyond the end
         b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x00\xff\xff\xff\xff\xff\xff",  # a varint without end
@@ -116,6 +115,11 @@ def test_tags_in_headers_are_skipped() -> None:
 def test_malformed_headers(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_request_header(data)
+
+
+def test_a_client_id_that_is_no_text_is_replaced() -> None:
+    header, _ = decode_request_header(b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x02a\xff\x00")
+    assert header.client_id == "a\ufffd"
 
 
 def test_malformed_response_headers() -> None:

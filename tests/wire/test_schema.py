@@ -275,12 +275,36 @@ def test_a_traceback_shows_the_generated_source() -> None:
     assert "o.name.encode()" in "".join(traceback.format_exception(caught.value))
 
 
+def test_every_negative_length_is_null_where_null_may_be() -> None:
+    data = b"\x00\x00" + b"\xff\xfe" + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x00"
+    assert Strings.decode(data, 1) == Strings(name="", note=None, data=b"", maybe=b"")
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xe2\x82", "\ufffd"),  # the beginning of a character
+        (b"\xc0\x80", "\ufffd\ufffd"),  # a longer form than needed
+        (b"\xed\xa0\x80", "\ufffd"),  # half a surrogate pair, which Java replaces as one
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xed\xa0x", "\ufffdx"),
+        (b"\xf5\x80", "\ufffd\ufffd"),
+    ],
+)
+def test_requests_replace_what_is_no_text(sent: bytes, read: str) -> None:
+    class AskRequest(Message, versions="0-1", flexible="1+"):
+        name: str = string("0+")
+
+    assert AskRequest.decode(len(sent).to_bytes(2, "big") + sent, 0).name == read
+    assert AskRequest.decode(bytes((len(sent) + 1,)) + sent + b"\x00", 1).name == read
+
+
 @pytest.mark.parametrize(
     ("version", "data"),
     [
         (0, b"\xff\xff" + b"\x00\x00\x00\x00"),  # null where none may be
         (0, b"\xff\xfe" + b"\x00\x00\x00\x00"),  # a length of -2
-        (1, b"\x00\x00" + b"\xff\xfe" + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x00"),  # -2 where null may be
         (0, b"\x00\x01\xff" + b"\x00\x00\x00\x00"),  # not UTF-8
         (0, b"\x00\x03\xed\xa0\x80" + b"\x00\x00\x00\x00"),  # a lone surrogate
         (0, b"\x00\x05abc"),

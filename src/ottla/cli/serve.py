@@ -23,6 +23,7 @@ from ottla.server.pace import pace_of_process
 
 if TYPE_CHECKING:
     from ottla.server.http import HttpEndpoint
+    from ottla.testing.broker import Embedded
     from ottla.testing.cluster import Cluster
 
 log = logging.getLogger("ottla.cli")
@@ -96,7 +97,8 @@ def add_parser(subparsers: Any) -> None:
         "--control",
         type=_port,
         metavar="PORT",
-        help="for tests: the port through which `ottla faults` and programs on this machine inject faults",
+        help="for tests: the port through which `ottla faults` and programs on this machine inject faults "
+        "(not with --workers)",
     )
     parser.add_argument("--json", action="store_true", help="say where it listens as a line of JSON")
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
@@ -185,13 +187,16 @@ def load_config(arguments: argparse.Namespace) -> Config:
 
 
 def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
-    if arguments.workers > 1 or arguments.metrics is not None or arguments.json:
-        raise ConfigError("--control is for tests with one plain broker: leave out --workers, --metrics and --json")
     from ottla.testing.serving import serve_with_control
 
-    return asyncio.run(
-        serve_with_control(config, None if arguments.ephemeral else config.log_dirs[0], arguments.control)
-    )
+    data = None if arguments.ephemeral else config.log_dirs[0]
+    where = "in memory" if data is None else f"data in {data}"
+
+    def announce(broker: Embedded, metrics_url: str | None) -> None:
+        addresses = ", ".join(f"{host}:{port}" for host, port in broker.server.addresses)
+        _announce(arguments, addresses, where, metrics_url, broker.control_url)
+
+    return asyncio.run(serve_with_control(config, data, arguments.control, arguments.metrics, announce))
 
 
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
@@ -255,7 +260,13 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     )
 
 
-def _announce(arguments: argparse.Namespace, addresses: str, where: str, metrics_url: str | None = None) -> None:
+def _announce(
+    arguments: argparse.Namespace,
+    addresses: str,
+    where: str,
+    metrics_url: str | None = None,
+    control_url: str | None = None,
+) -> None:
     """The line that tells people and programs that clients are served."""
     if arguments.json:
         found = {
@@ -264,11 +275,14 @@ def _announce(arguments: argparse.Namespace, addresses: str, where: str, metrics
             "where": where,
             "metrics": metrics_url,
         }
+        if control_url is not None:
+            found["control"] = control_url
         print(json.dumps(found, ensure_ascii=False), flush=True)
         return
     if metrics_url is not None:
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
-    print(f"ottla {__version__}: listening on {addresses} ({where})", flush=True)
+    steer = "" if control_url is None else f", control at {control_url}"
+    print(f"ottla {__version__}: listening on {addresses} ({where}){steer}", flush=True)
 
 
 def _run_on_loop(work: Coroutine[Any, Any, int]) -> int:

@@ -54,7 +54,7 @@ class ConfigChanges:
     def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
         """The records that leave exactly these settings (AlterConfigs)."""
         check_form(changes)
-        self._check_kind(resource)
+        self.check_kind(resource)
         current = self._image.configs.get(resource, {})
         wanted = {change.name: change.value for change in changes if change.value is not None}
         return self._planned(resource, current, wanted, {*current, *wanted})
@@ -62,7 +62,7 @@ class ConfigChanges:
     def increment(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
         """The records of single operations: set, delete, append to a list, subtract from it (KIP-339)."""
         check_form(changes)
-        self._check_kind(resource)
+        self.check_kind(resource)
         current = self._image.configs.get(resource, {})
         wanted = dict(current)
         for change in changes:
@@ -122,7 +122,7 @@ class ConfigChanges:
 
     # -- checks ------------------------------------------------------------------------------------------------
 
-    def _check_kind(self, resource: Resource) -> None:
+    def check_kind(self, resource: Resource) -> None:
         kind, name = resource
         if kind == RESOURCE_BROKER:
             if name:

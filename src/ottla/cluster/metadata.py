@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ottla.cluster.hash_order import java_set_of_all
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
@@ -113,6 +114,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[bytes, TopicState] = {}
+        self._in_hash_order: list[TopicState] | None = None
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, BrokerState] = {}
@@ -162,6 +164,12 @@ class MetadataImage:
         """The overrides of a topic; an empty dict where there are none."""
         return self.configs.get((RESOURCE_TOPIC, name), {})
 
+    def all_topics(self) -> list[TopicState]:
+        """As Kafka lists them: by their names' hashes."""
+        if self._in_hash_order is None:
+            self._in_hash_order = [self.topics[name] for name in java_set_of_all(self.topics)]
+        return self._in_hash_order
+
     def broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
         """The dynamic settings of all brokers, and those of one."""
         return self.configs.get((RESOURCE_BROKER, ""), {}), self.configs.get((RESOURCE_BROKER, str(broker_id)), {})
@@ -186,8 +194,10 @@ class MetadataImage:
         topic = TopicState(record.name, record.topic_id)
         self.topics[record.name] = topic
         self.topics_by_id[record.topic_id] = topic
+        self._in_hash_order = None
 
     def _remove_topic(self, record: stored.RemoveTopicRecord, offset: int) -> None:
+        self._in_hash_order = None
         topic = self.removed_topics[record.topic_id] = self.topics_by_id.pop(record.topic_id)
         del self.topics[topic.name]
         self.configs.pop((RESOURCE_TOPIC, topic.name), None)

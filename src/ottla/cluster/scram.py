@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ottla.cluster.hash_order import java_names
 from ottla.cluster.metadata import MetadataImage, ScramCredential
 from ottla.errors import (
     DuplicateResource,
@@ -70,9 +71,10 @@ def alter_credentials(
         plan(user, _deletion(image, user, mechanism))
     for new in upsertions:
         plan(new.user, _upsertion(new))
-    outcomes: dict[str, KafkaError | None] = dict.fromkeys(planned)
-    outcomes.update(errors)
-    return list(planned.values()), outcomes
+    removed = [user for user, record in planned.items() if isinstance(record, stored.RemoveUserScramCredentialRecord)]
+    added = [user for user in planned if user not in removed]
+    order = [user for users in (removed, added, errors) for user in java_names(users)]
+    return list(planned.values()), {user: errors.get(user) for user in order}
 
 
 def _deletion(image: MetadataImage, user: str, mechanism: int) -> Message | KafkaError:
@@ -121,7 +123,7 @@ def describe_credentials(
     for (user, mechanism), kept in sorted(image.credentials.items()):
         known.setdefault(user, []).append((mechanism, kept.iterations))
     if not users:
-        return dict(known)
+        return {user: known[user] for user in java_names(known)}
     described: dict[str, list[tuple[int, int]] | KafkaError] = {}
     for user in users:
         if user in described:
@@ -132,4 +134,4 @@ def describe_credentials(
             described[user] = known[user]
         else:
             described[user] = ResourceNotFound(f"Attempt to describe a user credential that does not exist: {user}")
-    return described
+    return {user: described[user] for user in java_names(described)}

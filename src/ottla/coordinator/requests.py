@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, java_hash
+from ottla.cluster.hash_order import java_computed_map, partition_hash
+from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import describe, mixed
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.consumer import ConsumerGroup
@@ -201,28 +202,18 @@ def list_groups(
     )
 
 
-def in_answers_order(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> list[str]:
-    """As Kafka answers for several groups: by the partitions that keep them, in the order of Java's hash map.
-
-    That has 16 buckets, and twice as many when a partition comes to more than three quarters of that; the partition
-    that came last is the first of its bucket.
-    """
+def in_answers_order(
+    coordinator: GroupCoordinator, group_ids: Iterable[str], within: Callable[[list[str]], list[str]] = list
+) -> list[str]:
+    """As Kafka answers for several groups: by the partitions that keep them, in the order of Java's hash map."""
+    named = [(coordinator.partition_for(group_id), group_id) for group_id in group_ids]
     by_partition: dict[int, list[str]] = {}
-    for group_id in group_ids:
-        by_partition.setdefault(coordinator.partition_for(group_id), []).append(group_id)
-    if len(by_partition) == 1:
-        return next(iter(by_partition.values()))
-    buckets = 16
-    while len(by_partition) - 1 > buckets * 3 // 4:
-        buckets *= 2
-    topic_hash = java_hash(GROUP_METADATA_TOPIC)
-
-    def bucket(partition: int) -> int:
-        hashed = (31 * (31 + partition) + topic_hash) & 0xFFFFFFFF
-        return (hashed ^ hashed >> 16) & (buckets - 1)
-
-    newest_first = reversed(by_partition)
-    return [group_id for partition in sorted(newest_first, key=bucket) for group_id in by_partition[partition]]
+    for partition, group_id in named:
+        by_partition.setdefault(partition, []).append(group_id)
+    order = java_computed_map(
+        (partition for partition, _ in named), lambda index: partition_hash((GROUP_METADATA_TOPIC, index))
+    )
+    return [group_id for partition in order for group_id in within(by_partition[partition])]
 
 
 def describe_groups(

@@ -131,12 +131,30 @@ class ProducerState:
 class PreparedAppend:
     """What an append will change, worked out before the bytes are written and applied only after they are."""
 
-    __slots__ = ("completed", "started", "states")
+    __slots__ = ("completed", "started", "states", "verified")
 
     def __init__(self) -> None:
         self.states: dict[int, ProducerState] = {}
         self.started: list[Transaction] = []
+        self.verified: list[int] = []
         self.completed: list[CompletedTransaction] = []
+
+
+class Unverified:
+    """A producer whose transaction has not begun yet in this partition: the first sequence that was to begin it."""
+
+    __slots__ = ("bumps", "epoch", "sequence", "since_ms")
+
+    def __init__(self, epoch: int, sequence: int, bumps: bool, since_ms: int) -> None:
+        self.epoch = epoch
+        self.sequence = sequence
+        self.bumps = bumps
+        """Whether each transaction has an epoch of its own (KIP-890)."""
+        self.since_ms = since_ms
+
+    def outlives(self, batch: Batch) -> bool:
+        """A marker with that very epoch ended the transaction before, late."""
+        return bool(self.bumps and batch.attributes & CONTROL_FLAG and batch.producer_epoch == self.epoch)
 
 
 class ProducerStateManager:
@@ -153,6 +171,7 @@ class ProducerStateManager:
         "expiration_ms",
         "map_end_offset",
         "producers",
+        "unverified",
     )
 
     def __init__(self, disk: Disk, folder: str, name: str, expiration_ms: int, snapshots: Iterable[int] = ()) -> None:
@@ -161,6 +180,7 @@ class ProducerStateManager:
         self._name = name
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
+        self.unverified: dict[int, Unverified] = {}
         # Both in order of first offset: appends come in that order, and loading sorts.
         self._ongoing: dict[int, Transaction] = {}
         self._unreplicated: dict[int, Transaction] = {}
@@ -179,6 +199,8 @@ class ProducerStateManager:
         if state is None or state.epoch != batch.producer_epoch or not state.batches:
             return None
         if batch.base_sequence != state.batches[-1][1] + 1 or batch.base_sequence < 1:
+            return None
+        if self.unverified and batch.producer_id in self.unverified:
             return None
         kind = batch.attributes & _TRANSACTION_KIND
         if kind == (TRANSACTIONAL_FLAG if state.txn_first_offset >= 0 else 0):
@@ -243,6 +265,9 @@ class ProducerStateManager:
             known = self.producers.get(batch.producer_id)
             state = ProducerState(batch.producer_id) if known is None else known.copy()
             prepared.states[batch.producer_id] = state
+        waiting = self.unverified.get(batch.producer_id)
+        if waiting is not None and batch.attributes & TRANSACTIONAL_FLAG and not waiting.outlives(batch):
+            prepared.verified.append(batch.producer_id)
         if batch.attributes & CONTROL_FLAG:
             completed = self._end_transaction(state, batch, first_offset, origin, transaction_version)
             if completed is not None:
@@ -289,6 +314,12 @@ class ProducerStateManager:
 
     def _check_sequence(self, state: ProducerState, batch: Batch, offset: int) -> None:
         sequence = batch.base_sequence
+        waiting = self.unverified.get(batch.producer_id)
+        if waiting is not None and sequence > waiting.sequence:
+            raise OutOfOrderSequenceNumber(
+                f"Out of order sequence number for producer {state.producer_id} at offset {offset} in partition "
+                f"{self._name}: {sequence} (incoming seq. number), {waiting.sequence} (earliest seen sequence)"
+            )
         if batch.producer_epoch != state.epoch:
             if sequence != 0 and state.epoch != -1:
                 raise OutOfOrderSequenceNumber(
@@ -335,6 +366,8 @@ class ProducerStateManager:
     def commit(self, prepared: PreparedAppend) -> list[tuple[CompletedTransaction, int]]:
         """Apply what was prepared; gives each completed transaction with the last stable offset at that moment."""
         self.producers.update(prepared.states)
+        for producer_id in prepared.verified:
+            self.unverified.pop(producer_id, None)
         for transaction in prepared.started:
             self._ongoing[transaction.first_offset] = transaction
         done: list[tuple[CompletedTransaction, int]] = []
@@ -388,6 +421,17 @@ class ProducerStateManager:
             return False
         return producer_epoch is None or producer_epoch == state.epoch
 
+    def begins(self, producer_id: int, epoch: int, sequence: int, *, bumps: bool, now_ms: int) -> None:
+        """A batch is about to begin a transaction, once the coordinator agrees.
+
+        Until one has, nothing behind it in the producer's sequence is written: it may have to be sent again.
+        """
+        waiting = self.unverified.get(producer_id)
+        if waiting is None:
+            self.unverified[producer_id] = Unverified(epoch, sequence, bumps, now_ms)
+        elif epoch > waiting.epoch or (epoch == waiting.epoch and sequence < waiting.sequence):
+            waiting.epoch, waiting.sequence = epoch, sequence
+
     @property
     def is_empty(self) -> bool:
         return not self.producers and not self._unreplicated
@@ -396,6 +440,8 @@ class ProducerStateManager:
         """Forget producers that wrote nothing for the expiration time and have no transaction open."""
         for producer_id in [p.producer_id for p in self.producers.values() if self._expired(p, now_ms)]:
             del self.producers[producer_id]
+        for producer_id in [p for p, one in self.unverified.items() if now_ms - one.since_ms >= self.expiration_ms]:
+            del self.unverified[producer_id]
 
     def _expired(self, state: ProducerState, now_ms: int) -> bool:
         return state.txn_first_offset < 0 and now_ms - state.last_timestamp >= self.expiration_ms

@@ -52,6 +52,8 @@ _LEAST_LENGTH = 14
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
 _PRODUCER = Struct(">qh")
 _PRODUCER_POSITION = 43
+_SEQUENCE = Struct(">i")
+_SEQUENCE_POSITION = 53
 _HEADER_SIZE = 61
 
 Refusals = dict[TopicPartition, KafkaError]
@@ -346,6 +348,9 @@ class TransactionalProduce:
                 fenced[topic, index] = InvalidProducerEpoch()
             elif known is None or known.txn_first_offset < 0 or known.epoch != producer.producer_epoch:
                 beginning.append((topic, index))
+                if len(records) >= _HEADER_SIZE:
+                    (sequence,) = _SEQUENCE.unpack_from(records, _SEQUENCE_POSITION)
+                    producers.begins(*producer, sequence, bumps=adds, now_ms=self._broker.clock.now_ms())
                 if adds and known is None and _is_sound_but_late(records):
                     # Before KIP-890 a producer that the log forgot may go on anywhere; now a transaction is an epoch.
                     late[topic, index] = OutOfOrderSequenceNumber()

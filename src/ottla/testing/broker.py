@@ -221,6 +221,9 @@ def _note(future: asyncio.Future[Any], seen: Request) -> None:
 class Broker(Embedded):
     """A broker on the running event loop: `async with ottla.Broker() as broker: …`."""
 
+    on_new_server: Callable[[Server], None] | None = None
+    """Told of the server of every start, before it serves."""
+
     def __init__(
         self,
         config: Config | None = None,
@@ -268,6 +271,8 @@ class Broker(Embedded):
         if self.is_running:
             raise RuntimeError("the broker is running already: stop() it first, or use restart()")
         server = self._new_server()
+        if self.on_new_server is not None:
+            self.on_new_server(server)
         await server.start()
         self._release_port()
         self._loop = asyncio.get_running_loop()

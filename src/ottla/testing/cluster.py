@@ -55,20 +55,15 @@ class ClusterBroker(Broker):
     def __init__(self, cluster: Cluster, node_id: int, options: Options) -> None:
         self._cluster = cluster
         self.node_id = node_id
-        self.on_new_server: Callable[[NodeBroker], None] | None = None
-        """Told of the server of every start, before it serves."""
         super(Broker, self).__init__(options)
 
     def _new_faults(self) -> Faults:
         return Faults(self, beyond=self._cluster.faults)
 
     def _new_server(self) -> Server:
-        server = NodeBroker(
+        return NodeBroker(
             self._cluster.ensemble, self._config, disk=self.disk, chance=self._chance, registry=self._registry
         )
-        if self.on_new_server is not None:
-            self.on_new_server(server)
-        return server
 
     @property
     def node(self) -> NodeBroker:

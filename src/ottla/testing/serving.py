@@ -7,28 +7,38 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla import __version__
 from ottla.config import Config
 from ottla.testing.broker import Broker
 
 if TYPE_CHECKING:
+    from ottla.server.broker import Broker as Server
     from ottla.server.http import HttpEndpoint
     from ottla.testing.cluster import Cluster
 
 
-async def serve_with_control(config: Config, data: str | None, port: int) -> int:
+async def serve_with_control(
+    config: Config,
+    data: str | None,
+    port: int,
+    metrics: tuple[str, int] | None,
+    announce: Callable[[Broker, str | None], None],
+) -> int:
     """Serve until SIGTERM or Ctrl-C. Its clock is a virtual one, which runs with the real one until it is moved."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with Broker(config, data=data, control=port, clock="virtual") as broker:
-        where = "in memory" if data is None else f"data in {data}"
-        host, bound = broker.address
-        print(
-            f"ottla {__version__}: listening on {host}:{bound} ({where}), control at {broker.control_url}", flush=True
-        )
-        await stopped.wait()
+    broker = Broker(config, data=data, control=port, clock="virtual")
+    endpoint = None if metrics is None else _watched_alone(broker, *metrics)
+    if endpoint is not None:
+        await endpoint.start()
+    try:
+        async with broker:
+            announce(broker, None if endpoint is None else f"{endpoint.url}/metrics")
+            await stopped.wait()
+    finally:
+        if endpoint is not None:
+            await endpoint.stop()
     return 0
 
 
@@ -67,6 +77,26 @@ async def serve_cluster(
         if endpoint is not None:
             await endpoint.stop()
     return 0
+
+
+def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
+    """The page of a broker that may be started again under way; its counters begin at zero then, as a process's do."""
+    from ottla.server.broker import StartError
+    from ottla.server.http import HttpEndpoint
+    from ottla.server.metrics import Metrics, need_prometheus, watching_pages
+
+    try:
+        need_prometheus()
+    except RuntimeError as error:
+        raise StartError(str(error)) from error
+    current: list[Metrics] = []
+
+    def attach(server: Server) -> None:
+        current[:] = [Metrics(server)]
+        server.registry.instrument(current[0].instrument)
+
+    broker.on_new_server = attach
+    return HttpEndpoint(host, port, watching_pages(lambda: current[0].page(), lambda: broker.is_running))
 
 
 def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:

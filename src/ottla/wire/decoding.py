@@ -11,7 +11,7 @@ from struct import error as layout_error
 from typing import Any
 
 from .construction import bind_class, fresh_default, layout, materialize
-from .primitives import MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
+from .primitives import REPLACING, MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
 from .schema import FIXED, Decoder, Field, Message, Struct
 
 BASE_NAMESPACE: dict[str, Any] = {
@@ -54,6 +54,8 @@ class DecoderWriter:
         self.run: list[tuple[str, str]] = []  # (format, target) read but not yet written out
         self.serial = 0
         self.uses_view = False
+        # A broker takes whatever a client sends for text; what it stored itself, or was answered, must be text.
+        self.text = f"'utf-8', {REPLACING!r}" if cls.__name__.endswith("Request") else "'utf-8'"
 
     def write(self) -> Decoder:
         self.struct(self.cls, "o")
@@ -106,7 +108,10 @@ class DecoderWriter:
         self.emit(f"pos += {size}")
 
     def length(self, code: str, name: str) -> int:
-        """Read a length or count into `name`; gives what the wire adds to it (compact ones carry n + 1)."""
+        """Read a length or count into `name`; gives what the wire adds to it (compact ones carry n + 1).
+
+        What is less than that means null: Kafka reads every negative number so, not just -1.
+        """
         if self.flexible:
             self.run.append(("B", name))
             self.flush()
@@ -203,14 +208,14 @@ class DecoderWriter:
         size, stop = self.name("n"), self.name("q")
         extra = self.length("h" if kind == "string" else "i", size)
         if nullable:
-            self.emit(f"if {size} == {extra - 1}:")
+            self.emit(f"if {size} < {extra}:")
             self.emit(f"    {place} = None")
             self.emit("else:")
             self.indent += 1
         self.emit(f"{stop} = pos + {size}{' - 1' if extra else ''}")
         self.refuse(f"not pos <= {stop} <= end", f"{what} has an impossible length")
         if kind == "string":
-            self.emit(f"{place} = str(buf[pos:{stop}], 'utf-8')")
+            self.emit(f"{place} = str(buf[pos:{stop}], {self.text})")
         elif kind == "octets":
             self.emit(f"{place} = bytes(buf[pos:{stop}])")
         else:
@@ -225,7 +230,7 @@ class DecoderWriter:
         extra = self.length("i", count)
         nullable = field.is_nullable(self.version)
         if nullable:
-            self.emit(f"if {count} == {extra - 1}:")
+            self.emit(f"if {count} < {extra}:")
             self.emit(f"    {place} = None")
             self.emit("else:")
             self.indent += 1

@@ -11,7 +11,7 @@ from struct import Struct as Layout
 from struct import error as layout_error
 from typing import Any, Final, NamedTuple
 
-from .primitives import Buffer, MalformedMessage, skip_tags, uvarint_tail
+from .primitives import REPLACING, Buffer, MalformedMessage, skip_tags, uvarint_tail
 from .schema import Message
 
 API_VERSIONS: Final = 18
@@ -75,10 +75,7 @@ def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHea
         stop = position + size
         if stop > end:
             raise MalformedMessage("the client id reaches beyond the frame")
-        try:
-            client_id = str(buffer[position:stop], "utf-8")
-        except UnicodeDecodeError:
-            raise MalformedMessage("the client id is not UTF-8") from None
+        client_id = str(buffer[position:stop], "utf-8", REPLACING)
         position = stop
     elif size != -1:
         raise MalformedMessage(f"the client id has length {size}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 from collections.abc import Callable
 from struct import Struct as Layout
 from typing import Any, TypeAlias
@@ -24,6 +25,21 @@ MAX_VARLONG_BYTES = 10
 class MalformedMessage(ValueError):
     """The bytes are not a well-formed message of the expected type and version."""
 
+
+REPLACING = "replaced as in Java"
+"""How bytes that are no UTF-8 are decoded in requests: an error handler, so that valid text costs nothing more."""
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for each longest part that could have begun a character; Java takes half a surrogate pair as one."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, start, end = error.object, error.start, error.end
+    if data[start] == 0xED and 0xA0 <= int.from_bytes(data[end : end + 1], "big") <= 0xBF:
+        end += 2 if 0x80 <= int.from_bytes(data[end + 1 : end + 2], "big") <= 0xBF else 1
+    return "\ufffd", end
+
+
+codecs.register_error(REPLACING, _replace)
 
 # One object for each single-byte varint: nearly all lengths and counts are below 128.
 SMALL_UVARINTS = tuple(bytes((value,)) for value in range(128))

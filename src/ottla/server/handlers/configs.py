@@ -232,15 +232,22 @@ def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """v0–v1 (KIP-339): set, delete, append, subtract; log levels too (KIP-412). v1 flexible."""
     changes = _changes(ctx)
-    if any(
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    trips = any(
         config.config_operation not in (SET, DELETE, APPEND, SUBTRACT)
         for resource in request.resources
         if resource.resource_type not in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER)
+        and counts[resource.resource_type, resource.resource_name] == 1
         for config in resource.configs
-    ):
-        raise UnknownServerError()  # Kafka's controller trips over it, and with it goes the whole request
+    )
 
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
+        if trips:
+            # Kafka's controller trips over it, and with it goes everything that the broker itself did not refuse.
+            check_form(wanted)
+            if resource[0] != RESOURCE_BROKER_LOGGER:
+                changes.check_kind(resource)
+            raise UnknownServerError()
         if resource[0] == RESOURCE_BROKER_LOGGER:
             _set_levels(ctx, resource[1], wanted, request.validate_only)
             return []

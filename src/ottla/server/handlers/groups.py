@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable
 
+from ottla.cluster.hash_order import java_names
 from ottla.coordinator import requests
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.protocols import Client
@@ -150,7 +151,7 @@ def delete_groups(
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """v0–v2. Only groups without members, with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult
-    group_ids = list(requests.in_answers_order(ctx.broker.groups, dict.fromkeys(request.groups_names)))
+    group_ids = list(requests.in_answers_order(ctx.broker.groups, dict.fromkeys(request.groups_names), java_names))
     return all_answered(
         list(zip(group_ids, requests.delete_groups(ctx.broker.groups, group_ids), strict=True)),
         lambda group_id, error: result(group_id=group_id, error_code=error.code),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ottla.cluster.hash_order import scala_groups
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.errors import NONE, KafkaError, LogDirNotFound, ReplicaNotAvailable, UnknownTopicOrPartition
 from ottla.log.files import PosixDisk
@@ -97,7 +98,7 @@ def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequ
     """v0–v2 (KIP-113): moves replicas between data folders. With one folder they are all where they can be."""
     broker = ctx.broker
     own = log_dir(broker)
-    by_topic: dict[str, list[MovedPartition]] = {}
+    by_topic: dict[str, dict[int, MovedPartition]] = {}
     for folder in request.dirs:
         for topic in folder.topics:
             known = broker.metadata.topics.get(topic.name)
@@ -110,8 +111,8 @@ def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequ
                     code = ReplicaNotAvailable.code
                 else:
                     code = NONE
-                moved = MovedPartition(partition_index=index, error_code=code)
-                by_topic.setdefault(topic.name, []).append(moved)
+                # Of a partition that is to go to two folders the last counts.
+                by_topic.setdefault(topic.name, {})[index] = MovedPartition(partition_index=index, error_code=code)
     return AlterReplicaLogDirsResponse(
-        results=[MovedTopic(topic_name=name, partitions=partitions) for name, partitions in by_topic.items()]
+        results=[MovedTopic(topic_name=name, partitions=partitions) for name, partitions in scala_groups(by_topic)]
     )

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from ottla.cluster.hash_order import scala_set
 from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage, PartitionState, TopicState
-from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, check_topic_name, is_legal_topic_name
+from ottla.cluster.topics import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    check_topic_name,
+    is_legal_topic_name,
+    java_hash,
+)
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -61,7 +68,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     broker = ctx.broker
     topics: list[Described]
     if request.topics is None or (ctx.version == 0 and not request.topics):
-        topics = [_described(ctx, request, topic) for topic in broker.metadata.topics.values()]
+        topics = [_described(ctx, request, topic) for topic in broker.metadata.all_topics()]
     else:
         topics = _wanted_topics(ctx, request, request.topics)
     response = MetadataResponse(
@@ -95,24 +102,24 @@ def _wanted_topics(
     unknown_ids: dict[bytes, Described] = {}
     there: dict[str, Described] = {}
     absent: dict[str, Described] = {}
+    names: dict[str, None] = {}
     for topic in wanted:
-        found: TopicState | None
-        if by_id:
-            if topic.topic_id == ZERO_UUID:
-                continue
+        if not by_id:
+            names[topic.name or ""] = None
+        elif topic.topic_id != ZERO_UUID:
             found = image.topics_by_id.get(topic.topic_id)
-            if found is None:
+            if found is not None:
+                names[found.name] = None
+            else:
                 unknown_ids[topic.topic_id] = MetadataResponse.MetadataResponseTopic(
                     error_code=UnknownTopicId.code, name=None, topic_id=topic.topic_id
                 )
-                continue
+    for name in scala_set(names, java_hash):
+        found = image.topics.get(name)
+        if found is None:
+            absent[name] = _absent(ctx, request, name)
         else:
-            name = topic.name or ""
-            found = image.topics.get(name)
-            if found is None:
-                absent[name] = _absent(ctx, request, name)
-                continue
-        there[found.name] = _described(ctx, request, found)
+            there[name] = _described(ctx, request, found)
     return [*unknown_ids.values(), *there.values(), *absent.values()]
 
 

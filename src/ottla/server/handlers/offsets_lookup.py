@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ottla.cluster.hash_order import scala_groups
 from ottla.cluster.partition import Partition
 from ottla.errors import (
     NONE,
@@ -65,19 +66,17 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise UnknownServerError()
     counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    by_name: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
+    by_name: dict[str, dict[int, Listed]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
             # A topic that comes twice is answered once, and so is a partition; without partitions there is no answer.
-            listed = by_name.get(topic.name)
-            if listed is None:
-                listed = by_name[topic.name] = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
+            listed = by_name.setdefault(topic.name, {})
             twice = ctx.version >= 1 and counts[topic.name, wanted.partition_index] > 1
-            if twice and any(known.partition_index == wanted.partition_index for known in listed.partitions):
-                continue
             try:
                 if twice:
                     raise InvalidRequest()
+                if wanted.timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(wanted.timestamp, 1 << 15):
+                    raise UnsupportedVersion()
                 partition = ctx.broker.replicas.leader_at(
                     topic.name, wanted.partition_index, wanted.current_leader_epoch
                 )
@@ -91,8 +90,13 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
                     found = _look_up(ctx, request, partition, wanted)
             except KafkaError as error:
                 found = Listed(partition_index=wanted.partition_index, error_code=error.code)
-            listed.partitions.append(found)
-    return ListOffsetsResponse(topics=list(by_name.values()))
+            listed[wanted.partition_index] = found
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions)
+            for name, partitions in scala_groups(by_name)
+        ]
+    )
 
 
 def _look_up(
@@ -102,8 +106,6 @@ def _look_up(
     wanted: ListOffsetsRequest.ListOffsetsPartition,
 ) -> Listed:
     timestamp = wanted.timestamp
-    if timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(timestamp, 1 << 15):
-        raise UnsupportedVersion()
     committed_only = request.isolation_level == READ_COMMITTED
     limit = partition.last_stable_offset if committed_only else partition.high_watermark
     if request.replica_id >= 0:

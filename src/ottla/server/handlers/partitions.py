@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ottla.cluster.hash_order import java_names
 from ottla.cluster.metadata import RESOURCE_TOPIC, PartitionState, TopicState
 from ottla.cluster.reassignment import PREFERRED, UNCLEAN, elect_leader, is_reassigning, reassign
 from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
@@ -47,11 +48,13 @@ def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> 
 
     The partitions are ready when the answer is sent.
     """
-    if request.timeout_ms <= 0 and request.topics:
-        raise RequestTimedOut()
     counts = Counter(topic.name for topic in request.topics)
-    results = [_grown(name, InvalidRequest("Duplicate topic name.")) for name, count in counts.items() if count > 1]
-    wanted = [topic for topic in request.topics if counts[topic.name] == 1]
+    if request.timeout_ms <= 0 and 1 in counts.values():
+        raise RequestTimedOut()
+    twice = java_names(name for name, count in counts.items() if count > 1)
+    results = [_grown(name, InvalidRequest("Duplicate topic name.")) for name in twice]
+    by_name = {topic.name: topic for topic in request.topics}
+    wanted = [by_name[name] for name in java_names(counts) if counts[name] == 1]
     quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_VERSION)
     outcomes = ctx.broker.controller.create_partitions(
         [
@@ -92,11 +95,13 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
 
     Asked for all partitions, those that need no election are left out of the answer.
     """
+    if request.topic_partitions is not None and not request.topic_partitions:
+        return ElectLeadersResponse()
+    if request.timeout_ms <= 0:
+        raise RequestTimedOut()
     kind = request.election_type if ctx.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"Unknown election type {kind}")
-    if request.timeout_ms <= 0:
-        raise RequestTimedOut()
     image = ctx.broker.metadata
     wanted: list[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
@@ -128,7 +133,6 @@ def _reassign_error(
 ) -> AlterPartitionReassignmentsResponse:
     result = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error.code,
         error_message=own_message(error),
         responses=[
@@ -155,10 +159,10 @@ def alter_partition_reassignments(
     broker = ctx.broker
     if request.timeout_ms <= 0 and request.topics:
         raise RequestTimedOut()
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse(error_code=NONE, error_message="")
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=NONE,
-        error_message=None if request.topics else "",
+        allow_replication_factor_change=request.allow_replication_factor_change, error_code=NONE, error_message=None
     )
     records: list[Message] = []
     for topic in request.topics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future, gather
 from collections.abc import Awaitable, Iterable
 
+from ottla.cluster.hash_order import scala_groups
 from ottla.cluster.leadership import Leadership
 from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from ottla.errors import (
@@ -57,10 +58,9 @@ def delete_records(
     for topic in request.topics:
         for wanted in topic.partitions:  # of a partition that comes twice the last offset counts
             offsets.setdefault(topic.name, {})[wanted.partition_index] = wanted.offset
-    response = DeleteRecordsResponse()
+    trimmed: dict[str, dict[int, TrimmedPartition]] = {}
     for name, wanted_offsets in offsets.items():
-        results: list[TrimmedPartition] = []
-        response.topics.append(TrimmedTopic(name=name, partitions=results))
+        results = trimmed[name] = {}
         for index, offset in wanted_offsets.items():
             try:
                 known = ctx.broker.metadata.topics.get(name)
@@ -71,11 +71,21 @@ def delete_records(
                 partition = ctx.broker.replicas.leader(name, index)
                 low_watermark = partition.delete_records(offset)
                 result = TrimmedPartition(partition_index=index, low_watermark=low_watermark, error_code=NONE)
-                results.append(result)
+                results[index] = result
                 if partition.leadership is not None and partition.leadership.low_watermark < low_watermark:
                     followed.append(_trimmed(ctx, partition.leadership, result, request.timeout_ms))
             except KafkaError as error:
-                results.append(_refused(index, error))
+                results[index] = _refused(index, error)
+    # Kafka asks no log then, and collects the refusals in another kind of map.
+    all_unknown = all(
+        result.error_code == UnknownTopicOrPartition.code for results in trimmed.values() for result in results.values()
+    )
+    response = DeleteRecordsResponse(
+        topics=[
+            TrimmedTopic(name=name, partitions=partitions)
+            for name, partitions in scala_groups(trimmed, immutable=all_unknown)
+        ]
+    )
     return _all_trimmed(response, followed) if followed else response
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from ottla.clock import TimerHandle
 from ottla.cluster.leadership import Leadership
-from ottla.errors import NONE, KafkaError, NotLeaderOrFollower
+from ottla.errors import NONE, KafkaError, NotLeaderOrFollower, UnknownLeaderEpoch
 from ottla.log.files import FileRegion
 from ottla.server.api import RequestContext
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
@@ -105,6 +105,9 @@ class ReplicaReading(Reading):
             self.results = [result for result in self.results if self._is_news(*result)]
         return super().response()
 
+    def _name_nodes(self, response: FetchResponse) -> None:
+        """A follower knows where the leaders are."""
+
     def _is_news(self, key: PartitionKey, wanted: SessionPartition, data: PartitionData) -> bool:
         return (
             data.error_code != NONE
@@ -122,7 +125,8 @@ class ReplicaReading(Reading):
         partition.check_leads()
         leadership = partition.leadership
         if leadership is None:
-            raise NotLeaderOrFollower()
+            # Nobody follows here. As where somebody does: with an epoch that fits, that may just not be known yet.
+            raise NotLeaderOrFollower() if wanted.current_leader_epoch == -1 else UnknownLeaderEpoch()
         follower = leadership.check_follower(self.replica_id, self.broker_epoch, wanted.current_leader_epoch != -1)
         self.leaderships[key] = leadership
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)

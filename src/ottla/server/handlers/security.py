@@ -13,6 +13,7 @@ from ottla.errors import (
     IllegalSaslState,
     InvalidPrincipalType,
     KafkaError,
+    UnknownServerError,
 )
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages.security import (
@@ -82,7 +83,7 @@ def _create_error(
 
 
 def _owner(ctx: RequestContext, request: CreateDelegationTokenRequest) -> str:
-    if request.owner_principal_name:
+    if request.owner_principal_name and request.owner_principal_type is not None:
         return f"{request.owner_principal_type}:{request.owner_principal_name}"
     return ctx.principal
 
@@ -92,6 +93,8 @@ def create_delegation_token(
     ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     """v0–v3 (KIP-48). v3 for another owner, by who may create tokens for that user (KIP-373)."""
+    if request.owner_principal_name and request.owner_principal_type is None:
+        raise UnknownServerError()  # a name of no type: Kafka trips over it
     _check_allowed(ctx)
     broker = ctx.broker
     owner = _owner(ctx, request)

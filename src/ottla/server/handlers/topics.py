@@ -45,9 +45,9 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
 
     The topics are ready to be written when the answer is sent, so that only a timeout of nothing at all runs out.
     """
-    if request.timeout_ms <= 0 and request.topics:
-        raise RequestTimedOut()
     counts = Counter(topic.name for topic in request.topics)
+    if request.timeout_ms <= 0 and 1 in counts.values():
+        raise RequestTimedOut()  # what comes twice is refused without the controller
     wanted = [
         _new_topic(topic)
         for topic in request.topics
@@ -105,16 +105,20 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
 def _topic_configs(
     config: Config, overrides: tuple[tuple[str, str], ...]
 ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
-    """The configs of a new topic. Most topics have the same, and describing them costs more than making the topic."""
+    """The configs of a new topic. Most topics have the same, and describing them costs more than making the topic.
+
+    What was given is answered as it was written, blanks and all.
+    """
+    given = dict(overrides)
     return [
         CreateTopicsResponse.CreatableTopicConfigs(
             name=entry.name,
-            value=entry.value,
+            value=given.get(entry.name, entry.value),
             read_only=entry.read_only,
             config_source=entry.source,
             is_sensitive=entry.sensitive,
         )
-        for entry in config.describe("topic", dict(overrides))
+        for entry in config.describe("topic", given)
     ]
 
 
@@ -141,7 +145,7 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
     """
     if not ctx.broker.config["delete.topic.enable"]:
         raise TopicDeletionDisabled() if ctx.version >= 3 else InvalidRequest("Topic deletion is disabled.")
-    if request.timeout_ms <= 0 and (request.topics or request.topic_names):
+    if request.timeout_ms <= 0 and 1 in Counter(_named(ctx, request)).values():
         raise RequestTimedOut()
     response = DeleteTopicsResponse()
 

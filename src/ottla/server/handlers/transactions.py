@@ -5,6 +5,14 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Iterable
 
+from ottla.cluster.hash_order import (
+    java_concurrent_map,
+    java_map,
+    java_names,
+    long_hash,
+    partition_hash,
+    scala_map,
+)
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ottla.coordinator import requests
@@ -54,6 +62,8 @@ FIRST_BATCHED_VERSION = 4
 FIRST_BUMPING_END_VERSION = 5
 FIRST_LOADING_VERSION = 2
 """Of TxnOffsetCommit: older clients stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+_NO_PRODUCER = -1
 
 AddTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AddTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -134,7 +144,10 @@ def _added(ctx: RequestContext, transaction: AddTransaction) -> TopicResults | A
     refused = _unwritable(ctx, partitions)
     if refused:
         return _topic_results(
-            {partition: refused.get(partition, OperationNotAttempted.code) for partition in partitions}
+            {
+                partition: refused.get(partition, OperationNotAttempted.code)
+                for partition in scala_map(partitions, partition_hash)
+            }
         )
     coordinator = ctx.broker.transactions.coordinator
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
@@ -142,9 +155,14 @@ def _added(ctx: RequestContext, transaction: AddTransaction) -> TopicResults | A
     version = EPOCH_BUMP_VERSION if ctx.version >= FIRST_BATCHED_VERSION else 0
     try:
         if transaction.verify_only:
-            missing = coordinator.missing_partitions(transactional_id, producer, partitions)
+            asked = java_map(partitions, partition_hash)
+            try:
+                missing = coordinator.missing_partitions(transactional_id, producer, partitions)
+            except KafkaError as error:
+                code = _code_for(ctx, error)
+                return _topic_results(dict.fromkeys(asked, code))
             return _topic_results(
-                {partition: missing[partition].code if partition in missing else NONE for partition in partitions}
+                {partition: missing[partition].code if partition in missing else NONE for partition in asked}
             )
         added = coordinator.add_partitions(transactional_id, producer, partitions, version)
     except KafkaError as error:
@@ -185,7 +203,7 @@ def _topic_results(codes: Codes) -> list[AddTopicResult]:
         if result is None:
             result = by_topic[name] = AddTopicResult(name=name, results_by_partition=[])
         result.results_by_partition.append(AddPartitionResult(partition_index=index, partition_error_code=code))
-    return list(by_topic.values())
+    return [by_topic[name] for name in java_names(by_topic)]
 
 
 def _same_for_all(topics: Iterable[AddTopic], code: int) -> TopicResults:
@@ -371,6 +389,12 @@ def write_txn_markers(
             entry.transaction_result,
             entry.transaction_version,
         )
+        # The id that stands for none, and a negative epoch, are no producer's; other negative ids are but numbers.
+        # Kafka trips over a marker of none, and with it goes the request, unless there is nowhere to write it.
+        if (marker.producer_id == _NO_PRODUCER or marker.producer_epoch < 0) and any(
+            _is_led(ctx, topic.name, index) for topic in entry.topics for index in topic.partition_indexes
+        ):
+            raise UnknownServerError()
         for topic in entry.topics:
             for index in topic.partition_indexes:
                 place = (topic.name, index)
@@ -405,9 +429,15 @@ def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[Ka
     return committed
 
 
+def _is_led(ctx: RequestContext, topic: str, index: int) -> bool:
+    try:
+        ctx.broker.replicas.leader(topic, index)
+    except KafkaError:
+        return False
+    return True
+
+
 def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int | tuple[Partition, int]:
-    if marker.producer_id < 0 or marker.producer_epoch < 0:
-        return UnknownServerError.code
     try:
         return ctx.broker.transactions.markers.append(marker, topic, index)
     except KafkaError as error:
@@ -416,16 +446,22 @@ def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -
 
 def _markers_response(codes: dict[int, Codes]) -> WriteTxnMarkersResponse:
     response = WriteTxnMarkersResponse()
-    for producer_id, by_partition in codes.items():
+    topic_result = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+    for producer_id in java_concurrent_map(codes, long_hash):
+        by_partition = codes[producer_id]
+        # Kafka notes what it does not have first, and adds the rest when it is written.
+        absent = [place for place, code in by_partition.items() if code == UnknownTopicOrPartition.code]
+        written = [place for place, code in by_partition.items() if code != UnknownTopicOrPartition.code]
         by_topic: dict[str, WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = {}
-        for (name, index), code in by_partition.items():
-            by_topic.setdefault(
-                name, WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=name, partitions=[])
-            ).partitions.append(
-                WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+        for place in java_concurrent_map((*absent, *written), partition_hash, len(written) if absent else 0):
+            result = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(
+                partition_index=place[1], error_code=by_partition[place]
             )
+            by_topic.setdefault(place[0], topic_result(name=place[0], partitions=[])).partitions.append(result)
         response.markers.append(
-            WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=producer_id, topics=list(by_topic.values()))
+            WriteTxnMarkersResponse.WritableTxnMarkerResult(
+                producer_id=producer_id, topics=[by_topic[name] for name in java_names(by_topic)]
+            )
         )
     return response
 

@@ -1,0 +1,161 @@
+"""Requests that hardly a client sends, and what Apache Kafka makes of them."""
+
+from collections.abc import Callable
+
+import pytest
+from interop.transacting import Transacting, find_group, mark
+from interop.wire import Wire, batches_of, new_topic
+
+from ottla.wire import messages as m
+
+NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
+NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER, UNKNOWN_LEADER_EPOCH, TRANSACTION_ABORTABLE = 6, 45, 75, 120
+
+# -- text that is no UTF-8 is read with replacement characters; the last of these is half a surrogate pair
+
+NO_TEXT = [
+    (b"a\xff\xc3(b", "a\ufffd\ufffd(b"),
+    (b"\xe2\x82\xe2\x82\xac", "\ufffd\u20ac"),
+    (b"x\xed\xa0\x80y", "x\ufffdy"),
+]
+STAND_IN = "?!?!?"
+
+
+@pytest.mark.parametrize(("sent", "read"), NO_TEXT)
+@pytest.mark.parametrize("version", [1, 8, 12])
+def test_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wire: Wire) -> None:
+    entry = m.MetadataRequest.MetadataRequestTopic(name=STAND_IN)
+    request = m.MetadataRequest(topics=[entry], allow_auto_topic_creation=True)
+    (found,) = wire.call(request, version, (STAND_IN.encode(), sent)).topics
+    assert (found.name, found.error_code) == (read, INVALID_TOPIC)
+
+
+@pytest.mark.parametrize(("sent", "read"), NO_TEXT)
+@pytest.mark.parametrize("version", [4, 7])
+def test_creation_of_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wire: Wire) -> None:
+    request = m.CreateTopicsRequest(topics=[new_topic(STAND_IN)], timeout_ms=30000)
+    (found,) = wire.call(request, version, (STAND_IN.encode(), sent)).topics
+    assert (found.name, found.error_code) == (read, INVALID_TOPIC)
+
+
+def test_a_group_whose_name_is_no_text(wire: Wire, unique: Callable[[str], str]) -> None:
+    name = find_group(wire, unique("g")) + "\u20ac"
+    change = ("\u20ac".encode(), b"\xe2\x28\xa1")
+    find_group(wire, name.replace("\u20ac", "\ufffd(\ufffd"))
+    request = m.JoinGroupRequest(
+        group_id=name,
+        session_timeout_ms=10000,
+        rebalance_timeout_ms=10000,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    assert wire.call(request, 4, change).error_code == MEMBER_ID_REQUIRED
+    (found,) = wire.call(m.DescribeGroupsRequest(groups=[name]), 5, change).groups
+    assert found.group_id == name.replace("\u20ac", "\ufffd(\ufffd")
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x80\x00\x00\x00"])
+def test_every_negative_count_means_null(length: bytes, topic: str, wire: Wire) -> None:
+    wire.client_id = None
+    found = wire.call(
+        m.MetadataRequest(topics=None, allow_auto_topic_creation=False), 4, (b"\xff\xff\xff\xff\x00", length + b"\x00")
+    )
+    assert topic in [each.name for each in found.topics]
+
+
+# -- settings, markers, tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "meant"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("retention.ms", "+5", "5"),
+        ("cleanup.policy", "compact , delete", "compact,delete"),
+        ("min.cleanable.dirty.ratio", "1e-1", "0.1"),
+        ("preallocate", " TRUE ", "true"),
+    ],
+)
+def test_settings_of_a_new_topic_are_answered_as_given(
+    name: str, given: str, meant: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    topic = new_topic(unique("t"), **{name: given})
+    (made,) = wire.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=30000), 7).topics
+    assert made.error_code == NONE
+    assert [config.value for config in made.configs if config.name == name] == [given]
+    wire.wait_ready(topic.name)
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name=topic.name, configuration_keys=[name]
+    )
+    (found,) = wire.call(m.DescribeConfigsRequest(resources=[resource]), 4).results
+    assert [config.value for config in found.configs] == [meant]
+
+
+@pytest.mark.parametrize(
+    ("producer", "code"),
+    [((-1, 0), UNKNOWN_SERVER_ERROR), ((-2, -1), UNKNOWN_SERVER_ERROR), ((-2, 0), NONE), ((-(1 << 63), 5), NONE)],
+)
+def test_markers_of_negative_producers(producer: tuple[int, int], code: int, topic: str, wire: Wire) -> None:
+    assert mark(wire, producer, True, topic, 0) == [code]
+    batches = batches_of(wire.fetch(topic, 0))
+    assert [(one.producer_id, one.producer_epoch, one.is_control) for one in batches] == (
+        [(*producer, True)] if code == NONE else []
+    )
+
+
+def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
+    request = m.CreateDelegationTokenRequest(
+        owner_principal_type=None, owner_principal_name="alice", renewers=[], max_lifetime_ms=-1
+    )
+    answer = wire.call(request, 3)
+    assert (answer.error_code, answer.principal_type, answer.principal_name) == (
+        UNKNOWN_SERVER_ERROR,
+        "User",
+        "ANONYMOUS",
+    )
+
+
+# -- fetches of what claims to be a replica
+
+
+@pytest.mark.parametrize("version", [11, 12, 14, 17])
+@pytest.mark.parametrize(("epoch", "code"), [(-1, NOT_LEADER_OR_FOLLOWER), (0, UNKNOWN_LEADER_EPOCH)])
+def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str, wire: Wire) -> None:
+    request = wire.fetch_request([(topic, 0, 0)], version, current_leader_epoch=epoch)
+    if version < 15:
+        request.replica_id = 7
+    else:
+        request.replica_state = m.FetchRequest.ReplicaState(replica_id=7, replica_epoch=-1)
+    answer = wire.call(request, version)
+    found = answer.responses[0].partitions[0]
+    assert (found.error_code, found.high_watermark) == (code, -1)
+    # A consumer would be told who leads, and where that is.
+    assert (found.current_leader is not None) == (version >= 16 and code == NOT_LEADER_OR_FOLLOWER)
+    assert answer.node_endpoints == []
+
+
+# -- a batch whose transaction could not be verified holds back what comes behind it
+
+
+@pytest.mark.parametrize(
+    ("sequence", "codes"),
+    [(0, {0: NONE, 1: OUT_OF_ORDER}), (5, {0: NONE, 1: NONE}), (2, {3: OUT_OF_ORDER, 0: NONE, 1: NONE})],
+)
+def test_what_comes_behind_a_batch_that_is_not_in_a_transaction(
+    sequence: int, codes: dict[int, int], topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    transaction = Transacting(wire, unique("tx")).start()
+    # No AddPartitionsToTxn came before, and of this version a produce request does not add by itself.
+    assert transaction.produce(topic, b"x", sequence=sequence, version=11).error_code == TRANSACTION_ABORTABLE
+    plain = {"transactional": False, "transactional_id": None, "version": 11}
+    found = {each: transaction.produce(topic, b"x", sequence=each, **plain).error_code for each in codes}
+    assert found == codes
+
+
+def test_the_transaction_frees_what_it_held_back(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
+    transaction = Transacting(wire, unique("tx")).start()
+    assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == TRANSACTION_ABORTABLE
+    assert transaction.add((topic, [0])) == {(topic, 0): NONE}
+    assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == OUT_OF_ORDER
+    assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == NONE
+    assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == NONE

@@ -1,0 +1,138 @@
+"""Which of two things that are wrong with a request is answered: Kafka's order of checks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from interop.transacting import mark
+from interop.wire import Wire, new_topic
+
+from ottla.wire import messages as m
+
+NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
+SET, NO_OPERATION = 0, 9
+TOPIC, NO_TYPE = 2, 7
+
+
+# -- no time at all: what comes twice is refused by the broker, everything else needs the controller
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_no_time_to_create_topics(timeout_ms: int, wire: Wire, unique: Callable[[str], str]) -> None:
+    def create(*names: str) -> list[tuple[str, int]]:
+        request = m.CreateTopicsRequest(topics=[new_topic(name) for name in names], timeout_ms=timeout_ms)
+        return [(topic.name, topic.error_code) for topic in wire.call(request, 7).topics]
+
+    name, other = unique("t"), unique("u")
+    assert create(name, name) == [(name, INVALID_REQUEST)]
+    assert create(name, name, other) == [(name, TIMED_OUT), (name, TIMED_OUT), (other, TIMED_OUT)]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_no_time_to_delete_topics(timeout_ms: int, topic: str, wire: Wire) -> None:
+    def delete(*names: str) -> list[tuple[str, int]]:
+        request = m.DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
+        return sorted((each.name, each.error_code) for each in wire.call(request, 5).responses)
+
+    assert delete(topic, topic) == [(topic, INVALID_REQUEST)]
+    assert delete("absent", topic, topic) == [("absent", TIMED_OUT), (topic, TIMED_OUT), (topic, TIMED_OUT)]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_no_time_for_more_partitions(timeout_ms: int, topic: str, wire: Wire) -> None:
+    def grow(*names: str) -> list[int]:
+        entry = m.CreatePartitionsRequest.CreatePartitionsTopic
+        topics = [entry(name=name, count=2, assignments=None) for name in names]
+        found = wire.call(m.CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms), 3).results
+        return [each.error_code for each in found]
+
+    assert grow(topic, topic) == [INVALID_REQUEST]
+    assert grow(topic, topic, "absent") == [TIMED_OUT] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "timeout_ms", "partitions", "code"),
+    [
+        (0, 0, [], NONE),
+        (9, 0, [], NONE),
+        (9, 30000, [], NONE),
+        (9, 0, [0], TIMED_OUT),
+        (0, -1, [0], TIMED_OUT),
+        (9, 30000, [0], INVALID_REQUEST),
+    ],
+)
+def test_elections(kind: int, timeout_ms: int, partitions: list[int], code: int, topic: str, wire: Wire) -> None:
+    places = [m.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=partitions)] if partitions else []
+    request = m.ElectLeadersRequest(election_type=kind, timeout_ms=timeout_ms, topic_partitions=places)
+    assert wire.call(request, 2).error_code == code
+
+
+@pytest.mark.parametrize(("timeout_ms", "places", "echoed"), [(30000, 0, False), (30000, 1, True), (0, 1, False)])
+def test_reassignments_echo_what_they_did(timeout_ms: int, places: int, echoed: bool, topic: str, wire: Wire) -> None:
+    entry = m.AlterPartitionReassignmentsRequest.ReassignableTopic
+    place = m.AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=None)
+    request = m.AlterPartitionReassignmentsRequest(
+        topics=[entry(name=topic, partitions=[place])] * places,
+        timeout_ms=timeout_ms,
+        allow_replication_factor_change=False,
+    )
+    assert wire.call(request, 1).allow_replication_factor_change is not echoed
+
+
+# -- settings
+
+
+def alter(wire: Wire, *resources: tuple[int, str, list[tuple[str, int, str | None]]]) -> list[int]:
+    resource, config = (
+        m.IncrementalAlterConfigsRequest.AlterConfigsResource,
+        m.IncrementalAlterConfigsRequest.AlterableConfig,
+    )
+    request = m.IncrementalAlterConfigsRequest(
+        resources=[
+            resource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    config(name=key, config_operation=operation, value=value) for key, operation, value in changes
+                ],
+            )
+            for kind, name, changes in resources
+        ],
+        validate_only=True,
+    )
+    return [each.error_code for each in wire.call(request, 1).responses]
+
+
+def test_an_operation_that_is_none(topic: str, wire: Wire, make_topic: Callable[..., str]) -> None:
+    other = make_topic()
+    bad: Any = (TOPIC, other, [("retention.ms", NO_OPERATION, "5")])
+    fine = ("retention.ms", SET, "5")
+    assert alter(wire, bad, (TOPIC, topic, [fine])) == [UNKNOWN_SERVER_ERROR, UNKNOWN_SERVER_ERROR]
+    # What the broker refuses by itself keeps its error.
+    assert alter(wire, bad, bad) == [INVALID_REQUEST, INVALID_REQUEST]
+    assert alter(wire, bad, (TOPIC, topic, [fine, fine])) == [UNKNOWN_SERVER_ERROR, INVALID_REQUEST]
+    assert alter(wire, bad, (TOPIC, topic, [("retention.ms", SET, None)])) == [UNKNOWN_SERVER_ERROR, INVALID_REQUEST]
+    assert alter(wire, (NO_TYPE, topic, [("retention.ms", NO_OPERATION, "5")])) == [INVALID_REQUEST]
+
+
+# -- offsets and markers
+
+
+@pytest.mark.parametrize(
+    ("version", "codes"),
+    [
+        (1, [UNSUPPORTED_VERSION] * 5),
+        (7, [UNKNOWN_TOPIC, *[UNSUPPORTED_VERSION] * 4]),
+        (9, [*[UNKNOWN_TOPIC] * 3, *[UNSUPPORTED_VERSION] * 2]),
+        (11, [*[UNKNOWN_TOPIC] * 4, UNSUPPORTED_VERSION]),
+    ],
+)
+def test_times_that_a_version_does_not_know(version: int, codes: list[int], wire: Wire) -> None:
+    found = [wire.list_offsets("absent", time, version=version).error_code for time in (-3, -4, -5, -6, -7)]
+    assert found == codes
+
+
+def test_a_marker_of_nobody_for_nothing(topic: str, wire: Wire) -> None:
+    for nobody in ((-1, 0), (5, -1)):
+        assert mark(wire, nobody, True, topic, 7) == [UNKNOWN_TOPIC]
+        assert mark(wire, nobody, True, topic, 0, 7) == [UNKNOWN_SERVER_ERROR] * 2
