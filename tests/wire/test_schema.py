@@ -10,6 +10,7 @@ import pytest
 
 from ottla.wire.primitives import MalformedMessage
 from ottla.wire.schema import (
+    UNCOMPILED_INSTANCES,
     Message,
     Struct,
     array,
@@ -222,7 +223,11 @@ def test_a_decoder_starts_anywhere() -> None:
     assert Strings.decoder(2)(b"--" + encoded + b"--", 2) == (Strings(name="n"), 2 + len(encoded))
 
 
-def test_constructor() -> None:
+@pytest.mark.parametrize("made_before", [0, UNCOMPILED_INSTANCES])
+def test_constructor(made_before: int) -> None:
+    for cls in (Numbers, Orders, Orders.Order):
+        for _ in range(made_before):
+            assert cls() == cls()
     assert Numbers().d == -1
     assert Orders().orders == []
     assert Orders().orders is not Orders().orders

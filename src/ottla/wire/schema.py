@@ -142,6 +142,16 @@ class Field:
             self.item = getattr(home, self.item)
         return self.item if isinstance(self.item, type) else None
 
+    def fresh_default(self) -> Any:
+        """What a new struct gets; mutable ones are made anew each time."""
+        if self.default is not UNSET:
+            return self.default
+        if self.kind == "array":
+            return []
+        item = self.struct
+        assert item is not None
+        return item()
+
     @property
     def item_kind(self) -> str:
         """What an array of primitives holds."""
@@ -272,6 +282,8 @@ class StructType(type):
         super().__init__(name, bases, body)
 
 
+# How many of a class are made before its constructor is compiled.
+UNCOMPILED_INSTANCES: Final = 32
 # Values longer than this are abbreviated in repr().
 REPR_BYTES: Final = 32
 
@@ -281,15 +293,26 @@ class Struct(metaclass=StructType):
 
     FIELDS: ClassVar[tuple[Field, ...]]
     OWNER: ClassVar[StructType | None] = None
+    INSTANCES: ClassVar[int] = 0
+    """Made so far, while that is worth counting."""
     ITEM_ENCODERS: ClassVar[dict[tuple[type, int], Encoder]] = {}
 
     def __init__(self, **values: Any) -> None:
-        # The real constructor is compiled when the class is first used; this one only makes way for it.
-        from .construction import compile_constructor
-
+        # To compile a constructor takes as long as to do without it a hundred times, and many classes are needed once
+        # or twice in the life of a broker, most of them while it starts.
         cls = type(self)
-        cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]
-        cls.__init__(self, **values)
+        count = cls.INSTANCES = cls.INSTANCES + 1
+        if count > UNCOMPILED_INSTANCES:
+            from .construction import compile_constructor
+
+            cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]
+            cls.__init__(self, **values)
+            return
+        for field in cls.FIELDS:
+            name = field.name
+            setattr(self, name, values.pop(name) if name in values else field.fresh_default())
+        if values:
+            raise TypeError(f"{cls.__qualname__} has no field {', '.join(values)}")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
