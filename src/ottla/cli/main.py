@@ -60,11 +60,13 @@ def full_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    # All that is imported stays: looking for garbage in it would only make a start longer.
+    # All that is imported stays: looking for garbage in it would only make a start longer. Unless it is frozen, the
+    # first collection does that all the same.
     gc.disable()
     try:
         run, parsed = _command(list(sys.argv[1:] if arguments is None else arguments))
     finally:
+        gc.freeze()
         gc.enable()
     code: int = run(parsed)
     return code

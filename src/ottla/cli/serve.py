@@ -303,10 +303,10 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
             await endpoint.start()
         await broker.start()
     finally:
+        gc.freeze()
         gc.enable()
     addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
     _announce(arguments, addresses, where, None if endpoint is None else f"{endpoint.url}/metrics")
-    gc.freeze()  # what is there by now stays for as long as the process: no collection needs to look at it again
     await stopped.wait()
     await broker.stop()
     if endpoint is not None:
