@@ -276,7 +276,7 @@ def test_functions_are_compiled_once() -> None:
 
 def test_a_traceback_shows_the_generated_source() -> None:
     with pytest.raises(AttributeError) as caught:
-        Strings(name=None).encode(0)  # type: ignore[arg-type]
+        Strings.encoder(0)(Strings(name=None), [])  # type: ignore[arg-type]
     assert "o.name.encode()" in "".join(traceback.format_exception(caught.value))
 
 

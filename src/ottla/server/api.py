@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ottla.cluster.metadata import CLUSTER_NAME
 from ottla.errors import KafkaError
 from ottla.server import handlers
+
+# With what compiles. It is needed soon, and later there may be no file handle left to read it.
+from ottla.wire import interpreting as interpreting
 from ottla.wire.frames import request_header_version, response_header_version
 from ottla.wire.messages import API_NAMES, RESPONSES
-from ottla.wire.schema import Message
+from ottla.wire.primitives import Buffer
+from ottla.wire.schema import Decoder, Encoder, Message
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -215,6 +219,7 @@ class Route:
     """A handler with the compiled codecs of one version, ready for the dispatch loop."""
 
     __slots__ = (
+        "_version",
         "api",
         "carries_records",
         "decode",
@@ -231,11 +236,34 @@ class Route:
         self.handler = api.handler
         self.model = api.model
         self.response_type = api.response
-        self.decode = api.request.decoder(version)
-        self.encode = api.response.encoder(version)
+        # The first request of its kind is not made to wait until both are compiled: often enough it is the only one.
+        self.decode: Decoder = self._decode_first
+        self.encode: Encoder = self._encode_first
+        self._version = version
         self.carries_records = api.key in _CARRY_RECORDS
         self.flexible_request = request_header_version(api.key, version) >= 2
         self.flexible_response = response_header_version(api.key, version) >= 1
+
+    def compile(self) -> None:
+        """For who keeps what is there now."""
+        self.decode = self.api.request.decoder(self._version)
+        self.encode = self.api.response.encoder(self._version)
+
+    def _decode_first(self, frame: Buffer, position: int) -> tuple[Any, int]:
+        self.decode = self._decode_second
+        return self.api.request.decoder_for_now(self._version)(frame, position)
+
+    def _decode_second(self, frame: Buffer, position: int) -> tuple[Any, int]:
+        self.decode = self.api.request.decoder(self._version)
+        return self.decode(frame, position)
+
+    def _encode_first(self, response: Message, parts: list[Any]) -> None:
+        self.encode = self._encode_second
+        self.response_type.encoder_for_now(self._version)(response, parts)
+
+    def _encode_second(self, response: Message, parts: list[Any]) -> None:
+        self.encode = self.response_type.encoder(self._version)
+        self.encode(response, parts)
 
 
 class Registry:
@@ -269,6 +297,7 @@ class Registry:
             return None
         route = self._routes[api_key << 16 | version] = Route(api, version)
         if self._instrument is not None:
+            route.compile()
             self._instrument(route, version)
         return route
 

@@ -11,6 +11,7 @@ from ottla.log.checkpoints import CLEANER_OFFSETS_FILE, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.server.late import import_late
 
 if TYPE_CHECKING:
     from ottla.log.cleaner import CleanerSettings, Cleaning, LogCleaner, Work
@@ -78,6 +79,7 @@ class Housekeeper:
         return self._cleaner if self._cleaner is not None else self._make_cleaner()
 
     def _make_cleaner(self) -> LogCleaner:
+        import_late("ottla.log.cleaner")
         from ottla.log.cleaner import LogCleaner
 
         cleaner = self._cleaner = LogCleaner(self._logs, self._settings, self._start_work)

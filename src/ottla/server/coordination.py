@@ -10,6 +10,7 @@ from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.records.batch import Batch, Buffer
+from ottla.server.late import import_late
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
@@ -120,6 +121,7 @@ class GroupsOfBroker:
         return self._made if self._made is not None else self._make()
 
     def _make(self) -> GroupCoordinator:
+        import_late("ottla.coordinator.runtime")
         from ottla.coordinator.runtime import GroupCoordinator
         from ottla.coordinator.settings import GroupSettings
 

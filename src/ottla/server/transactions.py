@@ -28,6 +28,7 @@ from ottla.errors import (
 )
 from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
 from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.server.late import import_late
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
@@ -123,6 +124,7 @@ class TransactionsOfBroker:
         return self._made if self._made is not None else self._make()
 
     def _make(self) -> TransactionCoordinator:
+        import_late("ottla.coordinator.transactions")
         from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
 
         broker = self._broker

@@ -6,8 +6,9 @@ stand here, too; a handler that is registered with others than its line says is 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
+
+from ottla.server.late import import_late
 
 FAMILIES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "versions": {"ApiVersions": (0, 4)},
@@ -81,4 +82,4 @@ UNADVERTISED: Final = frozenset({"GetTelemetrySubscriptions", "PushTelemetry"})
 
 def load(family: str) -> None:
     """Import a family, so that its handlers are registered."""
-    import_module(f"{__name__}.{family}")
+    import_late(f"{__name__}.{family}")
