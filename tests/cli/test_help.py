@@ -118,7 +118,7 @@ def test_other_commands_cost_the_server_no_time() -> None:
     code = (
         "import sys; sys.argv = ['ottla', 'serve', '--help']\nfrom ottla.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print([name for name in sys.modules if name.startswith(('ottla.client', 'ottla.cli.'))])"
+        "print(sorted(name for name in sys.modules if name.startswith(('ottla.client', 'ottla.cli.'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "['ottla.cli.main', 'ottla.cli.serve']"
+    assert done.stdout.splitlines()[-1] == "['ottla.cli.layout', 'ottla.cli.main', 'ottla.cli.serve']"

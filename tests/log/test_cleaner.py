@@ -11,7 +11,7 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.errors import OutOfOrderSequenceNumber
 from ottla.log import checkpoints
-from ottla.log.cleaner import CHECKPOINT_FILE, CleanerSettings, LogCleaner
+from ottla.log.cleaner import CleanerSettings, LogCleaner
 from ottla.log.cleaning_choice import look_at
 from ottla.log.cleaning_job import Source, grouped
 from ottla.log.files import Disk
@@ -450,12 +450,12 @@ def test_checkpoint_and_restart(bench: Callable[..., Bench]) -> None:
     b.append((b"a", b"1"))
     b.append((b"a", b"2"))
     b.clean()
-    assert b.disk.read_bytes(CHECKPOINT_FILE) == b"0\n1\nt 0 2\n"
+    assert b.disk.read_bytes(checkpoints.CLEANER_OFFSETS_FILE) == b"0\n1\nt 0 2\n"
     b.reopen()
     assert b.cleaner.clean_offsets == {("t", 0): 2}
     assert b.clean() == 0
     b.manager.delete("t", 0)
-    assert b.disk.read_bytes(CHECKPOINT_FILE) == b"0\n0\n"
+    assert b.disk.read_bytes(checkpoints.CLEANER_OFFSETS_FILE) == b"0\n0\n"
 
 
 def test_unopened_logs_are_opened_only_if_dirty(bench: Callable[..., Bench]) -> None:

@@ -5,7 +5,6 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,7 +169,7 @@ async def conversation(seed: int, version: int, running: Any) -> tuple[list[byte
 
 
 def ordinary() -> Registry:
-    return Registry(replace(api, model=None) for api in registered_apis().apis.values())
+    return Registry(api.replace(model=None) for api in registered_apis().apis.values())
 
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, 14))

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.wire.primitives import MalformedMessage
 from ottla.wire.schema import (
+    UNCOMPILED_INSTANCES,
     Message,
     Struct,
     array,
@@ -222,7 +223,11 @@ def test_a_decoder_starts_anywhere() -> None:
     assert Strings.decoder(2)(b"--" + encoded + b"--", 2) == (Strings(name="n"), 2 + len(encoded))
 
 
-def test_constructor() -> None:
+@pytest.mark.parametrize("made_before", [0, UNCOMPILED_INSTANCES])
+def test_constructor(made_before: int) -> None:
+    for cls in (Numbers, Orders, Orders.Order):
+        for _ in range(made_before):
+            assert cls() == cls()
     assert Numbers().d == -1
     assert Orders().orders == []
     assert Orders().orders is not Orders().orders
@@ -271,7 +276,7 @@ def test_functions_are_compiled_once() -> None:
 
 def test_a_traceback_shows_the_generated_source() -> None:
     with pytest.raises(AttributeError) as caught:
-        Strings(name=None).encode(0)  # type: ignore[arg-type]
+        Strings.encoder(0)(Strings(name=None), [])  # type: ignore[arg-type]
     assert "o.name.encode()" in "".join(traceback.format_exception(caught.value))
 
 

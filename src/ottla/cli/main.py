@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from ottla import __version__
+from ottla.cli.layout import laid_out
 
 _COMMANDS = {
     "serve": ("ottla.cli.serve", "run a broker in the foreground"),
@@ -29,8 +31,8 @@ _COMMANDS = {
 }
 
 
-def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    """The whole command line; only the commands in `names` get their options."""
+def build_parser(names: Sequence[str], *, alone: bool = False) -> argparse.ArgumentParser:
+    """The whole command line; only the commands in `names` get their options, and `alone` leaves out the others."""
     parser = argparse.ArgumentParser(
         prog="ottla",
         description="Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka protocol.",
@@ -38,13 +40,15 @@ def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
             "Commands that talk to a broker work with any Kafka cluster: --bootstrap or $OTTLA_BOOTSTRAP names it "
             "(127.0.0.1:9092). `ottla COMMAND --help` shows the options with examples."
         ),
+        formatter_class=laid_out(argparse.HelpFormatter),
     )
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # With the name given, argparse does not measure the terminal for a usage line that nobody asked for.
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="ottla")
     for name, (module, summary) in _COMMANDS.items():
         if name in names:
             import_module(module).add_parser(subparsers)
-        else:
+        elif not alone:
             subparsers.add_parser(name, help=summary)
     return parser
 
@@ -56,9 +60,23 @@ def full_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    # All that is imported stays: looking for garbage in it would only make a start longer. Unless it is frozen, the
+    # first collection does that all the same.
+    gc.disable()
+    try:
+        run, parsed = _command(list(sys.argv[1:] if arguments is None else arguments))
+    finally:
+        gc.freeze()
+        gc.enable()
+    code: int = run(parsed)
+    return code
+
+
+def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], argparse.Namespace]:
+    """The function of the command that is asked for, and its options."""
     named = next((word for word in given if not word.startswith("-")), None)
-    parser = build_parser([] if named is None else [named])
+    # A command that comes first takes all the words after it: the others are not asked for anything, not even help.
+    parser = build_parser([] if named is None else [named], alone=named in _COMMANDS and given[0] == named)
     parsed, extra = parser.parse_known_args(given)
     # argparse ends a list of words at the first option (`topics create a -p 3 b`); what follows belongs to it still.
     words = getattr(parsed, str(getattr(parsed, "words_go_to", None)), None)
@@ -66,9 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _refuse(parser, given, next((word for word in extra if word.startswith("-")), extra[0]))
     if words is not None:
         words.extend(extra)
-    run = import_module(_COMMANDS[parsed.command][0]).run
-    code: int = run(parsed)
-    return code
+    return import_module(_COMMANDS[parsed.command][0]).run, parsed
 
 
 def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import gc
 import logging
 import os
 import signal
@@ -14,10 +14,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
+from ottla.cli.layout import laid_out
 from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
+from ottla.server.late import keep_spare_handle
 from ottla.server.listener import ListenError
 from ottla.server.pace import pace_of_process
 
@@ -54,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
         help="run a broker in the foreground",
         description="Run a broker in the foreground until SIGTERM or Ctrl-C.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=laid_out(argparse.RawDescriptionHelpFormatter),
     )
     parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka-style properties file")
     parser.add_argument("--host", help="address to listen on (127.0.0.1 unless a properties file says otherwise)")
@@ -234,7 +236,7 @@ def _announce_cluster(
             "control": control_url,
             "brokers": {str(number): broker.listener_addresses for number, broker in cluster.brokers.items()},
         }
-        print(json.dumps(found, ensure_ascii=False), flush=True)
+        _print_json(found)
         return
     if metrics_url is not None:
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
@@ -277,12 +279,18 @@ def _announce(
         }
         if control_url is not None:
             found["control"] = control_url
-        print(json.dumps(found, ensure_ascii=False), flush=True)
+        _print_json(found)
         return
     if metrics_url is not None:
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
     steer = "" if control_url is None else f", control at {control_url}"
     print(f"ottla {__version__}: listening on {addresses} ({where}){steer}", flush=True)
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    import json  # few ask for it, and every start would wait for it
+
+    print(json.dumps(found, ensure_ascii=False), flush=True)
 
 
 def _run_on_loop(work: Coroutine[Any, Any, int]) -> int:
@@ -301,12 +309,18 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    broker = Broker(config, disk=disk)
-    broker.pace = pace_of_process()
-    endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
-    if endpoint is not None:
-        await endpoint.start()
-    await broker.start()
+    keep_spare_handle()
+    gc.disable()  # as while the modules were imported
+    try:
+        broker = Broker(config, disk=disk)
+        broker.pace = pace_of_process()
+        endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
+        if endpoint is not None:
+            await endpoint.start()
+        await broker.start()
+    finally:
+        gc.freeze()
+        gc.enable()
     addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
     _announce(arguments, addresses, where, None if endpoint is None else f"{endpoint.url}/metrics")
     await stopped.wait()

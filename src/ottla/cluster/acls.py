@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ottla.cluster.metadata import Acl, MetadataImage
+from ottla.cluster.metadata import CLUSTER_NAME, Acl, MetadataImage
 from ottla.errors import InvalidRequest, KafkaError, UnknownServerError
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -18,7 +18,6 @@ MATCH, LITERAL, PREFIXED = 2, 3, 4
 OPERATIONS = range(2, 16)
 DENY, ALLOW = 2, 3
 
-CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 
 

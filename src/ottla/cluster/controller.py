@@ -6,8 +6,7 @@ log, which replays them into the image and tells the replicas. A refused operati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ottla.cluster.departures import Departures
@@ -56,15 +55,24 @@ class MetadataWriter(Protocol):
     def append(self, records: Sequence[Message]) -> None: ...
 
 
-@dataclass(slots=True)
 class NewTopic:
     """A topic that somebody wants; -1 stands for the broker's default."""
 
-    name: str
-    num_partitions: int = -1
-    replication_factor: int = -1
-    assignments: list[tuple[int, list[int]]] = field(default_factory=list)
-    configs: dict[str, str | None] = field(default_factory=dict)
+    __slots__ = ("assignments", "configs", "name", "num_partitions", "replication_factor")
+
+    def __init__(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        assignments: list[tuple[int, list[int]]] | None = None,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self.name = name
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.assignments = assignments if assignments is not None else []
+        self.configs: dict[str, str | None] = dict(configs) if configs is not None else {}
 
 
 class Controller:

@@ -6,7 +6,6 @@ only voter of its quorum would, so that an Apache Kafka finds what it expects wh
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +34,8 @@ FOLDER = f"{CLUSTER_METADATA_TOPIC}-0"
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 _QUORUM_STATE = f"{FOLDER}/quorum-state"
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+_SNAPSHOT = r"(\d{20})-(\d{10})\.checkpoint"
+_SNAPSHOT_SUFFIX = ".checkpoint"
 
 # Types of control records.
 _LEADER_CHANGE = 2
@@ -96,13 +96,16 @@ class MetadataLog:
         if not self._disk.exists(_QUORUM_STATE):
             return 0
         try:
+            import json  # not for the first start in a folder
+
             return int(json.loads(self._disk.read_bytes(_QUORUM_STATE))["leaderEpoch"])
         except (ValueError, KeyError, TypeError):
             log.warning("%s is unreadable; taking the leader epoch from the log", _QUORUM_STATE)
             return self._log.epochs.latest
 
     def newest_snapshot(self) -> tuple[int, str] | None:
-        found = [(match, name) for name in self._disk.scan(FOLDER) if (match := _SNAPSHOT.match(name))]
+        names = [name for name in self._disk.scan(FOLDER) if name.endswith(_SNAPSHOT_SUFFIX)]
+        found = [(match, name) for name in names if (match := re.fullmatch(_SNAPSHOT, name))]
         if not found:
             return None
         match, name = max(found, key=lambda item: item[0].groups())
@@ -142,16 +145,11 @@ class MetadataLog:
 
     def _become_leader(self) -> None:
         """Write the state file of a quorum of one, and the control record with which a new leader begins."""
-        state = {
-            "clusterId": "",
-            "leaderId": self._node_id,
-            "leaderEpoch": self._epoch,
-            "votedId": -1,
-            "appliedOffset": 0,
-            "currentVoters": [{"voterId": self._node_id}],
-            "data_version": 0,
-        }
-        self._disk.write_atomic(_QUORUM_STATE, json.dumps(state, separators=(",", ":")).encode())
+        state = (
+            f'{{"clusterId":"","leaderId":{self._node_id},"leaderEpoch":{self._epoch},"votedId":-1,"appliedOffset":0,'
+            f'"currentVoters":[{{"voterId":{self._node_id}}}],"data_version":0}}'
+        )
+        self._disk.write_atomic(_QUORUM_STATE, state.encode())
         voter = control.LeaderChangeMessage.Voter
         change = control.LeaderChangeMessage(
             leader_id=self._node_id,

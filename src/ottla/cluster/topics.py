@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 NAME_LENGTH_MAX = 249
 """A partition's folder is `name-NNNNN`; with a deletion's suffix it must stay under 255 bytes."""
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -31,7 +30,7 @@ def check_topic_name(name: str) -> None:
         detail = f"'{name}' is not allowed"
     elif len(name) > NAME_LENGTH_MAX:
         detail = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-    elif not _LEGAL_NAME.match(name):
+    elif not _LEGAL_CHARACTERS.issuperset(name):
         detail = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else:
         return
@@ -39,7 +38,7 @@ def check_topic_name(name: str) -> None:
 
 
 def is_legal_topic_name(name: str) -> bool:
-    return 0 < len(name) <= NAME_LENGTH_MAX and name not in (".", "..") and _LEGAL_NAME.match(name) is not None
+    return 0 < len(name) <= NAME_LENGTH_MAX and name not in (".", "..") and _LEGAL_CHARACTERS.issuperset(name)
 
 
 def collision_key(name: str) -> str:

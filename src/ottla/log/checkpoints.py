@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ottla.errors import KafkaStorageError
 from ottla.log.files import Disk
+from ottla.plain import Plain
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
 
 logger = logging.getLogger(__name__)
@@ -19,6 +18,7 @@ CLEAN_STOP_FILE: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS_FILE: Final = "cleaner-offset-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 RESTORE_HINT: Final = "restore it from a backup, or move the data folder away and start with an empty one"
@@ -71,8 +71,7 @@ def write_partition_metadata(disk: Disk, folder: str, topic_id: bytes) -> None:
 
 
 def write_clean_stop(disk: Disk, broker_epoch: int) -> None:
-    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    disk.write_atomic(CLEAN_STOP_FILE, content.encode(), sync=True)
+    disk.write_atomic(CLEAN_STOP_FILE, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode(), sync=True)
 
 
 def take_clean_stop(disk: Disk) -> tuple[bool, int]:
@@ -82,6 +81,8 @@ def take_clean_stop(disk: Disk) -> tuple[bool, int]:
     """
     if not disk.exists(CLEAN_STOP_FILE):
         return False, -1
+    import json  # not for the first start in a folder
+
     try:
         content = json.loads(disk.read_bytes(CLEAN_STOP_FILE) or b"{}")
         epoch = int(content.get("brokerEpoch", -1)) if isinstance(content, dict) else -1
@@ -91,13 +92,15 @@ def take_clean_stop(disk: Disk) -> tuple[bool, int]:
     return True, epoch
 
 
-@dataclass(slots=True)
-class MetaProperties:
+class MetaProperties(Plain):
     """Whose folder this is (`meta.properties` version 1)."""
 
-    cluster_id: str
-    node_id: int
-    directory_id: str | None = None
+    __slots__ = ("cluster_id", "directory_id", "node_id")
+
+    def __init__(self, cluster_id: str, node_id: int, directory_id: str | None = None) -> None:
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.directory_id = directory_id
 
     @classmethod
     def read(cls, disk: Disk) -> MetaProperties | None:

@@ -36,7 +36,6 @@ from ottla.log.segment import LOG_SUFFIX, Segment
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 LOOKS_AT_A_TIME: Final = 100
 """Folders of unopened logs that are listed in one go after a start."""
 RETRY_MS: Final = 60_000
@@ -153,7 +152,7 @@ class LogCleaner:
         self._clock = logs.clock
         self._settings = settings
         self._start_work = start_work or (lambda job: InlineWork(job, logs.disk))
-        self._clean_up_to = checkpoints.read_offsets(logs.disk, CHECKPOINT_FILE)
+        self._clean_up_to = checkpoints.read_offsets(logs.disk, checkpoints.CLEANER_OFFSETS_FILE)
         self._due_ms: dict[TopicPartition, int] = {}
         self._unlooked: deque[TopicPartition] = deque(logs.unopened)
         self._expiring: set[TopicPartition] = set()
@@ -406,7 +405,7 @@ class LogCleaner:
 
     def _write_checkpoint(self) -> None:
         try:
-            self._logs.write_checkpoint(CHECKPOINT_FILE, dict(self._clean_up_to))
+            self._logs.write_checkpoint(checkpoints.CLEANER_OFFSETS_FILE, dict(self._clean_up_to))
         except KafkaStorageError as error:
             # It is only a hint: without it more of the log counts as dirty.
             logger.warning("%s", error)

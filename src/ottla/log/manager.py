@@ -33,8 +33,8 @@ RECOVERY_POINT_DELAY_MS: Final = 5_000
 """Recovery points that a roll moves are noted this soon, and those of other rolls in between with them. Kafka waits for
 `log.flush.offset.checkpoint.interval.ms`, and reads a minute of segments again after a crash."""
 COMPLAINT_INTERVAL_MS: Final = 60_000
-_PARTITION: Final = re.compile(r"(.+)-(\d+)")
-_MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
+_PARTITION: Final = r"(.+)-(\d+)"
+_MARKED: Final = r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)"
 
 
 class Cleaner(Protocol):
@@ -128,13 +128,13 @@ class LogManager:
         self._locked = True
         if meta is None:
             meta = MetaProperties(cluster_id, node_id, directory_id)
-            meta.write(disk)
-            checkpoints.write_clean_stop(disk, -1)
-        elif meta.directory_id is None:
-            meta.directory_id = directory_id
-            meta.write(disk)
+            meta.write(disk)  # there is nothing yet that a stop could have left unclean
+        else:
+            if meta.directory_id is None:
+                meta.directory_id = directory_id
+                meta.write(disk)
+            self.clean_start, self.previous_broker_epoch = checkpoints.take_clean_stop(disk)
         self.meta = meta
-        self.clean_start, self.previous_broker_epoch = checkpoints.take_clean_stop(disk)
         self._recovery_points = checkpoints.read_offsets(disk, checkpoints.RECOVERY_POINTS_FILE)
         self._start_offsets = checkpoints.read_offsets(disk, checkpoints.LOG_START_OFFSETS_FILE)
         self._high_watermarks = checkpoints.read_offsets(disk, checkpoints.HIGH_WATERMARKS_FILE)
@@ -154,14 +154,14 @@ class LogManager:
             )
 
     def _found_folder(self, name: str) -> None:
-        marked = _MARKED.fullmatch(name)
+        marked = re.fullmatch(_MARKED, name)
         if marked is not None:
             if marked[4] == "delete":
                 self._remove_later(name, LogConfig().file_delete_delay_ms)
             else:
                 logger.warning("%s is left alone: it belongs to no partition any more", name)
             return
-        partition = _PARTITION.fullmatch(name)
+        partition = re.fullmatch(_PARTITION, name)
         if partition is not None:
             self._unopened[partition[1], int(partition[2])] = None
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Admit, Controller, NewTopic
@@ -73,7 +72,7 @@ class PeerConnection:
 def passing_on(node: NodeBroker, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
     return registry.changed(
-        lambda api: replace(api, handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
+        lambda api: api.replace(handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
     )
 
 

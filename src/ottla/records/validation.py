@@ -20,7 +20,6 @@ bounds, recompression), and otherwise as far as it is cheap (`Depth.AUTO`): a pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -33,6 +32,7 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
+from ottla.plain import Plain
 from ottla.records import compression
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
@@ -145,20 +145,43 @@ class TopicSettings(Protocol):
     def __getitem__(self, key: str, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationOptions:
+class ValidationOptions(Plain):
     """The topic's settings, made once and used for every append."""
 
-    target_codec: int | None = None
-    """None keeps the producer's (`compression.type=producer`)."""
-    level: int | None = None
-    compacted: bool = False
-    timestamp_type: int = CREATE_TIME
-    timestamp_before_max_ms: int = NO_BOUND_MS
-    timestamp_after_max_ms: int = 3_600_000
-    max_message_bytes: int = 1_048_588
-    depth: Depth = Depth.AUTO
-    decompressed_limit: int = compression.DEFAULT_LIMIT
+    __slots__ = (
+        "compacted",
+        "decompressed_limit",
+        "depth",
+        "level",
+        "max_message_bytes",
+        "target_codec",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+        "timestamp_type",
+    )
+
+    def __init__(
+        self,
+        target_codec: int | None = None,
+        level: int | None = None,
+        compacted: bool = False,
+        timestamp_type: int = CREATE_TIME,
+        timestamp_before_max_ms: int = NO_BOUND_MS,
+        timestamp_after_max_ms: int = 3_600_000,
+        max_message_bytes: int = 1_048_588,
+        depth: Depth = Depth.AUTO,
+        decompressed_limit: int = compression.DEFAULT_LIMIT,
+    ) -> None:
+        self.target_codec = target_codec
+        """None keeps the producer's (`compression.type=producer`)."""
+        self.level = level
+        self.compacted = compacted
+        self.timestamp_type = timestamp_type
+        self.timestamp_before_max_ms = timestamp_before_max_ms
+        self.timestamp_after_max_ms = timestamp_after_max_ms
+        self.max_message_bytes = max_message_bytes
+        self.depth = depth
+        self.decompressed_limit = decompressed_limit
 
     @property
     def rewrites(self) -> bool:

@@ -1,21 +1,26 @@
-"""The registry of served requests: `@handles(SomeRequest)` is the only list there is.
+"""The registry of served requests: `@handles(SomeRequest)` on a function that its line in `handlers` announces.
 
-ApiVersions, the documentation's table and the conformance tests are all derived from it, so that what is advertised
-cannot drift from what is served.
+ApiVersions, the documentation's table and the conformance tests are all derived from it. What is advertised cannot
+drift from what is served: a handler that does not keep to its line cannot be registered.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ottla.cluster.acls import CLUSTER_NAME
+from ottla.cluster.metadata import CLUSTER_NAME
 from ottla.errors import KafkaError
+from ottla.server import handlers
+
+# With what compiles. It is needed soon, and later there may be no file handle left to read it.
+from ottla.wire import interpreting as interpreting
 from ottla.wire.frames import request_header_version, response_header_version
-from ottla.wire.messages import RESPONSES
-from ottla.wire.schema import Message
+from ottla.wire.messages import API_NAMES, RESPONSES
+from ottla.wire.primitives import Buffer
+from ottla.wire.schema import Decoder, Encoder, Message
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -118,26 +123,54 @@ class RequestContext:
         return authorizer.operations(connection.principal, connection.client_host[1:], kind, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One served API: the request it takes, the function that answers and the versions it knows."""
+_FROM_FAMILY = ("handler", "model", "on_error", "request", "response")
 
-    key: int
-    name: str
+
+class Api:
+    """One served API: the versions it knows, the request it takes and the function that answers.
+
+    To advertise it takes no more than its line in `handlers`; what its module has to say is imported when it is asked
+    for, and set from then on.
+    """
+
+    __slots__ = ("advertised", "changes", "family", "key", "max_version", "min_version", "name", *_FROM_FAMILY)
+
     request: type[Message]
     response: type[Message]
     handler: Handler
-    min_version: int
-    max_version: int
     on_error: ErrorResponder
-    advertised: bool = True
-    model: Model | None = None
+    model: Model | None
+
+    def __init__(self, key: int, name: str, family: str, versions: tuple[int, int], *, advertised: bool) -> None:
+        self.key = key
+        self.name = name
+        self.family = family
+        self.min_version, self.max_version = versions
+        self.advertised = advertised
+        self.changes: dict[str, Any] = {}
+        """What is not as the family has it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _FROM_FAMILY:
+            raise AttributeError(f"an API has no {name!r}")
+        value = getattr(_handled(self), name)
+        setattr(self, name, value)
+        return value
+
+    def replace(self, **changes: Any) -> Api:
+        """The same with another handler, other versions, …"""
+        other = Api(self.key, self.name, self.family, (self.min_version, self.max_version), advertised=self.advertised)
+        other.changes = {**self.changes, **changes}
+        for name, value in other.changes.items():
+            setattr(other, name, value)
+        return other
 
 
 _CARRY_RECORDS = frozenset({1, 78})
 """Fetch and ShareFetch: their answers hold file regions, all others are plain bytes."""
 
 _REGISTERED: dict[int, Api] = {}
+"""Those whose family is imported."""
 
 
 def handles(
@@ -159,19 +192,18 @@ def handles(
     def register(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
         key = request.API_KEY
         assert key not in _REGISTERED, f"{request.__name__} is handled twice"
-        low, high = versions if versions is not None else (request.MIN_VERSION, request.MAX_VERSION)
-        _REGISTERED[key] = Api(
-            key=key,
-            name=request.__name__.removesuffix("Request"),
-            request=request,
-            response=RESPONSES[key],
-            handler=handler,
-            min_version=low,
-            max_version=high,
-            on_error=on_error if on_error is not None else _top_level_error,
-            advertised=advertised,
-            model=model,
+        served = versions if versions is not None else (request.MIN_VERSION, request.MAX_VERSION)
+        api = _announced().get(key)
+        assert api is not None, f"`handlers` does not know {request.__name__}"
+        assert (api.min_version, api.max_version, api.advertised) == (*served, advertised), (
+            f"`handlers` has other versions of {request.__name__}"
         )
+        api.request = request
+        api.response = RESPONSES[key]
+        api.handler = handler
+        api.on_error = on_error if on_error is not None else _top_level_error
+        api.model = model
+        _REGISTERED[key] = api
         return handler
 
     return register
@@ -191,6 +223,7 @@ class Route:
     """A handler with the compiled codecs of one version, ready for the dispatch loop."""
 
     __slots__ = (
+        "_version",
         "api",
         "carries_records",
         "decode",
@@ -207,11 +240,34 @@ class Route:
         self.handler = api.handler
         self.model = api.model
         self.response_type = api.response
-        self.decode = api.request.decoder(version)
-        self.encode = api.response.encoder(version)
+        # The first request of its kind is not made to wait until both are compiled: often enough it is the only one.
+        self.decode: Decoder = self._decode_first
+        self.encode: Encoder = self._encode_first
+        self._version = version
         self.carries_records = api.key in _CARRY_RECORDS
         self.flexible_request = request_header_version(api.key, version) >= 2
         self.flexible_response = response_header_version(api.key, version) >= 1
+
+    def compile(self) -> None:
+        """For who keeps what is there now."""
+        self.decode = self.api.request.decoder(self._version)
+        self.encode = self.api.response.encoder(self._version)
+
+    def _decode_first(self, frame: Buffer, position: int) -> tuple[Any, int]:
+        self.decode = self._decode_second
+        return self.api.request.decoder_for_now(self._version)(frame, position)
+
+    def _decode_second(self, frame: Buffer, position: int) -> tuple[Any, int]:
+        self.decode = self.api.request.decoder(self._version)
+        return self.decode(frame, position)
+
+    def _encode_first(self, response: Message, parts: list[Any]) -> None:
+        self.encode = self._encode_second
+        self.response_type.encoder_for_now(self._version)(response, parts)
+
+    def _encode_second(self, response: Message, parts: list[Any]) -> None:
+        self.encode = self.response_type.encoder(self._version)
+        self.encode(response, parts)
 
 
 class Registry:
@@ -245,13 +301,29 @@ class Registry:
             return None
         route = self._routes[api_key << 16 | version] = Route(api, version)
         if self._instrument is not None:
+            route.compile()
             self._instrument(route, version)
         return route
 
 
+@cache
+def _announced() -> Mapping[int, Api]:
+    """Everything that has a handler, by its key."""
+    keys = {name: key for key, name in API_NAMES.items()}
+    return {
+        keys[name]: Api(keys[name], name, family, versions, advertised=name not in handlers.UNADVERTISED)
+        for family, apis in handlers.FAMILIES.items()
+        for name, versions in apis.items()
+    }
+
+
+def _handled(api: Api) -> Api:
+    """The API as its family registered it."""
+    if api.key not in _REGISTERED:
+        handlers.load(api.family)
+    return _REGISTERED[api.key]
+
+
 def registered_apis() -> Registry:
     """The registry of everything that has a handler."""
-    from ottla.server import handlers
-
-    handlers.load()
-    return Registry(_REGISTERED.values())
+    return Registry(_announced().values())

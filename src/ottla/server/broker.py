@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,7 +19,6 @@ from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.cluster.replicas import Replicas
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, internal_partition
 from ottla.config import Config, ConfigError, Listener
-from ottla.coordinator.runtime import GroupCoordinator
 from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
@@ -33,15 +33,16 @@ from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
 from ottla.server.pace import Pace
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
-from ottla.server.telemetry import ClientMetrics
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
+    from ottla.coordinator.runtime import GroupCoordinator
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.quotas import Quotas
+    from ottla.server.telemetry import ClientMetrics
 
 log = logging.getLogger("ottla.server")
 
@@ -82,7 +83,6 @@ class Broker:
         self.request_bytes_max: int = self.config["socket.request.max.bytes"]
         self.fetch_bytes_max: int = self.config["fetch.max.bytes"]
         self.metadata = MetadataImage()
-        self.client_metrics = ClientMetrics(self.metadata, self.clock)
         self.fetch_sessions = FetchSessionCache(
             self.config["max.incremental.fetch.session.cache.slots"], self.clock, self.chance.randbelow
         )
@@ -93,7 +93,7 @@ class Broker:
         self._directory_id = ZERO_UUID
         self.housekeeper: Housekeeper
         self.replicas: Replicas
-        self.groups: GroupCoordinator
+        self._groups: GroupsOfBroker
         self.transactions: TransactionsOfBroker
         self.controller: Controller
         self.security: Security
@@ -135,7 +135,6 @@ class Broker:
         self.security.open()
         self._metadata_log.subscribe(self.security.metadata_changed)
         self._groups = GroupsOfBroker(self)
-        self.groups = self._groups.coordinator
         self._groups.start()
         self._metadata_log.subscribe(self._groups.metadata_changed)
         self.transactions = self._new_transactions()
@@ -441,6 +440,16 @@ class Broker:
             self._all_closed.set_result(None)
 
     # -- the cluster, as handlers ask for it -------------------------------------------------------------------
+
+    @cached_property
+    def client_metrics(self) -> ClientMetrics:
+        from ottla.server.telemetry import ClientMetrics
+
+        return ClientMetrics(self.metadata, self.clock)
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self._groups.coordinator
 
     @property
     def cluster_id(self) -> str:

@@ -12,9 +12,13 @@ class SystemChance:
     """Unpredictable, for ids that others must not guess."""
 
     def randbelow(self, limit: int) -> int:
-        import secrets  # hashes and more come with it: a start need not wait for them
-
-        return secrets.randbelow(limit)
+        assert limit > 0
+        # As `secrets` does it, whose hashes a start need not wait for: drawn again until it is within the limit.
+        bits = (limit - 1).bit_length()
+        size = (bits + 7) // 8
+        while (drawn := int.from_bytes(os.urandom(size), "big") >> (size * 8 - bits)) >= limit:
+            pass
+        return drawn
 
     def uuid(self) -> bytes:
         return _version_4(os.urandom)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clock import Timer, TimerHandle
-from ottla.log.cleaner import CleanerSettings, Cleaning, LogCleaner, Work
-from ottla.log.cleaning_job import CleaningJob
+from ottla.log.checkpoints import CLEANER_OFFSETS_FILE, TopicPartition
 from ottla.log.files import PosixDisk
+from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.server.late import import_late
+
+if TYPE_CHECKING:
+    from ottla.log.cleaner import CleanerSettings, Cleaning, LogCleaner, Work
+    from ottla.log.cleaning_job import CleaningJob
 
 PROCESS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Starting a process costs as much as compacting about this much."""
@@ -19,7 +24,10 @@ SWEEP_STEPS: Final = 32
 
 
 class Housekeeper:
-    """Sweeps old segments away and keeps compacted logs compact, for as long as the broker runs."""
+    """Sweeps old segments away and keeps compacted logs compact, for as long as the broker runs.
+
+    Until there is a log that may have to be compacted it stands in for the cleaner: to import that is for later.
+    """
 
     def __init__(
         self, logs: LogManager, loop: asyncio.AbstractEventLoop, timer: Timer, config: Callable[[], Any]
@@ -34,9 +42,11 @@ class Housekeeper:
         self._sweep: Iterator[int] | None = None
         self._stopped = False
         self._processes_work = True
-        self.cleaner = LogCleaner(logs, self._settings, self._start_work)
+        self._cleaner: LogCleaner | None = None
 
     def _settings(self) -> CleanerSettings:
+        from ottla.log.cleaner import CleanerSettings
+
         return CleanerSettings.from_config(self._config())
 
     # -- retention ---------------------------------------------------------------------------------------------
@@ -59,8 +69,38 @@ class Housekeeper:
     # -- compaction --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.cleaner.on_dirty = self._wake
+        if self._logs.unopened or self._logs.disk.exists(CLEANER_OFFSETS_FILE):
+            self._make_cleaner()
+        else:
+            self._logs.use_cleaner(self)
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        return self._cleaner if self._cleaner is not None else self._make_cleaner()
+
+    def _make_cleaner(self) -> LogCleaner:
+        import_late("ottla.log.cleaner")
+        from ottla.log.cleaner import LogCleaner
+
+        cleaner = self._cleaner = LogCleaner(self._logs, self._settings, self._start_work)
+        cleaner.on_dirty = self._wake
         self._wait()
+        return cleaner
+
+    def changed(self, log: Log) -> None:
+        """The log manager tells of its logs, here as long as none is compacted: then a new cleaner takes over."""
+        if log.config.compact:
+            self._make_cleaner()
+
+    def settings_changed(self) -> None:
+        if self._logs.unopened:
+            self._make_cleaner()
+
+    def removed(self, key: TopicPartition) -> None:
+        """There is nothing to forget of it."""
+
+    def is_busy(self, key: TopicPartition) -> bool:
+        return False
 
     def _wake(self) -> None:
         """Look after `log.cleaner.backoff.ms`, unless that is planned already."""
@@ -136,6 +176,7 @@ class Housekeeper:
         self._stopped = True
         if self._next_look is not None:
             self._next_look.cancel()
-        self.cleaner.stop()
+        if self._cleaner is not None:
+            self._cleaner.stop()
         while self._running:
             await asyncio.wait(tuple(self._running))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from ottla.cluster.metadata import RESOURCE_GROUP, MetadataImage, TopicState
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
-from ottla.coordinator.runtime import GroupCoordinator
-from ottla.coordinator.settings import GroupSettings
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.records.batch import Batch, Buffer
+from ottla.server.late import import_late
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
+    from ottla.coordinator.runtime import GroupCoordinator
     from ottla.server.broker import Broker
 
 
@@ -104,13 +104,34 @@ class CoordinatorPartition:
 
 
 class GroupsOfBroker:
-    """The group coordinator of a broker, led through the partitions of the offsets topic."""
+    """The group coordinator of a broker, led through the partitions of the offsets topic.
+
+    It is made, and its modules are imported, when there is an offsets topic or somebody asks: many a broker never
+    has a group, and none has one in the moment in which it starts.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.coordinator = GroupCoordinator(
-            ClusterForGroups(broker), GroupSettings.from_config(broker.config), broker.clock, broker.timer
+        self._config = broker.config
+        self._made: GroupCoordinator | None = None
+        self._stopped = False
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        return self._made if self._made is not None else self._make()
+
+    def _make(self) -> GroupCoordinator:
+        import_late("ottla.coordinator.runtime")
+        from ottla.coordinator.runtime import GroupCoordinator
+        from ottla.coordinator.settings import GroupSettings
+
+        broker = self._broker
+        made = self._made = GroupCoordinator(
+            ClusterForGroups(broker), GroupSettings.from_config(self._config), broker.clock, broker.timer
         )
+        if not self._stopped:
+            made.start()
+        return made
 
     def start(self) -> None:
         """Load the groups of every partition of the offsets topic, if there is one already."""
@@ -118,10 +139,11 @@ class GroupsOfBroker:
         if topic is not None:
             self._lead_all(topic)
         self._broker.replicas.on_topic_removed.append(self._topic_removed)
-        self.coordinator.start()
 
     def stop(self) -> None:
-        self.coordinator.stop()
+        self._stopped = True
+        if self._made is not None:
+            self._made.stop()
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
         """Follow the metadata log: the offsets topic itself, and the topics that groups read."""
@@ -138,8 +160,8 @@ class GroupsOfBroker:
                         self._lead_or_resign(topic, record.partition_id)
         if GROUP_METADATA_TOPIC in created:
             self._lead_all(self._broker.metadata.topics[GROUP_METADATA_TOPIC])
-        if created or grown:
-            self.coordinator.on_topics_changed(created=created, changed=grown)
+        if self._made is not None and (created or grown):
+            self._made.on_topics_changed(created=created, changed=grown)
 
     def _lead_all(self, topic: TopicState) -> None:
         # The topic may be older than the setting: its own partition count decides where a group lives.
@@ -156,10 +178,12 @@ class GroupsOfBroker:
             self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition))
 
     def _topic_removed(self, topic: TopicState) -> None:
+        if self._made is None:
+            return
         if topic.name == GROUP_METADATA_TOPIC:
             for index in topic.partitions:
-                self.coordinator.resign(index)
-        self.coordinator.on_topics_changed(deleted=[topic.name])
+                self._made.resign(index)
+        self._made.on_topics_changed(deleted=[topic.name])
 
 
 def stored_batches(partition: Partition) -> Iterator[Buffer]:

@@ -11,10 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ottla.clock import Clock
 from ottla.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
-from ottla.wire.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.fetch import FetchRequest
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 from ottla.cluster.metadata import NO_LEADER, TopicState
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
-from ottla.coordinator.replies import Reply
-from ottla.coordinator.transaction_shard import Marker
-from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
-from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
 from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -32,10 +28,15 @@ from ottla.errors import (
 )
 from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
 from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.server.late import import_late
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
+    from ottla.coordinator.replies import Reply
+    from ottla.coordinator.transaction_shard import Marker
+    from ottla.coordinator.transaction_state import Identity
+    from ottla.coordinator.transactions import TransactionCoordinator
     from ottla.server.broker import Broker
     from ottla.wire.messages.produce import ProduceRequest
 
@@ -56,6 +57,7 @@ _SEQUENCE = Struct(">i")
 _SEQUENCE_POSITION = 53
 _HEADER_SIZE = 61
 
+TopicPartition = tuple[str, int]
 Refusals = dict[TopicPartition, KafkaError]
 
 
@@ -104,16 +106,32 @@ class LocalMarkers:
 
 
 class TransactionsOfBroker:
-    """The transaction coordinator of a broker, led through the partitions of the transaction topic."""
+    """The transaction coordinator of a broker, led through the partitions of the transaction topic.
+
+    As that of groups it is made when there is such a topic or somebody asks.
+    """
 
     ANSWERS_BEFORE_MARKERS: ClassVar[bool] = False
     """Whether an end is answered while other processes still write its markers."""
 
     def __init__(self, broker: Broker, markers: LocalMarkers | None = None) -> None:
         self._broker = broker
+        self._config = broker.config
         self.markers = markers if markers is not None else LocalMarkers(broker)
-        self.coordinator = TransactionCoordinator(
-            TransactionSettings.from_config(broker.config),
+        self._made: TransactionCoordinator | None = None
+        self._stopped = False
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        return self._made if self._made is not None else self._make()
+
+    def _make(self) -> TransactionCoordinator:
+        import_late("ottla.coordinator.transactions")
+        from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
+
+        broker = self._broker
+        made = self._made = TransactionCoordinator(
+            TransactionSettings.from_config(self._config),
             broker.clock,
             broker.timer,
             self.markers,
@@ -121,17 +139,21 @@ class TransactionsOfBroker:
             lambda: broker.metadata.features.get(FEATURE, 0),
             answers_before_markers=self.ANSWERS_BEFORE_MARKERS,
         )
+        if not self._stopped:
+            made.start()
+        return made
 
     def start(self) -> None:
         """Load every partition of the transaction topic, and finish what a stop interrupted; groups are loaded."""
         topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
-        self.coordinator.start()
         if topic is not None:
             self._lead_all(topic)
         self._broker.replicas.on_topic_removed.append(self._topic_removed)
 
     def stop(self) -> None:
-        self.coordinator.stop()
+        self._stopped = True
+        if self._made is not None:
+            self._made.stop()
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
         topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
@@ -163,8 +185,8 @@ class TransactionsOfBroker:
             self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition), state.leader_epoch)
 
     def _topic_removed(self, topic: TopicState) -> None:
-        if topic.name == TRANSACTION_STATE_TOPIC:
-            self.coordinator.resign_all()
+        if self._made is not None and topic.name == TRANSACTION_STATE_TOPIC:
+            self._made.resign_all()
 
     # -- who may write
 
@@ -182,11 +204,13 @@ class TransactionsOfBroker:
         Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
         The answer comes later where another process keeps the transaction.
         """
+        from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION
+
         refused: Refusals
         try:
             if adds:
                 added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
-                if isinstance(added, Reply):
+                if added is not None:
                     return self._admitted_later(added, partitions, abortable)
                 refused = {}
             else:
@@ -323,6 +347,8 @@ class TransactionalProduce:
         producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
         if producer_id == NO_PRODUCER_ID:
             return
+        from ottla.coordinator.transaction_state import Identity  # not before there is a transaction
+
         producer = Identity(producer_id, epoch)
         if self._producer is None:
             self._producer = producer

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -62,7 +61,7 @@ class Embedded:
         self.faults = self._new_faults()
         served = options.make_registry()
         self.served_apis: tuple[Api, ...] = tuple(served.apis.values())
-        self._registry = Registry([replace(api, handler=self._watched(api)) for api in self.served_apis])
+        self._registry = Registry([api.replace(handler=self._watched(api)) for api in self.served_apis])
 
     def _new_faults(self) -> Faults:
         return Faults(self)
@@ -175,7 +174,7 @@ class Embedded:
 
     def _watched(self, api: Api) -> Callable[[RequestContext, Any], Any]:
         """The handler with its request noted, and with faults, if there are any."""
-        handler, faults, log = api.handler, self.faults, self._log
+        faults, log = self.faults, self._log
 
         def watched(ctx: RequestContext, request: Any) -> Any:
             seen = Request(api, ctx, request)
@@ -184,7 +183,7 @@ class Embedded:
                 if faults.may_strike and request is not None:
                     result = faults.serve(api, ctx, request, seen)
                 else:
-                    result = handler(ctx, request)
+                    result = api.handler(ctx, request)
             except KafkaError as error:
                 seen.error = error
                 raise

@@ -6,7 +6,6 @@ versions by that list, so they talk to such a broker as they would to the old on
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from ottla.server.api import Api, Registry, RequestContext, registered_apis
@@ -99,7 +98,7 @@ def registry_of(release: str) -> Registry:
         low, high = ranges[api.key]
         low, high = max(low, api.min_version), min(high, api.max_version)
         if low <= high:
-            apis.append(replace(api, min_version=low, max_version=high))
+            apis.append(api.replace(min_version=low, max_version=high))
     if RELEASES.index(canonical(release)) < RELEASES.index(_FEATURES_SINCE):
         apis = [_without_features(api) if api.key == ApiVersionsRequest.API_KEY else api for api in apis]
     return Registry(apis)
@@ -114,4 +113,4 @@ def _without_features(api: Api) -> Api:
         response.finalized_features_epoch = -1
         return response
 
-    return replace(api, handler=handler)
+    return api.replace(handler=handler)

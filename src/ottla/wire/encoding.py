@@ -274,7 +274,13 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
 
 def compile_item_encoder(cls: type[Struct], version: int) -> Encoder:
     """The encoder of a struct by itself; the message it belongs to tells whether the version is flexible."""
+    return EncoderWriter(cls, version, message_of(cls).is_flexible(version)).write()
+
+
+def message_of(cls: type[Struct]) -> type[Message]:
+    """The message that a struct belongs to."""
     message: Any = cls.OWNER
     while not issubclass(message, Message):
         message = message.OWNER
-    return EncoderWriter(cls, version, message.is_flexible(version)).write()
+    found: type[Message] = message
+    return found

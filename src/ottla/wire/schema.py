@@ -142,6 +142,16 @@ class Field:
             self.item = getattr(home, self.item)
         return self.item if isinstance(self.item, type) else None
 
+    def fresh_default(self) -> Any:
+        """What a new struct gets; mutable ones are made anew each time."""
+        if self.default is not UNSET:
+            return self.default
+        if self.kind == "array":
+            return []
+        item = self.struct
+        assert item is not None
+        return item()
+
     @property
     def item_kind(self) -> str:
         """What an array of primitives holds."""
@@ -272,6 +282,10 @@ class StructType(type):
         super().__init__(name, bases, body)
 
 
+# How many of a class are made before its constructor is compiled.
+UNCOMPILED_INSTANCES: Final = 32
+# How often a version of a message is encoded, or decoded, before a function is compiled for it.
+WALKS: Final = 4
 # Values longer than this are abbreviated in repr().
 REPR_BYTES: Final = 32
 
@@ -281,15 +295,27 @@ class Struct(metaclass=StructType):
 
     FIELDS: ClassVar[tuple[Field, ...]]
     OWNER: ClassVar[StructType | None] = None
+    INSTANCES: ClassVar[int] = 0
+    """Made so far, while that is worth counting."""
     ITEM_ENCODERS: ClassVar[dict[tuple[type, int], Encoder]] = {}
+    ITEM_WALKS: ClassVar[dict[tuple[type, int], int]] = {}
 
     def __init__(self, **values: Any) -> None:
-        # The real constructor is compiled when the class is first used; this one only makes way for it.
-        from .construction import compile_constructor
-
+        # To compile a constructor takes as long as to do without it a hundred times, and many classes are needed once
+        # or twice in the life of a broker, most of them while it starts.
         cls = type(self)
-        cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]
-        cls.__init__(self, **values)
+        count = cls.INSTANCES = cls.INSTANCES + 1
+        if count > UNCOMPILED_INSTANCES:
+            from .construction import compile_constructor
+
+            cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]
+            cls.__init__(self, **values)
+            return
+        for field in cls.FIELDS:
+            name = field.name
+            setattr(self, name, values.pop(name) if name in values else field.fresh_default())
+        if values:
+            raise TypeError(f"{cls.__qualname__} has no field {', '.join(values)}")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -303,9 +329,15 @@ class Struct(metaclass=StructType):
         cls = type(self)
         encoder = cls.ITEM_ENCODERS.get((cls, version))
         if encoder is None:
-            from .encoding import compile_item_encoder
+            walks = cls.ITEM_WALKS[cls, version] = cls.ITEM_WALKS.get((cls, version), 0) + 1
+            if walks <= WALKS:
+                from .interpreting import interpreting_item_encoder
 
-            encoder = cls.ITEM_ENCODERS[cls, version] = compile_item_encoder(cls, version)
+                encoder = interpreting_item_encoder(cls, version)
+            else:
+                from .encoding import compile_item_encoder
+
+                encoder = cls.ITEM_ENCODERS[cls, version] = compile_item_encoder(cls, version)
         parts: list[Any] = []
         encoder(self, parts)
         return b"".join(parts)
@@ -334,6 +366,8 @@ class Message(Struct):
     FLEXIBLE: ClassVar[Versions] = NEVER
     _decoders: ClassVar[dict[int, Decoder]]
     _encoders: ClassVar[dict[int, Encoder]]
+    _walks: ClassVar[dict[int, int]]
+    """How often something was encoded (~version: decoded) before there was a compiled function for it."""
 
     def __init_subclass__(
         cls, *, versions: str, flexible: str | None = None, key: int = -1, unstable: str | None = None
@@ -344,6 +378,7 @@ class Message(Struct):
         cls.FLEXIBLE = parse_versions(flexible)
         cls._decoders = {}
         cls._encoders = {}
+        cls._walks = {}
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
@@ -373,9 +408,35 @@ class Message(Struct):
         return found
 
     @classmethod
+    def decoder_for_now(cls, version: int) -> Decoder:
+        """As `decoder`, to be used once: to compile one is not worth it before the version comes more often."""
+        found = cls._decoders.get(version)
+        if found is not None or not cls._is_rare(version, ~version):
+            return found or cls.decoder(version)
+        from .interpreting import interpreting_decoder
+
+        return interpreting_decoder(cls, version)
+
+    @classmethod
+    def encoder_for_now(cls, version: int) -> Encoder:
+        """As `encoder`, to be used once."""
+        found = cls._encoders.get(version)
+        if found is not None or not cls._is_rare(version, version):
+            return found or cls.encoder(version)
+        from .interpreting import interpreting_encoder
+
+        return interpreting_encoder(cls, version)
+
+    @classmethod
+    def _is_rare(cls, version: int, key: int) -> bool:
+        cls._check_version(version)
+        walks = cls._walks[key] = cls._walks.get(key, 0) + 1
+        return walks <= WALKS
+
+    @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
         """The message that the whole buffer holds."""
-        found, position = (cls._decoders.get(version) or cls.decoder(version))(buffer, 0)
+        found, position = (cls._decoders.get(version) or cls.decoder_for_now(version))(buffer, 0)
         if position != len(buffer):
             raise MalformedMessage(f"{cls.__name__} v{version} leaves {len(buffer) - position} bytes unread")
         message: Self = found
@@ -383,7 +444,7 @@ class Message(Struct):
 
     def encode(self, version: int) -> bytes:
         parts: list[Any] = []
-        (self._encoders.get(version) or self.encoder(version))(self, parts)
+        (self._encoders.get(version) or self.encoder_for_now(version))(self, parts)
         return b"".join(parts)
 
     @classmethod

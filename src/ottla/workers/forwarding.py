@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -199,13 +198,13 @@ def follower_registry(worker: FollowerWorker) -> Registry:
     apis = []
     for api in registered_apis().apis.values():
         if api.key == IncrementalAlterConfigsRequest.API_KEY:
-            api = replace(api, handler=_with_own_loggers(api.handler, passing(api)))
+            api = api.replace(handler=_with_own_loggers(api.handler, passing(api)))
         elif api.key == InitProducerIdRequest.API_KEY:
-            api = replace(api, handler=_with_producer_ids(worker, api.handler))
+            api = api.replace(handler=_with_producer_ids(worker, api.handler))
         elif api.key in CHANGING or api.key in ASKED:
-            api = replace(api, handler=passing(api))
+            api = api.replace(handler=passing(api))
         elif api.key in MAY_CREATE:
-            api = replace(api, handler=creating(api, MAY_CREATE[api.key]))
+            api = api.replace(handler=creating(api, MAY_CREATE[api.key]))
         apis.append(api)
     return Registry(apis)
 
@@ -272,13 +271,13 @@ def controller_registry(worker: ControllerWorker) -> Registry:
     apis = []
     for api in registered_apis().apis.values():
         if api.key == AlterPartitionReassignmentsRequest.API_KEY:
-            api = replace(api, handler=changing(api, _staying(api.handler)))
+            api = api.replace(handler=changing(api, _staying(api.handler)))
         elif api.key == UnregisterBrokerRequest.API_KEY:
-            api = replace(api, handler=changing(api, _keeping(worker, api.handler)))
+            api = api.replace(handler=changing(api, _keeping(worker, api.handler)))
         elif api.key in CHANGING:
-            api = replace(api, handler=changing(api, api.handler))
+            api = api.replace(handler=changing(api, api.handler))
         elif api.key in MAY_CREATE:
-            api = replace(api, handler=creating(api, MAY_CREATE[api.key]))
+            api = api.replace(handler=creating(api, MAY_CREATE[api.key]))
         apis.append(api)
     return Registry(apis)
 

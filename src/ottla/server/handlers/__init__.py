@@ -1,36 +1,85 @@
-"""The handlers, one module a family. Importing a module registers its handlers."""
+"""What is served, and the handlers, one module a family: it is imported when one of its requests first comes.
+
+A broker that starts has to say at once what it serves, and has no time to import all that serves it. So the versions
+stand here, too; a handler that is registered with others than its line says is refused, and a test registers all.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+from typing import Final
 
-_FAMILIES = (
-    "versions",
-    "metadata",
-    "topics",
-    "partitions",
-    "records",
-    "configs",
-    "log_dirs",
-    "quotas",
-    "scram",
-    "acls",
-    "security",
-    "features",
-    "quorum",
-    "telemetry",
-    "produce",
-    "fetch",
-    "offsets_lookup",
-    "producers",
-    "coordinators",
-    "groups",
-    "offsets",
-    "transactions",
-)
+from ottla.server.late import import_late
+
+FAMILIES: Final[dict[str, dict[str, tuple[int, int]]]] = {
+    "versions": {"ApiVersions": (0, 4)},
+    "metadata": {"Metadata": (0, 13), "DescribeCluster": (0, 2), "DescribeTopicPartitions": (0, 0)},
+    "topics": {"CreateTopics": (0, 7), "DeleteTopics": (0, 6)},
+    "partitions": {
+        "CreatePartitions": (0, 3),
+        "ElectLeaders": (0, 2),
+        "AlterPartitionReassignments": (0, 1),
+        "ListPartitionReassignments": (0, 0),
+    },
+    "records": {"DeleteRecords": (0, 2), "DescribeProducers": (0, 0)},
+    "configs": {
+        "DescribeConfigs": (0, 4),
+        "AlterConfigs": (0, 2),
+        "IncrementalAlterConfigs": (0, 1),
+        "ListConfigResources": (0, 1),
+    },
+    "log_dirs": {"AlterReplicaLogDirs": (0, 2), "DescribeLogDirs": (0, 5)},
+    "quotas": {"DescribeClientQuotas": (0, 1), "AlterClientQuotas": (0, 1)},
+    "scram": {"DescribeUserScramCredentials": (0, 0), "AlterUserScramCredentials": (0, 0)},
+    "acls": {"DescribeAcls": (0, 3), "CreateAcls": (0, 3), "DeleteAcls": (0, 3)},
+    "security": {
+        "SaslHandshake": (0, 1),
+        "SaslAuthenticate": (0, 2),
+        "CreateDelegationToken": (0, 3),
+        "RenewDelegationToken": (0, 2),
+        "ExpireDelegationToken": (0, 2),
+        "DescribeDelegationToken": (0, 3),
+    },
+    "features": {"UpdateFeatures": (0, 2)},
+    "quorum": {
+        "DescribeQuorum": (0, 2),
+        "UnregisterBroker": (0, 0),
+        "AddRaftVoter": (0, 1),
+        "RemoveRaftVoter": (0, 0),
+    },
+    "telemetry": {"GetTelemetrySubscriptions": (0, 0), "PushTelemetry": (0, 0)},
+    "produce": {"Produce": (0, 13)},
+    "fetch": {"Fetch": (0, 18)},
+    "offsets_lookup": {"ListOffsets": (0, 11), "OffsetForLeaderEpoch": (0, 4)},
+    "producers": {"InitProducerId": (0, 5)},
+    "coordinators": {"FindCoordinator": (0, 6)},
+    "groups": {
+        "JoinGroup": (0, 9),
+        "SyncGroup": (0, 5),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 5),
+        "DescribeGroups": (0, 6),
+        "ListGroups": (0, 5),
+        "DeleteGroups": (0, 2),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
+    },
+    "offsets": {"OffsetCommit": (0, 10), "OffsetFetch": (0, 10), "OffsetDelete": (0, 0)},
+    "transactions": {
+        "AddPartitionsToTxn": (0, 5),
+        "AddOffsetsToTxn": (0, 4),
+        "EndTxn": (0, 5),
+        "WriteTxnMarkers": (0, 2),
+        "TxnOffsetCommit": (0, 5),
+        "DescribeTransactions": (0, 0),
+        "ListTransactions": (0, 2),
+    },
+}
+"""By module: the APIs with the oldest and the newest version that is served."""
+
+UNADVERTISED: Final = frozenset({"GetTelemetrySubscriptions", "PushTelemetry"})
+"""Served to who asks, but not named by ApiVersions."""
 
 
-def load() -> None:
-    """Import every family, so that its handlers are registered."""
-    for family in _FAMILIES:
-        import_module(f"{__name__}.{family}")
+def load(family: str) -> None:
+    """Import a family, so that its handlers are registered."""
+    import_late(f"{__name__}.{family}")

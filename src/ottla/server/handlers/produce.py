@@ -6,7 +6,6 @@ from asyncio import Future
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
-from ottla.coordinator.transaction_state import TopicPartition
 from ottla.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
@@ -21,7 +20,7 @@ from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.handlers.answers import own_message
 from ottla.server.handlers.produce_failure import failure
 from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
-from ottla.server.transactions import TransactionalProduce, holds_transaction
+from ottla.server.transactions import TopicPartition, TransactionalProduce, holds_transaction
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 
 ALL = -1

@@ -9,7 +9,7 @@ from ottla.errors import InvalidRequest, UnsupportedVersion
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+_SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 """Names and versions of client software become metric names, hence Kafka's narrow alphabet (KIP-511)."""
 
 
@@ -33,7 +33,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
         )
     if ctx.version >= 3:
         name, version = request.client_software_name, request.client_software_version
-        if not _SOFTWARE.match(name) or not _SOFTWARE.match(version):
+        if not re.fullmatch(_SOFTWARE, name) or not re.fullmatch(_SOFTWARE, version):
             return ApiVersionsResponse(error_code=InvalidRequest.code)
         ctx.connection.client_software = (name, version)
     image = ctx.broker.metadata

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import ALLOW, CLUSTER_NAME, DENY, LITERAL, PREFIXED, WILDCARD
-from ottla.cluster.metadata import Acl, MetadataImage
+from ottla.cluster.acls import ALLOW, DENY, LITERAL, PREFIXED, WILDCARD
+from ottla.cluster.metadata import CLUSTER_NAME, Acl, MetadataImage
 from ottla.config import Config, ConfigError
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.schema import Message

@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ottla.cluster.metadata import (
@@ -116,7 +115,7 @@ def _guarded(api: Api) -> Api:
     def handler(ctx: RequestContext, request: Any) -> Answer:
         return guard(api, ctx, request)
 
-    return replace(api, handler=handler)
+    return api.replace(handler=handler)
 
 
 def guard_of(api_key: int) -> Guard | None:
@@ -334,7 +333,7 @@ def _create_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
                 made.num_partitions = made.replication_factor = -1
 
     parted = _parted("topics", "topics", allowed, lambda: TopicAuthorizationFailed("Authorization failed."))
-    return _handled(replace(api, handler=lambda ctx, request: parted(api, ctx, request)), ctx, request, hide_configs)
+    return _handled(api.replace(handler=lambda ctx, request: parted(api, ctx, request)), ctx, request, hide_configs)
 
 
 def _delete_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
@@ -357,7 +356,7 @@ def _delete_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
                 deleted.name = known.name if ctx.may(DESCRIBE, TOPIC, known.name, audit=False) else None
 
     parted = _parted("topics", "responses", allowed)
-    return _handled(replace(api, handler=lambda ctx, request: parted(api, ctx, request)), ctx, request, show_names)
+    return _handled(api.replace(handler=lambda ctx, request: parted(api, ctx, request)), ctx, request, show_names)
 
 
 _CONFIG_ERRORS: Mapping[int, tuple[int, type[KafkaError]]] = {
@@ -449,7 +448,7 @@ def _group_describe(api: Api, ctx: RequestContext, request: Any) -> Answer:
                 group.members = []
 
     groups = _parted("group_ids", "groups", lambda ctx, name: ctx.may(DESCRIBE, GROUP, name), GroupAuthorizationFailed)
-    return _handled(replace(api, handler=lambda ctx, request: groups(api, ctx, request)), ctx, request, hide)
+    return _handled(api.replace(handler=lambda ctx, request: groups(api, ctx, request)), ctx, request, hide)
 
 
 def _list_groups(api: Api, ctx: RequestContext, request: Any) -> Answer:
@@ -516,7 +515,7 @@ def _describe_transactions(api: Api, ctx: RequestContext, request: Any) -> Answe
         for state in response.transaction_states:
             state.topics = [topic for topic in state.topics if ctx.may(DESCRIBE, TOPIC, topic.topic)]
 
-    handler = replace(api, handler=lambda ctx, request: _described_transactions(api, ctx, request))
+    handler = api.replace(handler=lambda ctx, request: _described_transactions(api, ctx, request))
     return _handled(handler, ctx, request, hide)
 
 

@@ -13,7 +13,6 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.quotas import IP
 from ottla.config.rules import parse_ip_limits
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.server.security.rates import WindowedRate
@@ -147,6 +146,8 @@ class ConnectionLimits:
         quotas = self._broker.metadata.quotas
         if not quotas:
             return 0
+        from ottla.cluster.quotas import IP
+
         values = quotas.get(((IP, address),)) or {}
         limit = values.get(_RATE_KEY)
         if limit is None:

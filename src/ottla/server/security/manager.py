@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.delegation_tokens import TokenRules, expired_tokens
 from ottla.cluster.metadata import ScramCredential
 from ottla.config import Config, ConfigError
 from ottla.server.connection import Connection
@@ -22,6 +21,7 @@ from ottla.wire.primitives import uuid_to_base64
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
+    from ottla.cluster.delegation_tokens import TokenRules
     from ottla.server.broker import Broker
     from ottla.server.listener import BoundListener
     from ottla.server.security.jaas import LoginModule
@@ -242,6 +242,8 @@ class Security:
 
     @property
     def token_rules(self) -> TokenRules:
+        from ottla.cluster.delegation_tokens import TokenRules
+
         config = self._broker.config
         return TokenRules(
             config["delegation.token.secret.key"],
@@ -277,6 +279,8 @@ class Security:
 
     def _sweep_tokens(self) -> None:
         broker = self._broker
+        from ottla.cluster.delegation_tokens import expired_tokens
+
         broker.controller.commit(expired_tokens(broker.metadata, broker.clock.now_ms()))
         broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 

@@ -1,0 +1,137 @@
+"""What a start must not wait for: a broker is up, has a topic and its first record with few modules imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.server import handlers
+from ottla.server.api import RequestContext, handles, registered_apis
+from ottla.server.chance import SystemChance
+from ottla.wire.schema import Message
+
+# The event loop and what it brings come first: only what Ottla itself imports is looked at.
+START = """
+import asyncio, gc, os, sys
+try: import uvloop
+except ImportError: pass
+before = set(sys.modules)
+from ottla.cli import main, serve
+from ottla.config import Config
+from ottla.log.files import PosixDisk
+from ottla.records.batch import Record, build_batch
+from ottla.server.broker import Broker
+from ottla.wire.frames import encode_request
+from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, MetadataRequest, ProduceRequest
+
+CreateTopicsRequest, ProduceRequest, Topic = CreateTopicsRequest, ProduceRequest, CreateTopicsRequest.CreatableTopic
+REQUESTS = [
+    (ApiVersionsRequest(), 0),
+    (CreateTopicsRequest(topics=[Topic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=60_000), 5),
+    (MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9),
+    (ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[
+        ProduceRequest.PartitionProduceData(index=0, records=build_batch([Record(0, 1, None, b"v", ())]))])]), 9),
+]
+
+async def run():
+    config = Config.load(preset="kafka", overrides={"listeners": "PLAINTEXT://127.0.0.1:0"})
+    async with Broker(config, disk=PosixDisk(sys.argv[1])) as broker:
+        reader, writer = await asyncio.open_connection(*broker.addresses[0])
+        for request, version in REQUESTS:
+            writer.write(encode_request(request, version, 0, "c"))
+            answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        print(broker.replicas.leader("t", 0).high_watermark, *sys.modules.keys() - before)
+        writer.close()
+        await writer.wait_closed()
+
+asyncio.run(run())
+"""
+
+NOT_AT_START = (
+    "ottla.bench",
+    "ottla.client",
+    "ottla.cluster.acls",
+    "ottla.cluster.quotas",
+    "ottla.cluster.scram",
+    "ottla.coordinator.",
+    "ottla.log.clean",
+    "ottla.nodes",
+    "ottla.server.http",
+    "ottla.server.metrics",
+    "ottla.server.security.authorizer",
+    "ottla.server.security.tls",
+    "ottla.server.telemetry",
+    "ottla.testing",
+    "ottla.wire.messages.fetch",
+    "ottla.wire.messages.groups",
+    "ottla.wire.messages.security",
+    "ottla.workers",
+    "crc32c",
+    "dataclasses",
+    "email",
+    "hashlib",
+    "hmac",
+    "importlib.metadata",
+    "json",
+    "random",
+    "secrets",
+    "shutil",
+    "tempfile",
+    "urllib",
+    "uuid",
+)
+
+
+def test_a_start_imports_little(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(tmp_path / "d")], capture_output=True, text=True, check=True
+    )
+    high_watermark, *imported = done.stdout.split()
+    assert high_watermark == "1"
+    assert "ottla.server.handlers.produce" in imported
+    assert sorted(name for name in imported if name.startswith(NOT_AT_START)) == []
+
+
+def test_every_api_is_handled_as_it_is_announced() -> None:
+    apis = registered_apis().apis
+    assert sorted(api.name for api in apis.values()) == sorted(
+        name for apis in handlers.FAMILIES.values() for name in apis
+    )
+    for api in apis.values():
+        assert api.handler.__module__ == f"ottla.server.handlers.{api.family}"
+        assert api.request.API_KEY == api.response.API_KEY == api.key
+
+
+def test_what_is_not_announced_cannot_be_handled() -> None:
+    class OddRequest(Message, key=9999, versions="0"):
+        """Nobody knows it."""
+
+    def handler(ctx: RequestContext, request: OddRequest) -> None:
+        raise AssertionError
+
+    with pytest.raises(AssertionError, match="does not know OddRequest"):
+        handles(OddRequest)(handler)
+
+
+def test_apis_with_changes() -> None:
+    produce = registered_apis().apis[0]
+
+    def handler(ctx: RequestContext, request: Message) -> None:
+        raise AssertionError
+
+    changed = produce.replace(handler=handler).replace(max_version=3)
+    assert (changed.handler, changed.max_version, changed.request) == (handler, 3, produce.request)
+    assert (produce.handler, produce.max_version) != (handler, 3)
+    with pytest.raises(AttributeError, match="an API has no 'colour'"):
+        _ = produce.colour
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 256, 257])
+def test_chance_is_below_its_limit(limit: int) -> None:
+    drawn = {SystemChance().randbelow(limit) for _ in range(500)}
+    assert min(drawn) >= 0
+    assert max(drawn) < limit
+    assert len(drawn) > limit / 4
