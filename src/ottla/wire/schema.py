@@ -17,6 +17,7 @@ Structs are nested in the message that they belong to. One that refers to a sibl
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
 
 from .primitives import ZERO_UUID, Buffer, MalformedMessage
@@ -77,6 +78,7 @@ class _Unset:
 UNSET: Final[Any] = _Unset()
 
 
+@cache  # a few dozen texts stand in some thousand places
 def parse_versions(text: str | None) -> Versions:
     if text is None or text == "none":
         return NEVER
