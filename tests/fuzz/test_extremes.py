@@ -5,7 +5,7 @@ without a trace in the log of the partition.
 """
 
 import asyncio
-import dataclasses
+import copy
 import struct
 import time
 import tracemalloc
@@ -137,9 +137,8 @@ def test_decompression_bombs(codec: int) -> None:
     async def test(target: Target) -> None:
         for topic in ("t", "compacted"):  # a compacted topic looks into its records, others have no reason to
             partition = target.broker.replicas.leader(topic, 0)
-            partition._options = dataclasses.replace(
-                partition._options, max_message_bytes=100 << 20, decompressed_limit=LIMIT_BYTES
-            )
+            options = partition._options = copy.copy(partition._options)
+            options.max_message_bytes, options.decompressed_limit = 100 << 20, LIMIT_BYTES
             records = pack_batch(
                 payload,
                 1,

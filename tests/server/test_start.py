@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ottla.server import handlers
+from ottla.server import handlers, late
 from ottla.server.api import RequestContext, handles, registered_apis
 from ottla.server.chance import SystemChance
 from ottla.wire.schema import Message
@@ -135,3 +136,17 @@ def test_chance_is_below_its_limit(limit: int) -> None:
     assert min(drawn) >= 0
     assert max(drawn) < limit
     assert len(drawn) > limit / 4
+
+
+def test_a_file_handle_is_kept_while_a_broker_runs() -> None:
+    others = late._running  # of other tests
+    late.started()
+    late.started()
+    kept = late._spare
+    assert kept is not None
+    late.stopped()
+    os.fstat(kept)
+    late.import_late("ottla.server.handlers.fetch")
+    assert late._spare is not None
+    late.stopped()
+    assert (late._spare is not None) is (others > 0)

@@ -21,7 +21,7 @@ ALL: dict[str, type[Message]] = {
         *stored._messages(*stored.MODULES),
     ]
 }
-CHANGES = 12
+CHANGES = 8
 
 
 def encoded_by(encoder: Any, message: Message) -> bytes:
@@ -42,7 +42,7 @@ def test_both_ways_agree(name: str, samples: Any) -> None:
     cls = ALL[name]
     for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
         walked, compiled = interpreting_decoder(cls, version), cls.decoder(version)
-        for salt in range(3):
+        for salt in range(2):
             chance = samples.random(cls, version, salt)
             message = samples.make(cls, version, chance) if salt else cls()
             encoded = encoded_by(cls.encoder(version), message)

@@ -19,7 +19,6 @@ from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
-from ottla.server.late import keep_spare_handle
 from ottla.server.listener import ListenError
 from ottla.server.pace import pace_of_process
 
@@ -309,7 +308,6 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    keep_spare_handle()
     gc.disable()  # as while the modules were imported
     try:
         broker = Broker(config, disk=disk)

@@ -23,6 +23,7 @@ from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError,
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.manager import LogManager
+from ottla.server import late
 from ottla.server.api import Registry, registered_apis
 from ottla.server.buffers import ReceiveBuffers
 from ottla.server.chance import SystemChance
@@ -117,6 +118,7 @@ class Broker:
         """Bind, open the data folder, register, and accept clients. Nothing is touched if a port cannot be bound."""
         self.loop = asyncio.get_running_loop()
         self.timer = Timer(self.clock, self.loop)
+        late.started()
         try:
             self.security = Security(self)
             self._bind()
@@ -200,6 +202,7 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._listeners = []
+        late.stopped()
         self.timer.close()
         self.disk.close()
 

@@ -1,4 +1,4 @@
-"""Messages as class bodies: every version of a message in one place, native annotations, compiled on first use.
+"""Messages as class bodies: every version of a message in one place, native annotations, compiled when used.
 
     class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
         group_id: str = string()
@@ -8,7 +8,7 @@
 
 A version range is "3+", "0-12" or "5". A field outside its range is left out when encoding and has its default after
 decoding. Instances are slotted; constructors take keywords. Nothing is compiled when a class is made:
-`decoding` and `encoding` write one flat function per (message, version) when it is first asked for.
+`decoding` and `encoding` write one flat function per (message, version) when it comes for more than a few times.
 
 Structs are nested in the message that they belong to. One that refers to a sibling names it by a string
 (`array("FetchPartition")`), because Python's class scopes do not nest.
@@ -17,6 +17,7 @@ Structs are nested in the message that they belong to. One that refers to a sibl
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
 
 from .primitives import ZERO_UUID, Buffer, MalformedMessage
@@ -77,6 +78,7 @@ class _Unset:
 UNSET: Final[Any] = _Unset()
 
 
+@cache  # a few dozen texts stand in some thousand places
 def parse_versions(text: str | None) -> Versions:
     if text is None or text == "none":
         return NEVER

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ottla.config import ConfigError
 from ottla.errors import KafkaError
 from ottla.server.broker import StartError
-from ottla.server.late import keep_spare_handle
 from ottla.server.listener import ListenError
 from ottla.server.pace import pace_of_process
 from ottla.workers.broker import STATE, ControllerWorker, FollowerWorker, Seat, WorkerBroker
@@ -74,7 +73,6 @@ async def _work(worker: WorkerBroker, lifeline: int, status: int, metrics: socke
     endpoint = _metrics_endpoint(worker, metrics) if metrics is not None else None
     if endpoint is not None:
         await endpoint.start()
-    keep_spare_handle()
     await worker.start()
     if status >= 0:
         os.write(status, READY)
