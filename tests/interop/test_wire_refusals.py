@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import mark
-from interop.wire import Wire, new_topic
+from interop.transacting import find_group, mark
+from interop.wire import Wire, batch, new_topic
 
 from ottla.wire import messages as m
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
+INVALID_TOPIC, INVALID_ACKS, LOG_DIR_NOT_FOUND, INVALID_RECORD = 17, 21, 57, 87
 SET, NO_OPERATION = 0, 9
 TOPIC, NO_TYPE = 2, 7
 
@@ -136,3 +137,34 @@ def test_a_marker_of_nobody_for_nothing(topic: str, wire: Wire) -> None:
     for nobody in ((-1, 0), (5, -1)):
         assert mark(wire, nobody, True, topic, 7) == [UNKNOWN_TOPIC]
         assert mark(wire, nobody, True, topic, 0, 7) == [UNKNOWN_SERVER_ERROR] * 2
+
+
+# -- topics of the broker's own
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_clients_do_not_write_into_internal_topics(
+    version: int, acks: int, wire: Wire, connect: Callable[..., Wire], unique: Callable[[str], str]
+) -> None:
+    find_group(wire, unique("g"))
+    records = batch(b"v", key=b"k")
+    refused = wire.produce("__consumer_offsets", records, 0, version, acks)
+    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (INVALID_TOPIC, -1, -1)
+    assert wire.produce("__consumer_offsets", b"", 0, version, acks).error_code == INVALID_RECORD
+    assert wire.produce("__consumer_offsets", records, 999, version, acks).error_code == UNKNOWN_TOPIC
+    assert wire.produce("__consumer_offsets", records, 0, version, acks=7).error_code == INVALID_ACKS
+    # Who says to be the admin client gets as far as the record.
+    keyless = connect(client_id="__admin_client").produce("__consumer_offsets", batch(b"v"), 0, version, acks)
+    assert keyless.error_code == INVALID_RECORD
+
+
+def test_a_topic_whose_name_is_too_long_to_be_moved(wire: Wire) -> None:
+    entry = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+    names = ["x" * 213, "x" * 214]
+    folder = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+        path="/nowhere", topics=[entry(name=name, partitions=[0]) for name in names]
+    )
+    found = wire.call(m.AlterReplicaLogDirsRequest(dirs=[folder]), 2).results
+    codes = {topic.topic_name: topic.partitions[0].error_code for topic in found}
+    assert [codes[name] for name in names] == [LOG_DIR_NOT_FOUND, INVALID_TOPIC]

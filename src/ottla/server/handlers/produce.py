@@ -6,10 +6,12 @@ from asyncio import Future
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
+from ottla.cluster.topics import INTERNAL_TOPICS
 from ottla.coordinator.transaction_state import TopicPartition
 from ottla.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopicException,
     KafkaError,
     OutOfOrderSequenceNumber,
     UnknownTopicId,
@@ -28,6 +30,9 @@ ALL = -1
 """Of acks: every replica in sync."""
 
 _KNOWN_ACKS = (ALL, 1, 0)
+
+ADMIN_CLIENT = "__admin_client"
+"""The client id that may write into the broker's own topics, for tools that mend them."""
 
 NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
@@ -217,6 +222,8 @@ def _append(
             raise InvalidRequiredAcks()
         if partition.leadership is not None and acks == ALL:
             partition.leadership.check_enough_replicas()
+        if topic in INTERNAL_TOPICS and data.records and ctx.client_id != ADMIN_CLIENT:
+            raise InvalidTopicException(f"Cannot append to internal topic {topic}")
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
     except KafkaError as error:
         return failure(ctx.broker, ctx.version, topic, data.index, partition, error)
