@@ -11,6 +11,7 @@ from ottla.wire import messages as m
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
 INVALID_TOPIC, INVALID_ACKS, LOG_DIR_NOT_FOUND, INVALID_RECORD = 17, 21, 57, 87
+INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, FENCED_INSTANCE = 23, 25, 82
 SET, NO_OPERATION = 0, 9
 TOPIC, NO_TYPE = 2, 7
 
@@ -168,3 +169,56 @@ def test_a_topic_whose_name_is_too_long_to_be_moved(wire: Wire) -> None:
     found = wire.call(m.AlterReplicaLogDirsRequest(dirs=[folder]), 2).results
     codes = {topic.topic_name: topic.partitions[0].error_code for topic in found}
     assert [codes[name] for name in names] == [LOG_DIR_NOT_FOUND, INVALID_TOPIC]
+
+
+# -- a classic consumer that cannot join a group of the new protocol is not told who it was
+
+SUBSCRIPTION = b"\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0"
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@pytest.mark.parametrize(
+    ("member", "instance", "kind", "metadata", "code"),
+    [
+        (MEMBER, None, "other", SUBSCRIPTION, INCONSISTENT_PROTOCOL),
+        ("nobody", None, "consumer", b"?", UNKNOWN_SERVER_ERROR),
+        (MEMBER, "i1", "consumer", b"", UNKNOWN_SERVER_ERROR),
+        (MEMBER, "i9", "consumer", b"", UNKNOWN_MEMBER),
+        ("nobody", "i1", "consumer", b"?", FENCED_INSTANCE),
+        ("nobody", "i1", "consumer", SUBSCRIPTION, FENCED_INSTANCE),
+    ],
+)
+@pytest.mark.parametrize("version", [5, 7, 9])
+def test_classic_joins_of_consumer_groups(
+    version: int,
+    member: str,
+    instance: str | None,
+    kind: str,
+    metadata: bytes,
+    code: int,
+    topic: str,
+    wire: Wire,
+    unique: Callable[[str], str],
+) -> None:
+    group = find_group(wire, unique("g"))
+    heartbeat = m.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=MEMBER,
+        instance_id="i1",
+        member_epoch=0,
+        rebalance_timeout_ms=60000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    assert wire.call(heartbeat, 1).error_code == NONE
+    request = m.JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10000,
+        rebalance_timeout_ms=10000,
+        member_id=member,
+        group_instance_id=instance,
+        protocol_type=kind,
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="x", metadata=metadata)],
+    )
+    answer = wire.call(request, version)
+    assert (answer.error_code, answer.member_id, answer.generation_id) == (code, "", -1)

@@ -236,7 +236,7 @@ def incremental_alter_configs(
     trips = any(
         config.config_operation not in (SET, DELETE, APPEND, SUBTRACT)
         for resource in request.resources
-        if resource.resource_type not in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER)
+        if resource.resource_type in (RESOURCE_TOPIC, RESOURCE_GROUP, RESOURCE_CLIENT_METRICS)
         and counts[resource.resource_type, resource.resource_name] == 1
         for config in resource.configs
     )
