@@ -222,3 +222,14 @@ def test_classic_joins_of_consumer_groups(
     )
     answer = wire.call(request, version)
     assert (answer.error_code, answer.member_id, answer.generation_id) == (code, "", -1)
+
+
+@pytest.mark.parametrize("acks", [-1, 7])
+def test_a_topic_without_partitions_is_not_answered(acks: int, topic: str, wire: Wire) -> None:
+    entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
+    nothing = [entry(name=name, partition_data=[]) for name in (topic, "absent")]
+    request = m.ProduceRequest(acks=acks, timeout_ms=30000, topic_data=nothing)
+    assert wire.call(request, 9).responses == []
+    something = entry(name=topic, partition_data=[data(index=0, records=batch(b"x"))])
+    request = m.ProduceRequest(acks=acks, timeout_ms=30000, topic_data=[nothing[1], something])
+    assert [each.name for each in wire.call(request, 9).responses] == [topic]

@@ -159,7 +159,7 @@ def _appended(
 
 
 def _each_once(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
-    """Of a partition that is named twice, the last records count, as in Kafka."""
+    """Of a partition that is named twice, the last records count, as in Kafka; a topic without any is not answered."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     by_topic: dict[tuple[str, bytes], dict[int, ProduceRequest.PartitionProduceData]] = {}
@@ -170,6 +170,7 @@ def _each_once(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceReq
     return [
         ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
         for (name, topic_id), partitions in by_topic.items()
+        if partitions
     ]
 
 
