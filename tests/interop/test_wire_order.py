@@ -131,3 +131,9 @@ def test_users(wire: Wire) -> None:
     removal = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
     altered = m.AlterUserScramCredentialsRequest(deletions=[removal(name=name, mechanism=1) for name in NAMES])
     assert places(each.user for each in wire.call(altered, 0).results) == IN_JAVA
+
+
+def test_states_that_are_none(wire: Wire) -> None:
+    states = [*NAMES, "Ongoing", *NAMES[:3]]
+    found = wire.call(m.ListTransactionsRequest(state_filters=states, producer_id_filters=[-7]), 2)
+    assert places(found.unknown_state_filters) == IN_SCALA

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import mark
-from interop.wire import Wire, new_topic
+from interop.transacting import find_group, mark
+from interop.wire import Wire, batch, new_topic
 
 from ottla.wire import messages as m
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
+INVALID_TOPIC, INVALID_ACKS, LOG_DIR_NOT_FOUND, INVALID_RECORD = 17, 21, 57, 87
+INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, FENCED_INSTANCE = 23, 25, 82
 SET, NO_OPERATION = 0, 9
 TOPIC, NO_TYPE = 2, 7
 
@@ -136,3 +138,98 @@ def test_a_marker_of_nobody_for_nothing(topic: str, wire: Wire) -> None:
     for nobody in ((-1, 0), (5, -1)):
         assert mark(wire, nobody, True, topic, 7) == [UNKNOWN_TOPIC]
         assert mark(wire, nobody, True, topic, 0, 7) == [UNKNOWN_SERVER_ERROR] * 2
+
+
+# -- topics of the broker's own
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_clients_do_not_write_into_internal_topics(
+    version: int, acks: int, wire: Wire, connect: Callable[..., Wire], unique: Callable[[str], str]
+) -> None:
+    find_group(wire, unique("g"))
+    records = batch(b"v", key=b"k")
+    refused = wire.produce("__consumer_offsets", records, 0, version, acks)
+    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (INVALID_TOPIC, -1, -1)
+    assert wire.produce("__consumer_offsets", b"", 0, version, acks).error_code == INVALID_RECORD
+    assert wire.produce("__consumer_offsets", records, 999, version, acks).error_code == UNKNOWN_TOPIC
+    assert wire.produce("__consumer_offsets", records, 0, version, acks=7).error_code == INVALID_ACKS
+    # Who says to be the admin client gets as far as the record.
+    keyless = connect(client_id="__admin_client").produce("__consumer_offsets", batch(b"v"), 0, version, acks)
+    assert keyless.error_code == INVALID_RECORD
+
+
+def test_a_topic_whose_name_is_too_long_to_be_moved(wire: Wire) -> None:
+    entry = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+    names = ["x" * 213, "x" * 214]
+    folder = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+        path="/nowhere", topics=[entry(name=name, partitions=[0]) for name in names]
+    )
+    found = wire.call(m.AlterReplicaLogDirsRequest(dirs=[folder]), 2).results
+    codes = {topic.topic_name: topic.partitions[0].error_code for topic in found}
+    assert [codes[name] for name in names] == [LOG_DIR_NOT_FOUND, INVALID_TOPIC]
+
+
+# -- a classic consumer that cannot join a group of the new protocol is not told who it was
+
+SUBSCRIPTION = b"\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0"
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@pytest.mark.parametrize(
+    ("member", "instance", "kind", "metadata", "code"),
+    [
+        (MEMBER, None, "other", SUBSCRIPTION, INCONSISTENT_PROTOCOL),
+        ("nobody", None, "consumer", b"?", UNKNOWN_SERVER_ERROR),
+        (MEMBER, "i1", "consumer", b"", UNKNOWN_SERVER_ERROR),
+        (MEMBER, "i9", "consumer", b"", UNKNOWN_MEMBER),
+        ("nobody", "i1", "consumer", b"?", FENCED_INSTANCE),
+        ("nobody", "i1", "consumer", SUBSCRIPTION, FENCED_INSTANCE),
+    ],
+)
+@pytest.mark.parametrize("version", [5, 7, 9])
+def test_classic_joins_of_consumer_groups(
+    version: int,
+    member: str,
+    instance: str | None,
+    kind: str,
+    metadata: bytes,
+    code: int,
+    topic: str,
+    wire: Wire,
+    unique: Callable[[str], str],
+) -> None:
+    group = find_group(wire, unique("g"))
+    heartbeat = m.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=MEMBER,
+        instance_id="i1",
+        member_epoch=0,
+        rebalance_timeout_ms=60000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    assert wire.call(heartbeat, 1).error_code == NONE
+    request = m.JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10000,
+        rebalance_timeout_ms=10000,
+        member_id=member,
+        group_instance_id=instance,
+        protocol_type=kind,
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="x", metadata=metadata)],
+    )
+    answer = wire.call(request, version)
+    assert (answer.error_code, answer.member_id, answer.generation_id) == (code, "", -1)
+
+
+@pytest.mark.parametrize("acks", [-1, 7])
+def test_a_topic_without_partitions_is_not_answered(acks: int, topic: str, wire: Wire) -> None:
+    entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
+    nothing = [entry(name=name, partition_data=[]) for name in (topic, "absent")]
+    request = m.ProduceRequest(acks=acks, timeout_ms=30000, topic_data=nothing)
+    assert wire.call(request, 9).responses == []
+    something = entry(name=topic, partition_data=[data(index=0, records=batch(b"x"))])
+    request = m.ProduceRequest(acks=acks, timeout_ms=30000, topic_data=[nothing[1], something])
+    assert [each.name for each in wire.call(request, 9).responses] == [topic]

@@ -51,6 +51,7 @@ from ottla.errors import (
     MemberIdRequired,
     RebalanceInProgress,
     UnknownMemberId,
+    UnknownServerError,
 )
 from ottla.wire.messages import (
     HeartbeatResponse,
@@ -224,13 +225,13 @@ def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: 
         raise InconsistentGroupProtocol
     if not request.member_id and request.group_instance_id is None and client.version >= 4:
         return Result((), join_error(MemberIdRequired.code, member_id, client.version))
-    try:
-        subscription = consumer_protocol.decode_subscription(request.protocols[0].metadata)
-    except MalformedMetadata as error:
-        raise InconsistentGroupProtocol(f"Malformed embedded consumer protocol: {error}") from None
     records: list[CoordinatorRecord] = []
     replaced = group.static_member(request.group_instance_id)
     member = _joining(shard, group, request, member_id, records)
+    try:
+        subscription = consumer_protocol.decode_subscription(request.protocols[0].metadata)
+    except MalformedMetadata as error:
+        raise UnknownServerError(f"Malformed embedded consumer protocol: {error}") from None
     updated = _subscribed(member, request, subscription, client)
     if updated != member or member_id not in group.members:
         records.append(member_record(group.group_id, updated))
@@ -248,6 +249,8 @@ def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: 
         members=[],
     )
     if replaced is not None and _can_downgrade_replacing(shard, group, replaced):
+        if changed:  # there will be a generation of the classic group's own
+            response.generation_id = updated.epoch
         ended = downgrade(shard, group, joining=updated, rebalance=changed)
         return Result([*records, *ended.records], response, ended.then)
     target_epoch, target = protocol.assign(group, epoch, updated, records)

@@ -16,7 +16,7 @@ from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.rebalance import validate_join
 from ottla.coordinator.replies import Reply, Result
-from ottla.coordinator.runtime import GroupCoordinator
+from ottla.coordinator.runtime import GroupCoordinator, Shard
 from ottla.errors import (
     CoordinatorLoadInProgress,
     InconsistentGroupProtocol,
@@ -52,6 +52,13 @@ from ottla.wire.messages import (
 OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
+def _join_consumers(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Result:
+    try:
+        return mixed.join(shard, group, request, client)
+    except KafkaError as error:  # who it was is not said here
+        return Result((), join_error(error.code, NO_MEMBER, client.version))
+
+
 def join(
     coordinator: GroupCoordinator, request: JoinGroupRequest, client: Client
 ) -> JoinGroupResponse | Reply[JoinGroupResponse]:
@@ -63,7 +70,7 @@ def join(
         shard = coordinator.shard_for(request.group_id)
         group = shard.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            answer: Any = shard.run(mixed.join(shard, group, request, client))
+            answer: Any = shard.run(_join_consumers(shard, group, request, client))
         else:
             answer = shard.run(shard.classic.join(request, client))
     except KafkaError as error:

@@ -236,7 +236,7 @@ def incremental_alter_configs(
     trips = any(
         config.config_operation not in (SET, DELETE, APPEND, SUBTRACT)
         for resource in request.resources
-        if resource.resource_type not in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER)
+        if resource.resource_type in (RESOURCE_TOPIC, RESOURCE_GROUP, RESOURCE_CLIENT_METRICS)
         and counts[resource.resource_type, resource.resource_name] == 1
         for config in resource.configs
     )
@@ -244,10 +244,13 @@ def incremental_alter_configs(
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if trips:
             # Kafka's controller trips over it, and with it goes everything that the broker itself did not refuse.
-            check_form(wanted)
-            if resource[0] != RESOURCE_BROKER_LOGGER:
+            if resource[0] == RESOURCE_BROKER:
+                changes.increment(resource, wanted)
+            elif resource[0] != RESOURCE_BROKER_LOGGER:
+                check_form(wanted)
                 changes.check_kind(resource)
-            raise UnknownServerError()
+            if resource[0] != RESOURCE_BROKER_LOGGER:
+                raise UnknownServerError()
         if resource[0] == RESOURCE_BROKER_LOGGER:
             _set_levels(ctx, resource[1], wanted, request.validate_only)
             return []

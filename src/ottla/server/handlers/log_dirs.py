@@ -6,7 +6,14 @@ import os
 
 from ottla.cluster.hash_order import scala_groups
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
-from ottla.errors import NONE, KafkaError, LogDirNotFound, ReplicaNotAvailable, UnknownTopicOrPartition
+from ottla.errors import (
+    NONE,
+    InvalidTopicException,
+    KafkaError,
+    LogDirNotFound,
+    ReplicaNotAvailable,
+    UnknownTopicOrPartition,
+)
 from ottla.log.files import PosixDisk
 from ottla.server.api import RequestContext, handles
 from ottla.server.broker import Broker
@@ -22,6 +29,8 @@ MovedTopic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 MovedPartition = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 _UNKNOWN_BYTES = -1
+_MOVED_NAME_MAX = 255 - len("-.-future") - 32
+"""Of name and index: while a replica is on the move its folder is `name-index.` and 32 digits and `-future`."""
 
 
 @handles(DescribeLogDirsRequest)
@@ -103,7 +112,9 @@ def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequ
         for topic in folder.topics:
             known = broker.metadata.topics.get(topic.name)
             for index in topic.partitions:
-                if folder.path != own:
+                if len(topic.name) + len(str(index)) > _MOVED_NAME_MAX:
+                    code = InvalidTopicException.code
+                elif folder.path != own:
                     code = LogDirNotFound.code
                 elif known is None or index not in known.partitions:
                     code = UnknownTopicOrPartition.code

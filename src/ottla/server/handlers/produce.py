@@ -6,9 +6,11 @@ from asyncio import Future
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
+from ottla.cluster.topics import INTERNAL_TOPICS
 from ottla.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopicException,
     KafkaError,
     OutOfOrderSequenceNumber,
     UnknownTopicId,
@@ -27,6 +29,9 @@ ALL = -1
 """Of acks: every replica in sync."""
 
 _KNOWN_ACKS = (ALL, 1, 0)
+
+ADMIN_CLIENT = "__admin_client"
+"""The client id that may write into the broker's own topics, for tools that mend them."""
 
 NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
@@ -152,7 +157,7 @@ def _appended(
 
 
 def _each_once(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
-    """Of a partition that is named twice, the last records count, as in Kafka."""
+    """Of a partition that is named twice, the last records count, as in Kafka; a topic without any is not answered."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     by_topic: dict[tuple[str, bytes], dict[int, ProduceRequest.PartitionProduceData]] = {}
@@ -163,6 +168,7 @@ def _each_once(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceReq
     return [
         ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
         for (name, topic_id), partitions in by_topic.items()
+        if partitions
     ]
 
 
@@ -215,6 +221,8 @@ def _append(
             raise InvalidRequiredAcks()
         if partition.leadership is not None and acks == ALL:
             partition.leadership.check_enough_replicas()
+        if topic in INTERNAL_TOPICS and data.records and ctx.client_id != ADMIN_CLIENT:
+            raise InvalidTopicException(f"Cannot append to internal topic {topic}")
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
     except KafkaError as error:
         return failure(ctx.broker, ctx.version, topic, data.index, partition, error)

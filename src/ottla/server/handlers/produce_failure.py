@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.errors import (
     CorruptMessage,
     InvalidRequiredAcks,
+    InvalidTopicException,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
@@ -36,6 +37,7 @@ _WITHOUT_LOG_START = (
     NotOneBatch,
     UnsupportedCompressionType,
     InvalidRequiredAcks,
+    InvalidTopicException,
 )
 """Errors after which Kafka does not say where the log starts."""
 

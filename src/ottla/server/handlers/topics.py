@@ -145,7 +145,10 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
     """
     if not ctx.broker.config["delete.topic.enable"]:
         raise TopicDeletionDisabled() if ctx.version >= 3 else InvalidRequest("Topic deletion is disabled.")
-    if request.timeout_ms <= 0 and 1 in Counter(_named(ctx, request)).values():
+    counts = Counter(_named(ctx, request))
+    if request.timeout_ms <= 0 and any(
+        count == 1 and (name is None) != (topic_id == ZERO_UUID) for (name, topic_id), count in counts.items()
+    ):
         raise RequestTimedOut()
     response = DeleteTopicsResponse()
 

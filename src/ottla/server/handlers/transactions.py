@@ -12,9 +12,10 @@ from ottla.cluster.hash_order import (
     long_hash,
     partition_hash,
     scala_map,
+    scala_set,
 )
 from ottla.cluster.partition import Partition
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, java_hash
 from ottla.coordinator import requests
 from ottla.coordinator.replies import waitable, when_answered
 from ottla.coordinator.transaction_shard import Marker
@@ -521,7 +522,9 @@ def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> 
     )
     return ListTransactionsResponse(
         error_code=NONE,
-        unknown_state_filters=unknown,
+        unknown_state_filters=[
+            name for name in scala_set(dict.fromkeys(request.state_filters), java_hash) if name in unknown
+        ],
         transaction_states=[
             ListTransactionsResponse.TransactionState(
                 transactional_id=transactional_id,
