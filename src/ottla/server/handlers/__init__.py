@@ -25,6 +25,8 @@ _FAMILIES = (
     "producers",
     "coordinators",
     "groups",
+    "share_groups",
+    "share_state",
     "offsets",
     "transactions",
 )
