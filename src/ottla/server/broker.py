@@ -159,6 +159,7 @@ class Broker:
         self._groups.stop()
         if self._share is not None:
             self._share.stop()
+            self._share = None
         for partition in self.replicas:
             partition.changed()  # long polls are answered now
         for connection in tuple(self._connections):
@@ -187,6 +188,7 @@ class Broker:
         self._groups.stop()
         if self._share is not None:
             self._share.stop()
+            self._share = None
         self._release()
 
     @property

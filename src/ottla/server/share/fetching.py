@@ -19,8 +19,9 @@ from ottla.errors import (
 from ottla.records.batch import Batch, batches
 from ottla.server.api import RequestContext
 from ottla.server.share.acknowledging import READ, TOPIC, Outcome, acknowledge, acknowledgements, leader_of
-from ottla.server.share.manager import NOT_NOW, Reader, ShareGroups
+from ottla.server.share.manager import Reader, ShareGroups
 from ottla.server.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
+from ottla.server.share.state import NOT_NOW
 from ottla.wire.messages import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ottla.cluster.metadata import RESOURCE_GROUP, TopicState
+from ottla.cluster.metadata import NO_LEADER, RESOURCE_GROUP, TopicState
 from ottla.cluster.partition import Partition
 from ottla.coordinator.share_state import NO_OFFSET, ShareKey, ShareState, StateBatch
 from ottla.errors import (
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
     FencedStateEpoch,
     GroupIdNotFound,
     KafkaError,
-    NotCoordinator,
     NotLeaderOrFollower,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -24,7 +23,7 @@ from ottla.errors import (
 from ottla.server.share.inflight import InFlight
 from ottla.server.share.partition import Done, Limits, SharePartition
 from ottla.server.share.sessions import ShareSession, ShareSessions
-from ottla.server.share.state import ShareStates
+from ottla.server.share.state import NOT_NOW, ShareStates
 
 if TYPE_CHECKING:
     from ottla.config.resources import GroupConfig
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.server")
 
-NOT_NOW = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
-"""The share coordinator cannot be asked at the moment: it is asked again."""
 _AS_THEY_ARE = (GroupIdNotFound, UnknownTopicOrPartition, FencedStateEpoch, *NOT_NOW)
 
 
@@ -126,11 +123,25 @@ class ShareGroups:
         return found
 
     async def end_offset(self, topic: str, index: int) -> int | None:
-        """Up to where a partition can be read; None where its leader is not here."""
-        try:
-            return self._broker.replicas.leader(topic, index).high_watermark
-        except KafkaError:
+        """Up to where a partition can be read; None where its leader cannot be asked."""
+        leader = self._broker.leader_of((topic, index))
+        if leader is None or leader[0] == NO_LEADER:
             return None
+        if leader[0] == self._broker.node_id:
+            try:
+                return self._broker.replicas.leader(topic, index).high_watermark
+            except KafkaError:
+                return None
+        from ottla.server.share import requests
+
+        told: asyncio.Future[int | None] = self._broker.loop.create_future()
+
+        def answered(response: Any) -> None:
+            if not told.done():
+                told.set_result(requests.listed_offset(response))
+
+        self.states.send(leader[0], *requests.list_offset(topic, index), answered)
+        return await told
 
     # -- partitions
 

@@ -10,6 +10,7 @@ from ottla.errors import KafkaError, error_for
 from ottla.wire.messages import (
     DeleteShareGroupStateRequest,
     InitializeShareGroupStateRequest,
+    ListOffsetsRequest,
     ReadShareGroupStateRequest,
     ReadShareGroupStateSummaryRequest,
     WriteShareGroupStateRequest,
@@ -85,3 +86,20 @@ def tell(response: Any, done: Callable[[ShareState | None, KafkaError | None], N
         ),
         None,
     )
+
+
+LATEST, LIST_VERSION = -1, 9
+
+
+def list_offset(topic: str, index: int) -> Asked:
+    """Where a partition ends, for a broker that does not lead it."""
+    cls = ListOffsetsRequest
+    one = cls.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+    return cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[one])]), LIST_VERSION
+
+
+def listed_offset(response: Any) -> int | None:
+    if response is None:
+        return None
+    listed = response.topics[0].partitions[0]
+    return None if listed.error_code else int(listed.offset)

@@ -20,7 +20,14 @@ from ottla.coordinator.share_state import (
     ShareStateShard,
     StateBatch,
 )
-from ottla.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, UnknownServerError
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+    UnknownServerError,
+)
 from ottla.server.coordination import CoordinatorPartition, stored_batches
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -32,6 +39,12 @@ log = logging.getLogger("ottla.server")
 
 Outcome = Mapping[tuple[bytes, int], KafkaError | None]
 Operation = Callable[[ShareStateShard], Result]
+
+NOT_NOW = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
+"""The share coordinator cannot be asked at the moment: it is asked again."""
+RETRY_MS = 100
+ATTEMPTS = 50
+"""Of what nobody would ask for again."""
 
 
 class ShareStates:
@@ -115,25 +128,58 @@ class ShareStates:
         return shard.run(operation(shard))
 
     def ask(
-        self, key: ShareKey, operation: Operation, remote: Callable[[], tuple[Message, int]], done: Callable[..., None]
+        self,
+        key: ShareKey,
+        operation: Operation,
+        remote: Callable[[], tuple[Message, int]],
+        done: Callable[..., None],
+        attempts: int = 1,
     ) -> None:
         """Run an operation here, or have the broker run it that coordinates `key`: `done(answer, error)`."""
+
+        def answered(answer: Any, error: KafkaError | None) -> None:
+            if attempts > 1 and isinstance(error, NOT_NOW):
+                self._broker.timer.schedule(RETRY_MS, lambda: self.ask(key, operation, remote, done, attempts - 1))
+            else:
+                done(answer, error)
+
         try:
-            leader = self._broker.coordinator_of(SHARE_STATE_TOPIC, str(key))
-            if leader != self._broker.node_id:
-                self._ask_other(leader, remote, done)
-                return
-            answer = self.run(key, operation)
+            if SHARE_STATE_TOPIC not in self._broker.metadata.topics:
+                self._make_topic(lambda error: self._ask(key, operation, remote, answered, error))
+            else:
+                self._ask(key, operation, remote, answered, None)
         except KafkaError as error:
+            answered(None, error)
+
+    def _ask(
+        self,
+        key: ShareKey,
+        operation: Operation,
+        remote: Callable[[], tuple[Message, int]],
+        done: Callable[..., None],
+        error: KafkaError | None,
+    ) -> None:
+        if error is not None:
             done(None, error)
             return
+        leader = self._broker.coordinator_of(SHARE_STATE_TOPIC, str(key))
+        if leader != self._broker.node_id:
+            request, version = remote()
+            self.send(leader, request, version, lambda response: _tell(response, done))
+            return
+        answer = self.run(key, operation)
         if isinstance(answer, Reply):
             _when_settled(answer, done)
         else:
             done(answer, None)
 
-    def _ask_other(self, broker_id: int, remote: Callable[[], tuple[Message, int]], done: Callable[..., None]) -> None:
-        raise CoordinatorNotAvailable("The share coordinator is on a broker that cannot be asked.")
+    def _make_topic(self, then: Callable[[KafkaError | None], None]) -> None:
+        self._broker.controller.create_internal_topic(SHARE_STATE_TOPIC)
+        then(None)
+
+    def send(self, broker_id: int, request: Message, version: int, answered: Callable[[Any], None]) -> None:
+        """Ask another broker, where there is one; None is the answer of one that cannot be reached."""
+        answered(None)
 
     # -- what group coordinators and partition leaders want
 
@@ -159,6 +205,7 @@ class ShareStates:
                 operation,
                 lambda key=key, offset=offset: requests.initialize(key, state_epoch, offset),  # type: ignore[misc]
                 gathering.one((topic_id, index)),
+                ATTEMPTS,
             )
 
     def delete(
@@ -174,7 +221,13 @@ class ShareStates:
             def operation(shard: ShareStateShard, key: ShareKey = key) -> Result:
                 return shard.delete(key)
 
-            self.ask(key, operation, lambda key=key: requests.delete(key), gathering.one(place))  # type: ignore[misc]
+            self.ask(
+                key,
+                operation,
+                lambda key=key: requests.delete(key),  # type: ignore[misc]
+                gathering.one(place),
+                ATTEMPTS,
+            )
 
     def read(
         self, key: ShareKey, leader_epoch: int, done: Callable[[ShareState | None, KafkaError | None], None]
@@ -235,3 +288,12 @@ def _when_settled(reply: Reply[Any], done: Callable[..., None]) -> None:
         done(None if error is not None else future.result(), error)
 
     reply.future().add_done_callback(settled)
+
+
+def _tell(response: Any, done: Callable[..., None]) -> None:
+    from ottla.server.share import requests
+
+    if response is None:
+        done(None, CoordinatorNotAvailable())
+    else:
+        requests.tell(response, done)
