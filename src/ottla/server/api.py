@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ottla.cluster.acls import CLUSTER_NAME
 from ottla.errors import KafkaError
 from ottla.wire.frames import request_header_version, response_header_version
-from ottla.wire.messages import RESPONSES
+from ottla.wire.messages import API_NAMES, REQUESTS, RESPONSES
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -120,14 +120,20 @@ class Api:
 
     key: int
     name: str
-    request: type[Message]
-    response: type[Message]
     handler: Handler
     min_version: int
     max_version: int
     on_error: ErrorResponder
     advertised: bool = True
     model: Model | None = None
+
+    @property
+    def request(self) -> type[Message]:
+        return REQUESTS[self.key]
+
+    @property
+    def response(self) -> type[Message]:
+        return RESPONSES[self.key]
 
 
 _CARRY_RECORDS = frozenset({1, 78})
@@ -153,24 +159,38 @@ def handles(
     """
 
     def register(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
-        key = request.API_KEY
-        assert key not in _REGISTERED, f"{request.__name__} is handled twice"
         low, high = versions if versions is not None else (request.MIN_VERSION, request.MAX_VERSION)
-        _REGISTERED[key] = Api(
-            key=key,
-            name=request.__name__.removesuffix("Request"),
-            request=request,
-            response=RESPONSES[key],
-            handler=handler,
-            min_version=low,
-            max_version=high,
-            on_error=on_error if on_error is not None else _top_level_error,
-            advertised=advertised,
-            model=model,
-        )
+        _register(request.API_KEY, handler, low, high, on_error, advertised, model)
         return handler
 
     return register
+
+
+def handles_key(
+    key: int, versions: tuple[int, int], *, on_error: ErrorResponder | None = None
+) -> Callable[[Callable[[RequestContext, Any], Any]], Callable[[RequestContext, Any], Any]]:
+    """As `handles`, for what few clients ask for: its messages are not loaded before somebody does."""
+
+    def register(handler: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
+        _register(key, handler, *versions, on_error)
+        return handler
+
+    return register
+
+
+def _register(
+    key: int,
+    handler: Handler,
+    min_version: int,
+    max_version: int,
+    on_error: ErrorResponder | None,
+    advertised: bool = True,
+    model: Model | None = None,
+) -> None:
+    name = API_NAMES[key]
+    assert key not in _REGISTERED, f"{name} is handled twice"
+    on_error = on_error if on_error is not None else _top_level_error
+    _REGISTERED[key] = Api(key, name, handler, min_version, max_version, on_error, advertised, model)
 
 
 def _top_level_error(ctx: RequestContext, request: Message, error: KafkaError) -> Message:

@@ -7,32 +7,30 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import NONE, KafkaError
-from ottla.server.api import RequestContext, handles
-from ottla.wire.messages import (
-    AlterShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-    ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
-    ShareFetchRequest,
-    ShareFetchResponse,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-    ShareGroupHeartbeatRequest,
-)
+from ottla.server.api import RequestContext, handles_key
 
 if TYPE_CHECKING:
     from ottla.wire.messages import (
+        AlterShareGroupOffsetsRequest,
         AlterShareGroupOffsetsResponse,
+        DeleteShareGroupOffsetsRequest,
         DeleteShareGroupOffsetsResponse,
+        DescribeShareGroupOffsetsRequest,
+        DescribeShareGroupOffsetsResponse,
+        ShareAcknowledgeRequest,
+        ShareAcknowledgeResponse,
+        ShareFetchRequest,
+        ShareFetchResponse,
+        ShareGroupDescribeRequest,
+        ShareGroupDescribeResponse,
+        ShareGroupHeartbeatRequest,
         ShareGroupHeartbeatResponse,
     )
 
 GROUP = 3
 
 
-@handles(ShareGroupHeartbeatRequest)
+@handles_key(76, (1, 1))
 def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse | Future[ShareGroupHeartbeatResponse]:
@@ -45,6 +43,8 @@ def share_group_heartbeat(
 def _described_error(
     ctx: RequestContext, request: ShareGroupDescribeRequest, error: KafkaError
 ) -> ShareGroupDescribeResponse:
+    from ottla.wire.messages import ShareGroupDescribeResponse
+
     described = ShareGroupDescribeResponse.DescribedGroup
     return ShareGroupDescribeResponse(
         groups=[
@@ -54,7 +54,7 @@ def _described_error(
     )
 
 
-@handles(ShareGroupDescribeRequest, on_error=_described_error)
+@handles_key(77, (1, 1), on_error=_described_error)
 def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     """v1. State, epochs, and members with what they have."""
     from ottla.server.share import groups
@@ -68,10 +68,12 @@ def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest
 
 
 def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
+    from ottla.wire.messages import ShareFetchResponse
+
     return ShareFetchResponse(error_code=error.code)
 
 
-@handles(ShareFetchRequest, on_error=_fetch_error)
+@handles_key(78, (1, 2), on_error=_fetch_error)
 def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse | Future[ShareFetchResponse]:
     """v1–v2. Records to work on, one by one, for as long as their lock lasts; and acknowledgements of earlier ones. v2
     takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
@@ -83,10 +85,12 @@ def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchRe
 def _acknowledge_error(
     ctx: RequestContext, request: ShareAcknowledgeRequest, error: KafkaError
 ) -> ShareAcknowledgeResponse:
+    from ottla.wire.messages import ShareAcknowledgeResponse
+
     return ShareAcknowledgeResponse(error_code=error.code)
 
 
-@handles(ShareAcknowledgeRequest, on_error=_acknowledge_error)
+@handles_key(79, (1, 2), on_error=_acknowledge_error)
 def share_acknowledge(
     ctx: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | Future[ShareAcknowledgeResponse]:
@@ -99,6 +103,8 @@ def share_acknowledge(
 def _offsets_error(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest, error: KafkaError
 ) -> DescribeShareGroupOffsetsResponse:
+    from ottla.wire.messages import DescribeShareGroupOffsetsResponse
+
     described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
     return DescribeShareGroupOffsetsResponse(
         groups=[
@@ -108,7 +114,7 @@ def _offsets_error(
     )
 
 
-@handles(DescribeShareGroupOffsetsRequest, on_error=_offsets_error)
+@handles_key(90, (0, 1), on_error=_offsets_error)
 def describe_share_group_offsets(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> Awaitable[DescribeShareGroupOffsetsResponse]:
@@ -118,7 +124,7 @@ def describe_share_group_offsets(
     return groups.describe_offsets(ctx, request)
 
 
-@handles(AlterShareGroupOffsetsRequest)
+@handles_key(91, (0, 0))
 def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Future[AlterShareGroupOffsetsResponse]:
@@ -129,7 +135,7 @@ def alter_share_group_offsets(
     return answer  # type: ignore[no-any-return]
 
 
-@handles(DeleteShareGroupOffsetsRequest)
+@handles_key(92, (0, 0))
 def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse | Future[DeleteShareGroupOffsetsResponse]:

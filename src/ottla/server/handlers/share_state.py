@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.replies import Reply
 from ottla.errors import KafkaError
-from ottla.server.api import RequestContext, handles
-from ottla.wire.messages import (
-    DeleteShareGroupStateRequest,
-    DeleteShareGroupStateResponse,
-    InitializeShareGroupStateRequest,
-    InitializeShareGroupStateResponse,
-    ReadShareGroupStateRequest,
-    ReadShareGroupStateResponse,
-    ReadShareGroupStateSummaryRequest,
-    ReadShareGroupStateSummaryResponse,
-    WriteShareGroupStateRequest,
-    WriteShareGroupStateResponse,
-)
+from ottla.server.api import RequestContext, handles_key
+from ottla.wire.messages import RESPONSES
 
 if TYPE_CHECKING:
     from ottla.coordinator.replies import Result
     from ottla.coordinator.share_state import ShareKey, ShareState, ShareStateShard
+    from ottla.wire.messages import (
+        DeleteShareGroupStateRequest,
+        DeleteShareGroupStateResponse,
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateResponse,
+        ReadShareGroupStateRequest,
+        ReadShareGroupStateResponse,
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryResponse,
+        WriteShareGroupStateRequest,
+        WriteShareGroupStateResponse,
+    )
 
 
 async def _each(
     ctx: RequestContext,
     request: Any,
-    response_type: Any,
     topic_type: str,
     run: Callable[[ShareKey, Any], Callable[[ShareStateShard], Result]],
     fill: Callable[[Any, ShareState], None] | None = None,
@@ -37,6 +37,7 @@ async def _each(
     """One answer for each share partition; without a group there is none."""
     from ottla.coordinator.share_state import ShareKey
 
+    response_type: Any = RESPONSES[ctx.api_key]
     response = response_type(results=[])
     if not request.group_id:
         return response
@@ -61,8 +62,6 @@ async def _each(
 
 def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
     """Each share partition is told of the error."""
-    from ottla.wire.messages import RESPONSES
-
     response_type: Any = RESPONSES[ctx.api_key]
     topic_type = type(request).__name__.removesuffix("Request").replace("ShareGroup", "") + "Result"
     return response_type(
@@ -81,7 +80,7 @@ def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
     )
 
 
-@handles(InitializeShareGroupStateRequest, on_error=_failed)
+@handles_key(83, (0, 0), on_error=_failed)
 def initialize_share_group_state(
     ctx: RequestContext, request: InitializeShareGroupStateRequest
 ) -> Awaitable[InitializeShareGroupStateResponse]:
@@ -90,10 +89,10 @@ def initialize_share_group_state(
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
         return lambda shard: shard.initialize(key, wanted.state_epoch, wanted.start_offset)
 
-    return _each(ctx, request, InitializeShareGroupStateResponse, "InitializeStateResult", run)
+    return _each(ctx, request, "InitializeStateResult", run)
 
 
-@handles(ReadShareGroupStateRequest, on_error=_failed)
+@handles_key(84, (0, 0), on_error=_failed)
 def read_share_group_state(
     ctx: RequestContext, request: ReadShareGroupStateRequest
 ) -> Awaitable[ReadShareGroupStateResponse]:
@@ -103,6 +102,8 @@ def read_share_group_state(
         return lambda shard: shard.read(key, wanted.leader_epoch)
 
     def fill(result: ReadShareGroupStateResponse.PartitionResult, state: ShareState) -> None:
+        from ottla.wire.messages import ReadShareGroupStateResponse
+
         result.state_epoch = state.state_epoch
         result.start_offset = state.start_offset
         result.state_batches = [
@@ -112,10 +113,10 @@ def read_share_group_state(
             for first, last, mark, count in state.batches
         ]
 
-    return _each(ctx, request, ReadShareGroupStateResponse, "ReadStateResult", run, fill)
+    return _each(ctx, request, "ReadStateResult", run, fill)
 
 
-@handles(WriteShareGroupStateRequest, on_error=_failed)
+@handles_key(85, (0, 1), on_error=_failed)
 def write_share_group_state(
     ctx: RequestContext, request: WriteShareGroupStateRequest
 ) -> Awaitable[WriteShareGroupStateResponse]:
@@ -136,10 +137,10 @@ def write_share_group_state(
             changed,
         )
 
-    return _each(ctx, request, WriteShareGroupStateResponse, "WriteStateResult", run)
+    return _each(ctx, request, "WriteStateResult", run)
 
 
-@handles(DeleteShareGroupStateRequest, on_error=_failed)
+@handles_key(86, (0, 0), on_error=_failed)
 def delete_share_group_state(
     ctx: RequestContext, request: DeleteShareGroupStateRequest
 ) -> Awaitable[DeleteShareGroupStateResponse]:
@@ -148,10 +149,10 @@ def delete_share_group_state(
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
         return lambda shard: shard.delete(key)
 
-    return _each(ctx, request, DeleteShareGroupStateResponse, "DeleteStateResult", run)
+    return _each(ctx, request, "DeleteStateResult", run)
 
 
-@handles(ReadShareGroupStateSummaryRequest, on_error=_failed)
+@handles_key(87, (0, 1), on_error=_failed)
 def read_share_group_state_summary(
     ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> Awaitable[ReadShareGroupStateSummaryResponse]:
@@ -166,4 +167,4 @@ def read_share_group_state_summary(
         result.start_offset = state.start_offset
         result.delivery_complete_count = state.done_count
 
-    return _each(ctx, request, ReadShareGroupStateSummaryResponse, "ReadStateSummaryResult", run, fill)
+    return _each(ctx, request, "ReadStateSummaryResult", run, fill)
