@@ -152,7 +152,7 @@ class ShareGroup(OtherGroup):
         self.metadata_hash = 0
         self.members: dict[str, ShareMember] = {}
         self.target: dict[str, Target] = {}
-        self.target_epoch = 0
+        self.target_epoch = FIRST_EPOCH
         self.target_timestamp_ms = 0
         self.topics = NO_TOPICS
         self.needs_refresh = True

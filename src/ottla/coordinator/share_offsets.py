@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.coordinator.replies import Reply, Result
 from ottla.coordinator.share_groups import ShareGroup, share_group
 from ottla.coordinator.share_heartbeats import Outcome, ShareProtocol
-from ottla.coordinator.share_records import epoch_record, topics_record
+from ottla.coordinator.share_records import topics_record
 from ottla.errors import InvalidGroupId, KafkaError, NonEmptyGroup, UnknownTopicOrPartition
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
@@ -83,8 +83,7 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
         return Result((), response)
     reply: Reply[AlterShareGroupOffsetsResponse] = Reply()
     made = {topic_id: (names[topic_id], frozenset(each)) for topic_id, each in offsets.items()}
-    records = [] if group.group_id in shard.groups else [epoch_record(group.group_id, group.epoch, 0)]
-    records.append(topics_record(group.group_id, group.topics.with_initializing(made)))
+    records = [topics_record(group.group_id, group.topics.with_initializing(made))]
 
     def initialized(outcome: Outcome) -> None:
         protocol.initialized(group.group_id, outcome)

@@ -94,8 +94,8 @@ def member_tombstones(group_id: str, member_id: str) -> list[StoredRecord]:
 
 def group_tombstones(group_id: str) -> list[StoredRecord]:
     return [
-        StoredRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
         StoredRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        StoredRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
         StoredRecord(ShareGroupMetadataKey(group_id=group_id), None),
     ]
 

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 GROUP = 3
 
 
-@handles_key(76, (1, 1))
+def _heartbeat_error(
+    ctx: RequestContext, request: ShareGroupHeartbeatRequest, error: KafkaError
+) -> ShareGroupHeartbeatResponse:
+    from ottla.wire.messages import ShareGroupHeartbeatResponse
+
+    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
+
+
+@handles_key(76, (1, 1), on_error=_heartbeat_error)
 def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse | Future[ShareGroupHeartbeatResponse]:

@@ -145,7 +145,7 @@ async def _offsets_of(
 ) -> OffsetsOfGroup:
     group_id = asked.group_id
     if not group_id:
-        raise InvalidGroupId("The group id is invalid.")
+        return OffsetsOfGroup(group_id="", topics=[])
     known = {topic.name: topic for topic in share_offsets.known_topics(ctx.broker.groups.shard_for(group_id), group_id)}
     if asked.topics is None:
         wanted = [(name, topic.partitions) for name, topic in known.items() if ctx.may(DESCRIBE, TOPIC, name)]
