@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.classic import STABLE, ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember
 from ottla.coordinator.consumer_protocol import PROTOCOL_TYPE
+from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.replies import Result
 from ottla.errors import GroupIdNotFound
 from ottla.wire.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
@@ -34,7 +35,7 @@ def list_groups(
             continue
         if type_filter and group.type_name not in type_filter:
             continue
-        protocol_type = group.protocol_type or "" if isinstance(group, ClassicGroup) else PROTOCOL_TYPE
+        protocol_type = PROTOCOL_TYPE if isinstance(group, ConsumerGroup) else group.protocol_type or ""
         listed.append(
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
@@ -133,4 +134,5 @@ def delete_group(shard: Shard, group_id: str) -> Result:
     if group is None:
         raise GroupIdNotFound(f"Group {group_id} not found.")
     group.validate_delete()
-    return Result([*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)])
+    then = group.on_deleted(shard) if isinstance(group, OtherGroup) else None
+    return Result([*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)], None, then)

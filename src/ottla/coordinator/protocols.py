@@ -56,6 +56,10 @@ class ClusterView(Protocol):
         """A group's own value of a GROUP resource key such as `consumer.session.timeout.ms`; None where not set."""
         ...
 
+    def share_state(self) -> Any:
+        """The share coordinators, as share groups ask them."""
+        ...
+
 
 class Client(NamedTuple):
     """Who sent a request."""

@@ -13,6 +13,7 @@ from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import describe, mixed
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.consumer import ConsumerGroup
+from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.rebalance import validate_join
 from ottla.coordinator.replies import Reply, Result
@@ -69,6 +70,8 @@ def join(
         validate_join(request, settings.min_session_timeout_ms, settings.max_session_timeout_ms)
         shard = coordinator.shard_for(request.group_id)
         group = shard.groups.get(request.group_id)
+        if isinstance(group, OtherGroup):
+            raise InconsistentGroupProtocol
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             answer: Any = shard.run(_join_consumers(shard, group, request, client))
         else:
@@ -103,7 +106,7 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
         # The member is not known yet, and will have a full session once it is: nothing to worry the client with.
         return HeartbeatResponse()
     group = shard.groups.get(request.group_id)
-    if group is None:
+    if group is None or isinstance(group, OtherGroup):
         raise UnknownMemberId
     arguments = (request.member_id, request.group_instance_id, request.generation_id)
     if isinstance(group, ConsumerGroup):
@@ -121,7 +124,7 @@ def leave(
         request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     shard = coordinator.shard_for(request.group_id)
     group = shard.groups.get(request.group_id)
-    if group is None:
+    if group is None or isinstance(group, OtherGroup):
         answer = LeaveGroupResponse(
             members=[
                 LeaveGroupResponse.MemberResponse(

@@ -13,6 +13,7 @@ from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, C
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
 from ottla.coordinator.kept import Kept
+from ottla.coordinator.kinds import OtherGroup, OtherProtocol, new_protocol
 from ottla.coordinator.offsets import GroupOffsets, OffsetStore
 from ottla.coordinator.protocols import ClusterView, PartitionWriter
 from ottla.coordinator.rebalance import ClassicProtocol
@@ -23,6 +24,7 @@ from ottla.coordinator.records import (
     StoredRecord,
     classic_group_tombstone,
     decode_record,
+    kind_of,
 )
 from ottla.coordinator.regex import ResolvedRegex
 from ottla.coordinator.replies import Result
@@ -52,7 +54,7 @@ from ottla.wire.stored import (
 
 logger = logging.getLogger(__name__)
 
-AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | OtherGroup
 
 MAX_RECORDS_PER_BATCH = 1000
 """Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
@@ -76,6 +78,7 @@ class Shard(LogShard):
 
     __slots__ = (
         "_is_loaded",
+        "_others",
         "_reported_corruption",
         "classic",
         "cluster",
@@ -109,6 +112,7 @@ class Shard(LogShard):
         self.committed: Kept[str, Seen] = Kept(writer)
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
+        self._others: dict[str, OtherProtocol] = {}
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
         """The metadata version at which a topic was last created: older regex results do not know it."""
@@ -192,7 +196,7 @@ class Shard(LogShard):
     def _keep_group(self, group_id: str, topics: Iterable[str], offset: int) -> None:
         offsets = self.offsets.set_aside(group_id, topics)
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, (ConsumerGroup, OtherGroup)):
             group = group.copy()
         elif group is not None and group.stored is None and not offsets:
             group = None  # made by the operation whose records these are
@@ -220,7 +224,16 @@ class Shard(LogShard):
         value = self.cluster.group_config(group_id, key)
         return default if value is None else int(value)
 
+    def other(self, kind: str) -> Any:
+        """The protocol of a kind of groups that not every broker has."""
+        protocol = self._others.get(kind)
+        if protocol is None:
+            protocol = self._others[kind] = new_protocol(kind, self)
+        return protocol
+
     def group_tombstones(self, group: AnyGroup) -> list[CoordinatorRecord]:
+        if isinstance(group, OtherGroup):
+            return group.tombstones()
         return [classic_group_tombstone(group.group_id)] if isinstance(group, ClassicGroup) else mixed.tombstones(group)
 
     # -- sweeps and events
@@ -230,7 +243,7 @@ class Shard(LogShard):
         now_ms = self.clock.now_ms()
         for group in list(self.groups.values()):
             records, is_bare = self.offsets.expired(group, now_ms)
-            if is_bare and group.is_empty:
+            if is_bare and group.is_empty and (not isinstance(group, OtherGroup) or group.expires):
                 records += self.group_tombstones(group)
             if records:
                 self.run_all(records)
@@ -248,6 +261,12 @@ class Shard(LogShard):
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in changed):
                 group.needs_refresh = True
+        for protocol in self._others.values():
+            protocol.on_topics_changed(changed)
+
+    def on_topic_id_deleted(self, topic_id: bytes) -> None:
+        for protocol in self._others.values():
+            protocol.on_topic_deleted(topic_id)
 
     # -- replay
 
@@ -291,6 +310,8 @@ class Shard(LogShard):
         for group in list(self.groups.values()):
             if isinstance(group, ClassicGroup):
                 self.classic.on_loaded(group)
+            elif isinstance(group, OtherGroup):
+                self.other(group.type_name).on_loaded(group)
             else:
                 self.consumer.on_loaded(group)
 
@@ -300,6 +321,8 @@ class Shard(LogShard):
             if isinstance(group, ClassicGroup):
                 self.classic.on_unloaded(group)
         self.consumer.on_unloaded()
+        for protocol in self._others.values():
+            protocol.on_unloaded()
         self.groups.clear()
 
     def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
@@ -308,7 +331,11 @@ class Shard(LogShard):
             self.offsets.replay(record, offset, producer_id)
         else:
             assert isinstance(record, StoredRecord)
-            _REPLAY[type(record.key)](self, record.key, record.value)
+            replay = _REPLAY.get(type(record.key))
+            if replay is not None:
+                replay(self, record.key, record.value)
+            else:
+                self.other(kind_of(record.key)).replay(record.key, record.value)
 
     def _replay_classic(self, key: Any, value: GroupMetadataValue | None) -> None:
         group_id = key.group
@@ -364,8 +391,8 @@ class Shard(LogShard):
             return group
         if not create:
             return None
-        if group is not None and not group.is_simple:
-            raise CorruptRecord(f"group {group_id} is a classic group, but has a record of a consumer group")
+        if isinstance(group, OtherGroup) or (group is not None and not group.is_simple):
+            raise CorruptRecord(f"group {group_id} is a {group.type_name} group, but has a record of a consumer group")
         # A group that exists by its offsets only has no records, so it can become anything.
         created = self.groups[group_id] = ConsumerGroup(group_id)
         return created

@@ -33,6 +33,11 @@ class GroupSettings:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5000
+    share_assignment_interval_ms: int = 1000
+    share_max_size: int = 200
+    share_initialize_retry_interval_ms: int = 30_000
 
     @property
     def upgrade_enabled(self) -> bool:
@@ -63,4 +68,9 @@ class GroupSettings:
             consumer_assignors=tuple(config["group.consumer.assignors"]),
             consumer_migration_policy=str(config["group.consumer.migration.policy"]).lower(),
             consumer_regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+            share_session_timeout_ms=config["group.share.session.timeout.ms"],
+            share_heartbeat_interval_ms=config["group.share.heartbeat.interval.ms"],
+            share_assignment_interval_ms=config["group.share.assignment.interval.ms"],
+            share_max_size=config["group.share.max.size"],
+            share_initialize_retry_interval_ms=config["group.share.initialize.retry.interval.ms"],
         )

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.nodes.ensemble import Ensemble
     from ottla.server.connection import Connection
+    from ottla.server.share.manager import ShareGroups
 
 log = logging.getLogger("ottla.nodes")
 
@@ -231,6 +232,12 @@ class NodeBroker(Broker):
 
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfNode(self)
+
+    def _new_share(self) -> ShareGroups:
+        from ottla.nodes.share import ShareStatesOfNode
+        from ottla.server.share.manager import ShareGroups
+
+        return ShareGroups(self, ShareStatesOfNode(self))
 
     def _register(self) -> None:
         advertised = self._advertised()

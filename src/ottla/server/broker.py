@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.runtime import GroupCoordinator
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.quotas import Quotas
+    from ottla.server.share.manager import ShareGroups
     from ottla.server.telemetry import ClientMetrics
 
 log = logging.getLogger("ottla.server")
@@ -100,6 +101,7 @@ class Broker:
         self.security: Security
         self.authorizer: Authorizer | None = None
         self.quotas: Quotas | None = None
+        self._share: ShareGroups | None = None
         self._metadata_log: MetadataLog
         self._listeners: list[BoundListener] = []
         self._connections: set[Connection] = set()
@@ -156,6 +158,9 @@ class Broker:
             listener.close()
         self.transactions.stop()
         self._groups.stop()
+        if self._share is not None:
+            self._share.stop()
+            self._share = None
         for partition in self.replicas:
             partition.changed()  # long polls are answered now
         for connection in tuple(self._connections):
@@ -182,6 +187,9 @@ class Broker:
             connection.close()
         self.transactions.stop()
         self._groups.stop()
+        if self._share is not None:
+            self._share.stop()
+            self._share = None
         self._release()
 
     @property
@@ -235,6 +243,12 @@ class Broker:
 
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfBroker(self)
+
+    def _new_share(self) -> ShareGroups:
+        from ottla.server.share.manager import ShareGroups
+        from ottla.server.share.state import ShareStates
+
+        return ShareGroups(self, ShareStates(self))
 
     def _bind(self) -> None:
         for listener, sock in self._sockets():
@@ -439,6 +453,8 @@ class Broker:
             connection.idle_timer.cancel()
         self._connections.discard(connection)
         self.security.closed(connection)
+        if self._share is not None:
+            self._share.connection_closed(connection)
         if not self._connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 
@@ -453,6 +469,14 @@ class Broker:
     @property
     def groups(self) -> GroupCoordinator:
         return self._groups.coordinator
+
+    @property
+    def share(self) -> ShareGroups:
+        """Share groups, from the first request about them on."""
+        if self._share is None:
+            self._share = self._new_share()
+            self._metadata_log.subscribe(self._share.states.metadata_changed)
+        return self._share
 
     @property
     def cluster_id(self) -> str:

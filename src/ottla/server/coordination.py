@@ -76,6 +76,9 @@ class ClusterForGroups:
             return None
         return self._broker.config.group(overrides)[key]
 
+    def share_state(self) -> Any:
+        return self._broker.share.states
+
 
 class CoordinatorPartition:
     """A coordinator's end of the partition it keeps its records in."""
@@ -184,6 +187,8 @@ class GroupsOfBroker:
             for index in topic.partitions:
                 self._made.resign(index)
         self._made.on_topics_changed(deleted=[topic.name])
+        for shard in self._made.shards():
+            shard.on_topic_id_deleted(topic.topic_id)
 
 
 def stored_batches(partition: Partition) -> Iterator[Buffer]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import consumer_protocol
 from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.kinds import OtherGroup
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ def remove_group(server: Server, group_id: str) -> None:
     records = [*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)]
     if isinstance(group, ClassicGroup):
         shard.classic.on_unloaded(group)  # whoever waits in it is told, its timers end
+    elif isinstance(group, OtherGroup):
+        shard.other(group.type_name).forget(group_id)
     else:
         for member_id in list(group.members):
             shard.consumer.cancel_timers(group_id, member_id)

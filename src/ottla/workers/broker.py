@@ -30,6 +30,7 @@ from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolde
 from ottla.workers.transactions import ADMIT, MARKERS, TransactionsOfWorker
 
 if TYPE_CHECKING:
+    from ottla.server.share.manager import ShareGroups
     from ottla.workers.metrics import MetricsOfWorker
 
 log = logging.getLogger("ottla.workers")
@@ -107,6 +108,12 @@ class WorkerBroker(Broker):
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfWorker(self)
 
+    def _new_share(self) -> ShareGroups:
+        from ottla.server.share.manager import ShareGroups
+        from ottla.workers.share import ShareStatesOfWorker
+
+        return ShareGroups(self, ShareStatesOfWorker(self))
+
     def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
         nodes = super().nodes(connection, fenced=fenced)
         if connection.listener.name not in self._wildcard_listeners:
@@ -128,6 +135,10 @@ class WorkerBroker(Broker):
             return self.transactions.shared_markers.write_for_another(*arguments)
         if name == ADMIT:
             return self.transactions.admit_for_another(*arguments)
+        if name == "share":
+            from ottla.workers import share
+
+            return share.serve(self, link.peer_id, arguments)
         assert self.metrics is not None, f"worker {link.peer_id} called {name}"
         if name == METRICS:
             return self.metrics.families(*arguments)

@@ -86,10 +86,12 @@ public final class Driver {
 
     private final String bootstrap;
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
+    private final Sharing sharing;
     private Admin admin;
 
     private Driver(String bootstrap) {
         this.bootstrap = bootstrap;
+        this.sharing = new Sharing(bootstrap);
     }
 
     public static void main(String[] args) throws Exception {
@@ -138,6 +140,9 @@ public final class Driver {
         }
         if (op.startsWith("consumer_")) {
             return consumer(op, args);
+        }
+        if (op.startsWith("share_")) {
+            return sharing.run(op, args);
         }
         if (OWN_ADMIN_OPS.contains(op)) {
             return op.startsWith("group") ? groups(op, args) : topics(op, args);

@@ -63,6 +63,22 @@ FAMILIES: Final[dict[str, dict[str, tuple[int, int]]]] = {
         "ConsumerGroupHeartbeat": (0, 1),
         "ConsumerGroupDescribe": (0, 1),
     },
+    "share_groups": {
+        "ShareGroupHeartbeat": (1, 1),
+        "ShareGroupDescribe": (1, 1),
+        "ShareFetch": (1, 2),
+        "ShareAcknowledge": (1, 2),
+        "DescribeShareGroupOffsets": (0, 1),
+        "AlterShareGroupOffsets": (0, 0),
+        "DeleteShareGroupOffsets": (0, 0),
+    },
+    "share_state": {
+        "InitializeShareGroupState": (0, 0),
+        "ReadShareGroupState": (0, 0),
+        "WriteShareGroupState": (0, 1),
+        "DeleteShareGroupState": (0, 0),
+        "ReadShareGroupStateSummary": (0, 1),
+    },
     "offsets": {"OffsetCommit": (0, 10), "OffsetFetch": (0, 10), "OffsetDelete": (0, 0)},
     "transactions": {
         "AddPartitionsToTxn": (0, 5),

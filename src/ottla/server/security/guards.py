@@ -70,6 +70,8 @@ SELF_CHECKED = {
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
     41: "DescribeDelegationToken",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
 }
 """APIs whose handlers ask the authorizer themselves, as they know more than the request says."""
 
@@ -562,5 +564,11 @@ _GUARDS: dict[int, Guard] = {
     68: _consumer_group_heartbeat,
     69: _group_describe,
     75: _describe_topic_partitions,
+    76: _consumer_group_heartbeat,  # ShareGroupHeartbeat
     77: _group_describe,  # ShareGroupDescribe
+    78: _group_read,  # ShareFetch
+    79: _group_read,  # ShareAcknowledge
+    90: _parted(
+        "groups", "groups", lambda ctx, asked: ctx.may(DESCRIBE, GROUP, asked.group_id), GroupAuthorizationFailed
+    ),
 }

@@ -105,7 +105,7 @@ def java_classes() -> tuple[Path, Path]:
     """(folder of the compiled driver, folder of the jars)."""
     need("javac")
     jars = kafka_jars()
-    sources = [HERE / "java" / name for name in ("Administration.java", "Driver.java")]
+    sources = [HERE / "java" / name for name in ("Administration.java", "Driver.java", "Sharing.java")]
     folder = CACHE / f"java-client-{digest(sources, str(jars))}"
     with locked("java"):
         if not folder.exists():

@@ -1,0 +1,142 @@
+"""Share groups (KIP-932): membership, records, offsets. What serves them is loaded with the first request."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Any
+
+from ottla.errors import NONE, KafkaError
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+GROUP = 3
+
+
+def _heartbeat_error(
+    ctx: RequestContext, request: ShareGroupHeartbeatRequest, error: KafkaError
+) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
+
+
+@handles(ShareGroupHeartbeatRequest, versions=(1, 1), on_error=_heartbeat_error)
+def share_group_heartbeat(
+    ctx: RequestContext, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse | Future[ShareGroupHeartbeatResponse]:
+    """v1. Join, stay and leave; members make their own id."""
+    from ottla.server.share import groups
+
+    return groups.heartbeat(ctx, request)
+
+
+def _described_error(
+    ctx: RequestContext, request: ShareGroupDescribeRequest, error: KafkaError
+) -> ShareGroupDescribeResponse:
+    described = ShareGroupDescribeResponse.DescribedGroup
+    return ShareGroupDescribeResponse(
+        groups=[
+            described(group_id=group_id, error_code=error.code, error_message=error.message, members=[])
+            for group_id in request.group_ids
+        ]
+    )
+
+
+@handles(ShareGroupDescribeRequest, versions=(1, 1), on_error=_described_error)
+def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+    """v1. State, epochs, and members with what they have."""
+    from ottla.server.share import groups
+
+    response = groups.describe(ctx, request)
+    if request.include_authorized_operations:
+        for group in response.groups:
+            if group.error_code == NONE:
+                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+    return response
+
+
+def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=error.code)
+
+
+@handles(ShareFetchRequest, versions=(1, 2), on_error=_fetch_error)
+def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse | Future[ShareFetchResponse]:
+    """v1–v2. Records to work on, one by one, for as long as their lock lasts; and acknowledgements of earlier ones. v2
+    takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
+    from ottla.server.share import fetching
+
+    return fetching.share_fetch(ctx, request)
+
+
+def _acknowledge_error(
+    ctx: RequestContext, request: ShareAcknowledgeRequest, error: KafkaError
+) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=error.code)
+
+
+@handles(ShareAcknowledgeRequest, versions=(1, 2), on_error=_acknowledge_error)
+def share_acknowledge(
+    ctx: RequestContext, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse | Future[ShareAcknowledgeResponse]:
+    """v1–v2. What became of records: accepted, released, rejected, absent, and from v2 on still in work (KIP-1222)."""
+    from ottla.server.share import fetching
+
+    return fetching.share_acknowledge(ctx, request)
+
+
+def _offsets_error(
+    ctx: RequestContext, request: DescribeShareGroupOffsetsRequest, error: KafkaError
+) -> DescribeShareGroupOffsetsResponse:
+    described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+    return DescribeShareGroupOffsetsResponse(
+        groups=[
+            described(group_id=group.group_id, topics=[], error_code=error.code, error_message=error.message)
+            for group in request.groups
+        ]
+    )
+
+
+@handles(DescribeShareGroupOffsetsRequest, versions=(0, 1), on_error=_offsets_error)
+def describe_share_group_offsets(
+    ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> Awaitable[DescribeShareGroupOffsetsResponse]:
+    """v0–v1. Where groups stand in their partitions; v1 how far they are behind (KIP-1226)."""
+    from ottla.server.share import groups
+
+    return groups.describe_offsets(ctx, request)
+
+
+@handles(AlterShareGroupOffsetsRequest, versions=(0, 0))
+def alter_share_group_offsets(
+    ctx: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse | Future[AlterShareGroupOffsetsResponse]:
+    """v0. Of groups without members."""
+    from ottla.server.share import groups
+
+    answer: Any = groups.alter_offsets(ctx, request)
+    return answer  # type: ignore[no-any-return]
+
+
+@handles(DeleteShareGroupOffsetsRequest, versions=(0, 0))
+def delete_share_group_offsets(
+    ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse | Future[DeleteShareGroupOffsetsResponse]:
+    """v0. Of groups without members, topic by topic."""
+    from ottla.server.share import groups
+
+    answer: Any = groups.delete_offsets(ctx, request)
+    return answer  # type: ignore[no-any-return]

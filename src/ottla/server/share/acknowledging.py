@@ -1,0 +1,115 @@
+"""Acknowledgements of a request, checked and carried out: one error or none for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla.coordinator.share_state import ShareKey
+from ottla.errors import (
+    InvalidRecordState,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ottla.server.api import RequestContext
+from ottla.server.share.manager import ShareGroups, for_clients
+from ottla.server.share.partition import REJECT, RENEW, AcknowledgementBatch
+from ottla.server.share.sessions import Place
+
+READ, TOPIC = 3, 2
+
+Outcome = dict[Place, KafkaError | None]
+Wanted = Mapping[Place, Sequence[AcknowledgementBatch]]
+
+
+def acknowledgements(topics: Iterable[Any]) -> dict[Place, list[AcknowledgementBatch]]:
+    """What a request acknowledges, of the partitions that it acknowledges anything of."""
+    return {
+        (topic.topic_id, wanted.partition_index): [
+            AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+            for batch in wanted.acknowledgement_batches
+        ]
+        for topic in topics
+        for wanted in topic.partitions
+        if wanted.acknowledgement_batches
+    }
+
+
+def acknowledge(
+    ctx: RequestContext,
+    share: ShareGroups,
+    group_id: str,
+    member_id: str,
+    wanted: Wanted,
+    renews: bool,
+    done: Callable[[Outcome], None],
+) -> None:
+    """Carry all of it out; `done` is called when everything is stored, or cannot be."""
+    outcome: Outcome = dict.fromkeys(wanted)
+    left = len(wanted) + 1
+
+    def one_done() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done(outcome)
+
+    renews = renews and share.settings(group_id).renews
+    for place, batches in wanted.items():
+        key = ShareKey(group_id, *place)
+
+        def stored(error: KafkaError | None, key: ShareKey = key, place: Place = place) -> None:
+            if error is not None and not _is_of_the_request(error):
+                share.failed(key, error)
+                error = for_clients(error)
+            outcome[place] = error
+            one_done()
+
+        try:
+            _check(batches, renews)
+            _check_allowed(ctx, *place)
+            reader = share.reader(*key)
+            if reader is None:
+                raise UnknownTopicOrPartition
+            reader.partition.check_leads()
+            reader.share.acknowledge(member_id, batches, stored)
+        except KafkaError as error:
+            outcome[place] = error
+            one_done()
+    one_done()
+
+
+def _is_of_the_request(error: KafkaError) -> bool:
+    return isinstance(error, (InvalidRecordState, InvalidRequest))
+
+
+def _check(batches: Sequence[AcknowledgementBatch], renews: bool) -> None:
+    highest = RENEW if renews else REJECT
+    end = -1
+    for first, last, types in batches:
+        if first > last or first < end or not types:
+            raise InvalidRequest("")
+        if len(types) > 1 and len(types) != last - first + 1:
+            raise InvalidRequest("")
+        if not all(0 <= kind <= highest for kind in types):
+            raise InvalidRequest("")
+        end = last
+
+
+def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
+    topic = ctx.broker.metadata.topics_by_id.get(topic_id)
+    if topic is None:
+        raise UnknownTopicId("")
+    if not ctx.may(READ, TOPIC, topic.name):
+        raise TopicAuthorizationFailed("")
+    if index not in topic.partitions:
+        raise UnknownTopicOrPartition("")
+
+
+def leader_of(ctx: RequestContext, place: Place, error: KafkaError | None) -> tuple[int, int] | None:
+    """Who leads a partition, for an answer that sends its client there."""
+    return ctx.broker.leader_of(place) if isinstance(error, NotLeaderOrFollower) else None

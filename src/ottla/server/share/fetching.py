@@ -1,0 +1,413 @@
+"""ShareFetch: acknowledge, then wait for records and hand them out; ShareAcknowledge: the first half of it alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.clock import TimerHandle
+from ottla.cluster.partition import Partition
+from ottla.errors import (
+    InvalidRequest,
+    KafkaError,
+    OffsetOutOfRange,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from ottla.records.batch import Batch, batches
+from ottla.server.api import RequestContext
+from ottla.server.share.acknowledging import READ, TOPIC, Outcome, acknowledge, acknowledgements, leader_of
+from ottla.server.share.manager import Reader, ShareGroups
+from ottla.server.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
+from ottla.server.share.state import NOT_NOW
+from ottla.wire.messages import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+FEATURE = "share.version"
+BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+
+FetchData = ShareFetchResponse.PartitionData
+AcknowledgeData = ShareAcknowledgeResponse.PartitionData
+
+
+class ReadRecords(NamedTuple):
+    """What the log has for a group, before any of it is handed out."""
+
+    offset: int
+    raw: memoryview
+    batches: Sequence[Batch]
+    aborted: Sequence[tuple[int, int]]
+    """Ranges of offsets."""
+
+
+def check_supported(ctx: RequestContext) -> None:
+    if not ctx.broker.metadata.features.get(FEATURE, 0):
+        raise UnsupportedVersion
+
+
+def _check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
+    if not group_id or not member_id:
+        raise InvalidRequest("")
+    return group_id, member_id
+
+
+# -- ShareAcknowledge --------------------------------------------------------------------------------------------------
+
+
+def share_acknowledge(
+    ctx: RequestContext, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse | asyncio.Future[ShareAcknowledgeResponse]:
+    check_supported(ctx)
+    share = ctx.broker.share
+    key = _check_member(request.group_id, request.member_id)
+    session = share.sessions.for_acknowledging(key, request.share_session_epoch)
+    future: asyncio.Future[ShareAcknowledgeResponse] = ctx.broker.loop.create_future()
+
+    def acknowledged(outcome: Outcome) -> None:
+        response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=share.settings(key[0]).limits.lock_ms)
+        leaders = set()
+        for place, error in outcome.items():
+            data = AcknowledgeData(partition_index=place[1])
+            if error is not None:
+                data.error_code, data.error_message = error.code, error.message or None
+            leader = leader_of(ctx, place, error)
+            if leader is not None:
+                leaders.add(leader[0])
+                data.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
+                    leader_id=leader[0], leader_epoch=leader[1]
+                )
+            if not response.responses or response.responses[-1].topic_id != place[0]:
+                response.responses.append(
+                    ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=place[0], partitions=[])
+                )
+            response.responses[-1].partitions.append(data)
+        response.node_endpoints = [
+            ShareAcknowledgeResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in ctx.broker.nodes(ctx.connection)
+            if node.broker_id in leaders
+        ]
+        if request.share_session_epoch == FINAL_EPOCH:
+            share.release(session, lambda: _resolve(future, response))
+        else:
+            _resolve(future, response)
+
+    wanted = acknowledgements(request.topics)
+    acknowledge(ctx, share, *key, wanted, request.is_renew_ack, acknowledged)
+    return future.result() if future.done() else future
+
+
+def _resolve(future: asyncio.Future[ShareAcknowledgeResponse], response: ShareAcknowledgeResponse) -> None:
+    if not future.done():
+        future.set_result(response)
+
+
+# -- ShareFetch --------------------------------------------------------------------------------------------------------
+
+
+def share_fetch(
+    ctx: RequestContext, request: ShareFetchRequest
+) -> ShareFetchResponse | asyncio.Future[ShareFetchResponse]:
+    check_supported(ctx)
+    share = ctx.broker.share
+    key = _check_member(request.group_id, request.member_id)
+    if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+        raise InvalidRequest("")  # locks are renewed, and nothing else is done
+    wanted = acknowledgements(request.topics)
+    session = share.sessions.for_fetching(
+        key,
+        request.share_session_epoch,
+        [(topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions],
+        [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions],
+        ctx.connection,
+        acknowledges=bool(wanted),
+    )
+    if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
+        raise UnknownServerError("")
+    fetch = ShareFetch(ctx, share, request, session)
+    acknowledge(ctx, share, *key, wanted, request.is_renew_ack, fetch.acknowledged)
+    return fetch.future.result() if fetch.future.done() else fetch.future
+
+
+class ShareFetch:
+    """One request, from its acknowledgements to its answer."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_acquired_count",
+        "_ctx",
+        "_data",
+        "_group_id",
+        "_loading",
+        "_member_id",
+        "_readers",
+        "_request",
+        "_scheduled",
+        "_session",
+        "_share",
+        "_timer",
+        "future",
+    )
+
+    def __init__(
+        self, ctx: RequestContext, share: ShareGroups, request: ShareFetchRequest, session: ShareSession
+    ) -> None:
+        self._ctx = ctx
+        self._share = share
+        self._request = request
+        self._session = session
+        self._group_id, self._member_id = session.key
+        self._acknowledged: Outcome = {}
+        self._data: dict[Place, FetchData] = {}
+        self._readers: dict[Place, Reader] = {}
+        self._loading = 0
+        self._acquired_count = 0
+        self._scheduled = False
+        self._timer: TimerHandle | None = None
+        self.future: asyncio.Future[ShareFetchResponse] = ctx.broker.loop.create_future()
+
+    def acknowledged(self, outcome: Outcome) -> None:
+        """The first half is done."""
+        self._acknowledged = outcome
+        request = self._request
+        if request.share_session_epoch == FINAL_EPOCH:
+            self._share.release(self._session, self._answer)
+        elif request.is_renew_ack or request.max_records < 1 or not self._session.places:
+            self._answer()
+        else:
+            self._load()
+
+    # -- finding the partitions
+
+    def _load(self) -> None:
+        places = self._session.rotated(self._request.share_session_epoch)
+        if any(topic_id not in self._ctx.broker.metadata.topics_by_id for topic_id, _ in places):
+            # Kafka 4.3 has no answer for partitions without a name, and fails as a whole.
+            self.future.set_exception(UnknownServerError(""))
+            return
+        self._loading = len(places) + 1
+        for place in places:
+            try:
+                partition = self._partition(place)
+            except KafkaError as error:
+                self._failed(place, error)
+                self._loaded()
+                continue
+
+            def opened(reader: Reader | None, error: KafkaError | None, place: Place = place) -> None:
+                if reader is not None:
+                    self._readers[place] = reader
+                elif error is not None and not isinstance(error, NOT_NOW):
+                    self._failed(place, error)
+                self._loaded()
+
+            self._share.open(self._group_id, partition, opened)
+        self._loaded()
+
+    def _partition(self, place: Place) -> Partition:
+        broker = self._ctx.broker
+        name = broker.metadata.topics_by_id[place[0]].name
+        if not self._ctx.may(READ, TOPIC, name):
+            raise TopicAuthorizationFailed
+        return broker.replicas.leader(name, place[1])
+
+    def _failed(self, place: Place, error: KafkaError) -> None:
+        data = self._data[place] = FetchData(partition_index=place[1], error_code=error.code, records=b"")
+        leader = leader_of(self._ctx, place, error)
+        if leader is not None:
+            data.current_leader = ShareFetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+
+    def _loaded(self) -> None:
+        self._loading -= 1
+        if self._loading or self.future.done():
+            return
+        if self._data or self._request.max_wait_ms <= 0:
+            self._time_is_up()
+        elif not self._try():
+            self._wait()
+
+    # -- waiting
+
+    def _wait(self) -> None:
+        self._timer = self._ctx.broker.timer.schedule(self._request.max_wait_ms, self._time_is_up)
+        self.future.add_done_callback(self._forget)
+        for reader in self._readers.values():
+            reader.partition.watchers.add(self)
+            reader.waiters.add(self)
+
+    def appended(self, byte_count: int) -> None:
+        self.freed()
+
+    def freed(self) -> None:
+        # Not at once: whoever appends or acknowledges is answered first.
+        if not self._scheduled:
+            self._scheduled = True
+            self._ctx.broker.loop.call_soon(self._again)
+
+    def moved(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._ctx.broker.loop.call_soon(self._time_is_up)
+
+    def _again(self) -> None:
+        self._scheduled = False
+        if not self.future.done():
+            self._try()
+
+    def _time_is_up(self) -> None:
+        if not self.future.done() and not self._try(at_last=True):
+            self._answer()
+
+    def _forget(self, _: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for reader in self._readers.values():
+            reader.partition.watchers.discard(self)
+            reader.waiters.discard(self)
+
+    # -- reading and handing out
+
+    def _try(self, *, at_last: bool = False) -> bool:
+        """Hand out what there is, if it is enough or must be; whether the request is answered."""
+        found = self._read()
+        if not at_last and sum(len(read.raw) for read in found.values()) < max(self._request.min_bytes, 1):
+            return False
+        for place, read in found.items():
+            self._hand_out(place, read)
+        if not self._acquired_count:
+            if found and not at_last:
+                self.freed()  # all of it was aborted, say: there may be more behind it
+            return False
+        self._answer()
+        return True
+
+    def _read(self) -> dict[Place, ReadRecords]:
+        found: dict[Place, ReadRecords] = {}
+        readers = {
+            place: reader
+            for place, reader in self._readers.items()
+            if not reader.share.is_closed and reader.share.can_acquire
+        }
+        limit = max(self._request.max_bytes // len(readers), 1) if readers else 0
+        for place, reader in readers.items():
+            try:
+                read = self._read_one(reader, limit)
+            except KafkaError as error:
+                self._failed(place, error)
+                continue
+            if read is not None:
+                found[place] = read
+        return found
+
+    def _read_one(self, reader: Reader, limit: int) -> ReadRecords | None:
+        partition = reader.partition
+        partition.check_leads()
+        reader.share.log_starts_at(partition.log_start_offset)
+        offset = reader.share.in_flight.next_offset()
+        committed_only = self._share.settings(self._group_id).committed_only
+        try:
+            readable = partition.read(offset, limit, committed_only=committed_only, at_least_one=True)
+        except OffsetOutOfRange:
+            return None  # the group was sent beyond the end
+        records = readable.records
+        if not len(records):
+            return None
+        raw = memoryview(records if isinstance(records, bytes) else records.read())
+        whole = list(batches(raw))
+        if not whole:
+            return None
+        producers = [(txn.first_offset, txn.producer_id) for txn in readable.aborted]
+        return ReadRecords(offset, raw, whole, _aborted(whole, producers) if producers else ())
+
+    def _hand_out(self, place: Place, read: ReadRecords) -> None:
+        request, share = self._request, self._readers[place].share
+        acquired = share.acquire(
+            self._member_id,
+            read.offset,
+            [(batch.base_offset, batch.last_offset) for batch in read.batches],
+            request.max_records - self._acquired_count,
+            request.batch_size,
+            exact=request.share_acquire_mode == RECORD_LIMIT,
+        )
+        if read.aborted:
+            acquired = share.archive(read.aborted, acquired)
+        if not acquired:
+            return
+        self._acquired_count += sum(each.last - each.first + 1 for each in acquired)
+        self._data[place] = FetchData(
+            partition_index=place[1],
+            records=_slice(read, acquired[0].first, acquired[-1].last),
+            acquired_records=[
+                ShareFetchResponse.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=delivery_count)
+                for first, last, delivery_count in acquired
+            ],
+        )
+
+    # -- answering
+
+    def _answer(self) -> None:
+        if self.future.done():
+            return
+        response = ShareFetchResponse(acquisition_lock_timeout_ms=self._share.settings(self._group_id).limits.lock_ms)
+        data = dict(self._data)
+        if self._request.share_session_epoch == INITIAL_EPOCH:
+            for place in self._session.places:
+                data.setdefault(place, FetchData(partition_index=place[1], records=b""))
+        for place, error in self._acknowledged.items():
+            one = data.setdefault(place, FetchData(partition_index=place[1], records=b""))
+            if error is not None:
+                one.acknowledge_error_code, one.acknowledge_error_message = error.code, error.message or None
+                leader = leader_of(self._ctx, place, error)
+                if leader is not None:
+                    one.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
+                        leader_id=leader[0], leader_epoch=leader[1]
+                    )
+        by_topic: dict[bytes, list[FetchData]] = {}
+        for (topic_id, _), one in data.items():
+            by_topic.setdefault(topic_id, []).append(one)
+        response.responses = [
+            ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in by_topic.items()
+        ]
+        self._name_nodes(response)
+        self.future.set_result(response)
+
+    def _name_nodes(self, response: ShareFetchResponse) -> None:
+        leaders = {
+            one.current_leader.leader_id
+            for topic in response.responses
+            for one in topic.partitions
+            if one.current_leader.leader_epoch or one.current_leader.leader_id
+        }
+        if leaders:
+            response.node_endpoints = [
+                ShareFetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+                for node, host, port in self._ctx.broker.nodes(self._ctx.connection)
+                if node.broker_id in leaders
+            ]
+
+
+def _slice(read: ReadRecords, first: int, last: int) -> memoryview:
+    """The bytes of the batches that hold what was handed out."""
+    inside = [batch for batch in read.batches if batch.last_offset >= first and batch.base_offset <= last]
+    return read.raw[inside[0].position : inside[-1].position + inside[-1].size]
+
+
+def _aborted(whole: Sequence[Batch], transactions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The offsets of records that belong to aborted transactions, by the markers in between."""
+    waiting = sorted(transactions)
+    open_ones: set[int] = set()
+    ranges: list[tuple[int, int]] = []
+    for batch in whole:
+        while waiting and waiting[0][0] <= batch.last_offset:
+            open_ones.add(waiting.pop(0)[1])
+        if batch.is_control:
+            open_ones.discard(batch.producer_id)
+        elif batch.is_transactional and batch.producer_id in open_ones:
+            ranges.append((batch.base_offset, batch.last_offset))
+    return ranges

@@ -1,0 +1,105 @@
+"""The requests between brokers about share state: for one share partition each, and what their answers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla.coordinator.share_state import ShareKey, ShareState, StateBatch
+from ottla.errors import KafkaError, error_for
+from ottla.wire.messages import (
+    DeleteShareGroupStateRequest,
+    InitializeShareGroupStateRequest,
+    ListOffsetsRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
+)
+from ottla.wire.schema import Message
+
+Asked = tuple[Message, int]
+
+
+def initialize(key: ShareKey, state_epoch: int, start_offset: int) -> Asked:
+    cls = InitializeShareGroupStateRequest
+    one = cls.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
+    return cls(group_id=key.group_id, topics=[cls.InitializeStateData(topic_id=key.topic_id, partitions=[one])]), 0
+
+
+def delete(key: ShareKey) -> Asked:
+    cls = DeleteShareGroupStateRequest
+    one = cls.PartitionData(partition=key.partition)
+    return cls(group_id=key.group_id, topics=[cls.DeleteStateData(topic_id=key.topic_id, partitions=[one])]), 0
+
+
+def read(key: ShareKey, leader_epoch: int) -> Asked:
+    cls = ReadShareGroupStateRequest
+    one = cls.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+    return cls(group_id=key.group_id, topics=[cls.ReadStateData(topic_id=key.topic_id, partitions=[one])]), 0
+
+
+def summary(key: ShareKey) -> Asked:
+    cls = ReadShareGroupStateSummaryRequest
+    one = cls.PartitionData(partition=key.partition, leader_epoch=0)
+    return cls(group_id=key.group_id, topics=[cls.ReadStateSummaryData(topic_id=key.topic_id, partitions=[one])]), 1
+
+
+def write(
+    key: ShareKey,
+    state_epoch: int,
+    leader_epoch: int,
+    start_offset: int,
+    done_count: int,
+    batches: Sequence[StateBatch],
+) -> Asked:
+    cls = WriteShareGroupStateRequest
+    one = cls.PartitionData(
+        partition=key.partition,
+        state_epoch=state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=start_offset,
+        delivery_complete_count=done_count,
+        state_batches=[
+            cls.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            for first, last, state, count in batches
+        ],
+    )
+    return cls(group_id=key.group_id, topics=[cls.WriteStateData(topic_id=key.topic_id, partitions=[one])]), 1
+
+
+def tell(response: Any, done: Callable[[ShareState | None, KafkaError | None], None]) -> None:
+    """Hand on what another broker answered about one share partition."""
+    result = response.results[0].partitions[0]
+    if result.error_code:
+        done(None, error_for(result.error_code, result.error_message))
+        return
+    done(
+        ShareState(
+            state_epoch=getattr(result, "state_epoch", 0),
+            leader_epoch=getattr(result, "leader_epoch", 0),
+            start_offset=getattr(result, "start_offset", -1),
+            done_count=getattr(result, "delivery_complete_count", -1),
+            batches=tuple(
+                StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+                for each in getattr(result, "state_batches", ())
+            ),
+        ),
+        None,
+    )
+
+
+LATEST, LIST_VERSION = -1, 9
+
+
+def list_offset(topic: str, index: int) -> Asked:
+    """Where a partition ends, for a broker that does not lead it."""
+    cls = ListOffsetsRequest
+    one = cls.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+    return cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[one])]), LIST_VERSION
+
+
+def listed_offset(response: Any) -> int | None:
+    if response is None:
+        return None
+    listed = response.topics[0].partitions[0]
+    return None if listed.error_code else int(listed.offset)

@@ -1,0 +1,299 @@
+"""The share coordinators as this broker reaches them: its own, led through the partitions of `__share_group_state`.
+
+Others are asked by the requests that Kafka's brokers send each other (83 to 87), where there are others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.metadata import TopicState
+from ottla.cluster.topics import SHARE_STATE_TOPIC
+from ottla.coordinator.replies import Reply, Result
+from ottla.coordinator.share_state import (
+    ShareCoordinator,
+    ShareKey,
+    ShareState,
+    ShareStateSettings,
+    ShareStateShard,
+    StateBatch,
+)
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+    UnknownServerError,
+)
+from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+log = logging.getLogger("ottla.server")
+
+Outcome = Mapping[tuple[bytes, int], KafkaError | None]
+Operation = Callable[[ShareStateShard], Result]
+
+NOT_NOW = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
+"""The share coordinator cannot be asked at the moment: it is asked again."""
+RETRY_MS = 100
+ATTEMPTS = 50
+"""Of what nobody would ask for again."""
+
+
+class ShareStates:
+    """The share coordinator of a broker, and the way to those of others."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.coordinator = ShareCoordinator(ShareStateSettings.from_config(broker.config), broker.clock, broker.timer)
+        self.coordinator.start()
+        topic = broker.metadata.topics.get(SHARE_STATE_TOPIC)
+        if topic is not None:
+            self._lead_all(topic)
+        broker.replicas.on_topic_removed.append(self._topic_removed)
+        self._prune_interval_ms = broker.config["share.coordinator.state.topic.prune.interval.ms"]
+        self._timer = broker.timer.schedule(self._prune_interval_ms, self._prune)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        self.coordinator.stop()
+
+    # -- leading
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        topic = self._broker.metadata.topics.get(SHARE_STATE_TOPIC)
+        for record in records:
+            if isinstance(record, stored.TopicRecord) and record.name == SHARE_STATE_TOPIC:
+                assert topic is not None
+                self._lead_all(topic)
+            elif (
+                isinstance(record, stored.PartitionChangeRecord)
+                and topic is not None
+                and record.topic_id == topic.topic_id
+            ):
+                self._lead_or_resign(topic, record.partition_id)
+
+    def _lead_all(self, topic: TopicState) -> None:
+        # The topic may be older than the setting: its own partition count decides where a share partition lives.
+        self.coordinator.settings.partitions = len(topic.partitions)
+        for index in topic.partitions:
+            self._lead_or_resign(topic, index)
+
+    def _lead_or_resign(self, topic: TopicState, index: int) -> None:
+        if topic.partitions[index].leader != self._broker.node_id:
+            self.coordinator.resign(index)
+        elif self.coordinator.shard(index) is None:
+            partition = self._broker.replicas.leader(topic.name, index)
+            self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition))
+
+    def _topic_removed(self, topic: TopicState) -> None:
+        if topic.name == SHARE_STATE_TOPIC:
+            self.coordinator.resign_all()
+            return
+        for shard in self.coordinator.shards():
+            try:
+                shard.run(shard.topic_tombstones(topic.topic_id))
+            except KafkaError as error:
+                log.warning("share state of the deleted topic %s stays: %s", topic.name, error)
+
+    def _prune(self) -> None:
+        """Cut off what newer snapshots have made needless; snapshot what alone keeps old records alive."""
+        self._timer = self._broker.timer.schedule(self._prune_interval_ms, self._prune)
+        for shard in self.coordinator.shards():
+            try:
+                partition = self._broker.replicas.leader(SHARE_STATE_TOPIC, shard.partition)
+                middle = (partition.log_start_offset + partition.high_watermark) // 2
+                if shard.first_needed_offset() < middle and partition.high_watermark - middle > len(shard.states):
+                    shard.run(shard.snapshot_older_than(middle))
+                needed = min(shard.first_needed_offset(), partition.high_watermark)
+                if needed > partition.log_start_offset:
+                    partition.delete_records(needed)
+            except KafkaError as error:
+                log.warning("partition %d of %s is not pruned: %s", shard.partition, SHARE_STATE_TOPIC, error)
+
+    # -- asking
+
+    def run(self, key: ShareKey, operation: Operation) -> Any:
+        """Run an operation on the shard that keeps `key`, if it is here; a value, or a `Reply`."""
+        if key.partition < 0:
+            raise InvalidRequest("The partition id cannot be a negative number.")
+        shard = self.coordinator.shard_for(str(key))
+        return shard.run(operation(shard))
+
+    def ask(
+        self,
+        key: ShareKey,
+        operation: Operation,
+        remote: Callable[[], tuple[Message, int]],
+        done: Callable[..., None],
+        attempts: int = 1,
+    ) -> None:
+        """Run an operation here, or have the broker run it that coordinates `key`: `done(answer, error)`."""
+
+        def answered(answer: Any, error: KafkaError | None) -> None:
+            if attempts > 1 and isinstance(error, NOT_NOW):
+                self._broker.timer.schedule(RETRY_MS, lambda: self.ask(key, operation, remote, done, attempts - 1))
+            else:
+                done(answer, error)
+
+        try:
+            if SHARE_STATE_TOPIC not in self._broker.metadata.topics:
+                self._make_topic(lambda error: self._ask(key, operation, remote, answered, error))
+            else:
+                self._ask(key, operation, remote, answered, None)
+        except KafkaError as error:
+            answered(None, error)
+
+    def _ask(
+        self,
+        key: ShareKey,
+        operation: Operation,
+        remote: Callable[[], tuple[Message, int]],
+        done: Callable[..., None],
+        error: KafkaError | None,
+    ) -> None:
+        if error is not None:
+            done(None, error)
+            return
+        leader = self._broker.coordinator_of(SHARE_STATE_TOPIC, str(key))
+        if leader != self._broker.node_id:
+            request, version = remote()
+            self.send(leader, request, version, lambda response: _tell(response, done))
+            return
+        answer = self.run(key, operation)
+        if isinstance(answer, Reply):
+            _when_settled(answer, done)
+        else:
+            done(answer, None)
+
+    def _make_topic(self, then: Callable[[KafkaError | None], None]) -> None:
+        self._broker.controller.create_internal_topic(SHARE_STATE_TOPIC)
+        then(None)
+
+    def send(self, broker_id: int, request: Message, version: int, answered: Callable[[Any], None]) -> None:
+        """Ask another broker, where there is one; None is the answer of one that cannot be reached."""
+        answered(None)
+
+    # -- what group coordinators and partition leaders want
+
+    def initialize(
+        self,
+        group_id: str,
+        state_epoch: int,
+        offsets: Mapping[bytes, Mapping[int, int]],
+        done: Callable[[Outcome], None],
+    ) -> None:
+        from ottla.server.share import requests
+
+        places = [(topic_id, index, offset) for topic_id, each in offsets.items() for index, offset in each.items()]
+        gathering = _Gathering(len(places), done)
+        for topic_id, index, offset in places:
+            key = ShareKey(group_id, topic_id, index)
+
+            def operation(shard: ShareStateShard, key: ShareKey = key, offset: int = offset) -> Result:
+                return shard.initialize(key, state_epoch, offset)
+
+            self.ask(
+                key,
+                operation,
+                lambda key=key, offset=offset: requests.initialize(key, state_epoch, offset),  # type: ignore[misc]
+                gathering.one((topic_id, index)),
+                ATTEMPTS,
+            )
+
+    def delete(
+        self, group_id: str, partitions: Mapping[bytes, frozenset[int]], done: Callable[[Outcome], None]
+    ) -> None:
+        from ottla.server.share import requests
+
+        places = [(topic_id, index) for topic_id, indexes in partitions.items() for index in sorted(indexes)]
+        gathering = _Gathering(len(places), done)
+        for place in places:
+            key = ShareKey(group_id, *place)
+
+            def operation(shard: ShareStateShard, key: ShareKey = key) -> Result:
+                return shard.delete(key)
+
+            self.ask(
+                key,
+                operation,
+                lambda key=key: requests.delete(key),  # type: ignore[misc]
+                gathering.one(place),
+                ATTEMPTS,
+            )
+
+    def read(
+        self, key: ShareKey, leader_epoch: int, done: Callable[[ShareState | None, KafkaError | None], None]
+    ) -> None:
+        from ottla.server.share import requests
+
+        self.ask(key, lambda shard: shard.read(key, leader_epoch), lambda: requests.read(key, leader_epoch), done)
+
+    def summary(self, key: ShareKey, done: Callable[[ShareState | None, KafkaError | None], None]) -> None:
+        """Where a share partition stands; nowhere if it has no state."""
+        from ottla.server.share import requests
+
+        self.ask(key, lambda shard: shard.summary(key), lambda: requests.summary(key), done)
+
+    def write(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        done_count: int,
+        batches: Sequence[StateBatch],
+        done: Callable[..., None],
+    ) -> None:
+        from ottla.server.share import requests
+
+        arguments = (state_epoch, leader_epoch, start_offset, done_count, batches)
+        self.ask(key, lambda shard: shard.write(key, *arguments), lambda: requests.write(key, *arguments), done)
+
+
+class _Gathering:
+    """Several answers, told of together."""
+
+    def __init__(self, count: int, done: Callable[[Outcome], None]) -> None:
+        self._left = count
+        self._done = done
+        self._outcome: dict[tuple[bytes, int], KafkaError | None] = {}
+        if not count:
+            done({})
+
+    def one(self, place: tuple[bytes, int]) -> Callable[..., None]:
+        def answered(answer: Any, error: KafkaError | None) -> None:
+            self._outcome[place] = error
+            self._left -= 1
+            if not self._left:
+                self._done(self._outcome)
+
+        return answered
+
+
+def _when_settled(reply: Reply[Any], done: Callable[..., None]) -> None:
+    def settled(future: Any) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None and not isinstance(error, KafkaError):
+            error = UnknownServerError()
+        done(None if error is not None else future.result(), error)
+
+    reply.future().add_done_callback(settled)
+
+
+def _tell(response: Any, done: Callable[..., None]) -> None:
+    from ottla.server.share import requests
+
+    if response is None:
+        done(None, CoordinatorNotAvailable())
+    else:
+        requests.tell(response, done)

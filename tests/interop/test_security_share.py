@@ -1,0 +1,120 @@
+"""ACLs of share groups, on both brokers: what a user is told who may do nothing, or only something with the group."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.secured import Secured
+from interop.sharing import Sharer
+from interop.wire import Wire
+
+from ottla.wire import messages as m
+
+TOPIC, GROUP = 2, 3
+READ, DELETE, DESCRIBE, ANY, ALLOW, LITERAL = 3, 6, 8, 1, 3, 3
+NO_TOPIC, NO_GROUP, NO_CLUSTER = 29, 30, 31
+
+
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.jvm)])
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder: Path = tmp_path_factory.mktemp("secured") / request.param
+    broker = Secured(request.param, folder)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(secured: Secured) -> Iterator[Wire]:
+    with secured.wire() as wire:
+        yield wire
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Wire) -> str:
+    name = admin.make("secret-topic")
+    Sharer(admin, "g").start_at(name, p0=0)
+    return name
+
+
+@pytest.fixture
+def alice(secured: Secured, topic: str) -> Iterator[Wire]:
+    with secured.wire("alice") as wire:
+        yield wire
+
+
+@pytest.fixture
+def allow(admin: Wire, secured: Secured) -> Iterator[Callable[..., None]]:
+    def add(kind: int, name: str, operation: int) -> None:
+        creation = m.CreateAclsRequest.AclCreation(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=LITERAL,
+            principal="User:alice",
+            host="*",
+            operation=operation,
+            permission_type=ALLOW,
+        )
+        assert admin.call(m.CreateAclsRequest(creations=[creation]), 3).results[0].error_code == 0
+        if secured.kind == "kafka":
+            time.sleep(0.5)  # in force a moment after the answer there, with it here
+
+    yield add
+    everything = m.DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=ANY, pattern_type_filter=ANY, operation=ANY, permission_type=ANY
+    )
+    everything.resource_name_filter = everything.principal_filter = everything.host_filter = None
+    assert admin.call(m.DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code == 0
+    if secured.kind == "kafka":
+        time.sleep(0.5)
+
+
+def test_who_may_do_nothing(alice: Wire, admin: Wire, topic: str) -> None:
+    one, topic_id = Sharer(alice, "g"), admin.topic_id(topic)
+    assert one.beat(0, [topic]).error_code == NO_GROUP
+    described = alice.call(m.ShareGroupDescribeRequest(group_ids=["g"]), 1)
+    assert described.groups[0].error_code == NO_GROUP
+    assert one.fetch([(topic_id, 0)]).error_code == NO_GROUP
+    assert one.acknowledge({}, epoch=1).error_code == NO_GROUP
+    assert one.offsets().error_code == NO_GROUP
+    assert one.alter(**{topic: {0: 1}}).error_code == NO_GROUP
+    assert one.forget(topic).error_code == NO_GROUP
+
+
+@pytest.mark.parametrize(
+    ("request_type", "topic_type", "fields"),
+    [
+        (m.InitializeShareGroupStateRequest, "InitializeStateData", {"state_epoch": 0, "start_offset": 0}),
+        (m.ReadShareGroupStateRequest, "ReadStateData", {"leader_epoch": 0}),
+        (m.WriteShareGroupStateRequest, "WriteStateData", {"state_epoch": 0, "leader_epoch": 0, "start_offset": 0}),
+        (m.DeleteShareGroupStateRequest, "DeleteStateData", {}),
+        (m.ReadShareGroupStateSummaryRequest, "ReadStateSummaryData", {"leader_epoch": 0}),
+    ],
+)
+def test_state_is_for_brokers(
+    alice: Wire, admin: Wire, topic: str, request_type: Any, topic_type: str, fields: Any
+) -> None:
+    data = getattr(request_type, topic_type)(
+        topic_id=admin.topic_id(topic), partitions=[request_type.PartitionData(partition=0, **fields)]
+    )
+    answer = alice.call(request_type(group_id="g", topics=[data]), 0)
+    assert answer.results[0].partitions[0].error_code == NO_CLUSTER
+
+
+def test_the_topic_has_to_be_allowed_too(alice: Wire, admin: Wire, topic: str, allow: Callable[..., None]) -> None:
+    for operation in (READ, DELETE, DESCRIBE):
+        allow(GROUP, "g", operation)
+    one, place = Sharer(alice, "g"), (admin.topic_id(topic), 0)
+    assert one.beat(0, [topic]).error_code == NO_TOPIC
+    answer = one.fetch([place])
+    assert (answer.error_code, [each.error_code for each in answer.responses[0].partitions]) == (0, [NO_TOPIC])
+    assert one.tell(place, (0, 0, [1]))[0] == NO_TOPIC
+    assert [each.error_code for each in one.alter(**{topic: {0: 1}}).responses[0].partitions] == [NO_TOPIC]
+    assert [each.error_code for each in one.forget(topic).responses] == [NO_TOPIC]
+    found = one.offsets({topic: [0]})
+    assert (found.error_code, [each.error_code for each in found.topics[0].partitions]) == (0, [NO_TOPIC])
+    assert one.offsets().topics == []
+    allow(TOPIC, topic, READ)
+    assert one.stands(topic) == (0, 0)
+    assert one.alter(**{topic: {0: 0}}).responses[0].partitions[0].error_code == 0

@@ -1,0 +1,37 @@
+"""Share groups outlive the broker: what was acknowledged stays so, what was not comes again."""
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from interop.sharing import ACCEPT, REJECT, RELEASE, Sharer
+from interop.wire import Wire, batch
+
+from ottla.wire.messages import ShareGroupDescribeRequest
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_group_goes_on_after_a_restart(start_broker: Callable[..., Any], how: int) -> None:
+    broker = start_broker()
+    with Wire(broker.address) as wire:
+        topic = wire.make("t")
+        place = (wire.topic_id(topic), 0)
+        for number in range(3):
+            wire.produce(topic, batch(*[b"%d-%d" % (number, each) for each in range(4)]))
+        one = Sharer(wire, "g", "member")
+        one.configure(share_auto_offset_reset="earliest")
+        epoch = one.join(topic).member_epoch
+        assert one.take_soon(place, most=8) == [(0, 7, 1)]
+        assert one.tell(place, (0, 1, [ACCEPT]), (3, 3, [RELEASE]), (5, 5, [REJECT])) == (0, "")
+        broker.stop(how)  # with the connection open: its end would let go of what the member has
+    again = start_broker(data=broker.data)
+    with Wire(again.address) as wire:
+        one = Sharer(wire, "g", "member")
+        (found,) = wire.call(ShareGroupDescribeRequest(group_ids=["g"]), 1).groups
+        assert (found.group_state, found.group_epoch) == ("Stable", epoch)
+        assert one.beat(epoch).member_epoch == epoch
+        # 3 was let go after one delivery; of 2, 4, 6 and 7 nobody was told.
+        assert one.take_soon(place) == [(2, 2, 1), (3, 3, 2), (4, 4, 1), (6, 11, 1)]
+        assert one.tell(place, (2, 4, [ACCEPT]), (6, 11, [ACCEPT])) == (0, "")
+        assert one.stands(topic)[1] == 0

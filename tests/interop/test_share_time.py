@@ -1,0 +1,74 @@
+"""What time does to share groups, in a broker whose time a test moves: locks and sessions run out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from interop.sharing import ACCEPT, RENEW, Sharer, taken
+from interop.wire import Wire, batch
+
+from ottla.testing import serve
+from ottla.wire.messages import ShareGroupDescribeRequest
+
+LOCK_S, SESSION_S = 30, 45
+
+
+@pytest.fixture
+def broker() -> Iterator[Any]:
+    """Ottla, whatever other tests run on."""
+    with serve(clock="virtual") as running:
+        yield running
+
+
+@pytest.fixture
+def wire(broker: Any) -> Iterator[Wire]:
+    host, _, port = broker.bootstrap.rpartition(":")
+    with Wire((host, int(port))) as connection:
+        yield connection
+
+
+def test_locks_run_out(broker: Any, wire: Wire) -> None:
+    topic = wire.make("t")
+    place = (wire.topic_id(topic), 0)
+    wire.produce(topic, batch(b"a", b"b", b"c", b"d"))
+    one = Sharer(wire, "g")
+    one.configure(share_delivery_count_limit=2)
+    one.start_at(topic, p0=0)
+    assert one.take(place) == [(0, 3, 1)]
+    broker.clock.advance(seconds=LOCK_S - 1)
+    assert one.tell(place, (0, 0, [ACCEPT]), (1, 1, [RENEW]), renews=True) == (0, "")
+    broker.clock.advance(seconds=2)
+    assert one.take() == [(2, 3, 2)], "1 is still in work"
+    broker.clock.advance(seconds=LOCK_S)
+    assert one.take() == [(1, 1, 2)], "2 and 3 were delivered often enough"
+    assert one.tell(place, (1, 1, [ACCEPT])) == (0, "")
+    assert one.stands(topic)[1] == 0
+
+
+def test_a_waiting_fetch_gets_what_a_lock_sets_free(broker: Any, wire: Wire) -> None:
+    topic = wire.make("t")
+    place = (wire.topic_id(topic), 0)
+    wire.produce(topic, batch(b"a", b"b"))
+    one, other = Sharer(wire, "g"), Sharer(wire, "g")
+    one.start_at(topic, p0=0)
+    assert one.take(place) == [(0, 1, 1)]
+    assert other.take(place) == []
+    with Wire(wire.address) as waiting:
+        waiting.send(other.fetch_request(wait_ms=10 * LOCK_S * 1000), 2)
+        broker.clock.advance(seconds=LOCK_S)
+        assert taken(waiting.receive()) == [(0, 1, 2)]
+
+
+def test_silent_members_are_removed(broker: Any, wire: Wire) -> None:
+    topic = wire.make("t")
+    one = Sharer(wire, "g", "m")
+    one.find()
+    joined = one.beat(0, [topic])
+    broker.clock.advance(seconds=2)
+    got = one.beat(joined.member_epoch)
+    assert [each.partitions for each in got.assignment.topic_partitions] == [[0]]
+    broker.clock.advance(seconds=SESSION_S - 1)
+    assert one.beat(got.member_epoch).error_code == 0
+    broker.clock.advance(seconds=SESSION_S + 1)
+    (found,) = wire.call(ShareGroupDescribeRequest(group_ids=["g"]), 1).groups
+    assert (found.group_state, found.members) == ("Empty", [])
