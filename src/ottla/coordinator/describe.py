@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.classic import STABLE, ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember
 from ottla.coordinator.consumer_protocol import PROTOCOL_TYPE
+from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.replies import Result
 from ottla.errors import GroupIdNotFound
 from ottla.wire.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
@@ -30,11 +31,12 @@ def list_groups(
     listed = []
     for group in shard.seen_groups():
         state = group.state_name
-        if state_filter and state.lower() not in state_filter:
+        filter_name = group.state_filter_name if isinstance(group, OtherGroup) else state.lower()
+        if state_filter and filter_name not in state_filter:
             continue
         if type_filter and group.type_name not in type_filter:
             continue
-        protocol_type = group.protocol_type or "" if isinstance(group, ClassicGroup) else PROTOCOL_TYPE
+        protocol_type = PROTOCOL_TYPE if isinstance(group, ConsumerGroup) else group.protocol_type or ""
         listed.append(
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,

@@ -182,9 +182,8 @@ class ConsumerProtocol:
             if not create:
                 raise GroupIdNotFound(f"Consumer group {group_id} not found.")
             return ConsumerGroup(group_id)
-        if not create:
+        if not create or not isinstance(group, ClassicGroup):
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-        assert isinstance(group, ClassicGroup)
         if group.is_empty:
             # Nobody to convert: the classic group goes, its offsets stay.
             records.append(classic_group_tombstone(group_id))

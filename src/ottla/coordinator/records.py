@@ -13,6 +13,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ottla.coordinator.kinds import BY_RECORD_TYPE
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint
 from ottla.wire.schema import Message
 from ottla.wire.stored import (
@@ -95,7 +96,7 @@ class StoredRecord(NamedTuple):
     version: int = 0
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        key = _INT16.pack(_TYPE_BY_KEY[type(self.key)]) + self.key.encode(0)
+        key = _INT16.pack(self.key.API_KEY) + self.key.encode(0)
         if self.value is None:
             return key, None
         return key, _INT16.pack(self.version) + self.value.encode(self.version)
@@ -115,7 +116,6 @@ _KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
 }
 REMEMBERED_TEXT_MAX: Final = 600
 """Clients choose names, and 32 KB is a possible one: only keys of usual length are remembered."""
-_TYPE_BY_KEY: Final[dict[type[Message], int]] = {key: number for number, (key, _) in _KEY_TYPES.items()}
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
@@ -158,7 +158,7 @@ def offset_value(value: CommittedOffset) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """A record back from its bytes; None for a type that belongs to others (share and streams groups, the future)."""
+    """A record back from its bytes; None for a type that belongs to others (share groups, the future)."""
     if key is None or len(key) < _INT16.size:
         raise CorruptRecord("a record of the offsets log has no key")
     (number,) = _INT16.unpack_from(key)
@@ -168,7 +168,10 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
             return OffsetRecord(name.group, name.topic, name.partition, _decode_offset(value, number))
         types = _KEY_TYPES.get(number)
         if types is None:
-            return None
+            if number not in BY_RECORD_TYPE:
+                return None
+            _KEY_TYPES.update(BY_RECORD_TYPE[number].load().KEY_TYPES)
+            types = _KEY_TYPES[number]
         key_message, _ = types[0].decoder(0)(key, _INT16.size)
         if value is None:
             return StoredRecord(key_message, None)

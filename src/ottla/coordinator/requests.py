@@ -12,6 +12,7 @@ from ottla.cluster.topics import GROUP_METADATA_TOPIC, java_hash
 from ottla.coordinator import describe, mixed
 from ottla.coordinator.classic import NO_MEMBER, join_error
 from ottla.coordinator.consumer import ConsumerGroup
+from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.rebalance import validate_join
 from ottla.coordinator.replies import Reply, Result
@@ -63,6 +64,8 @@ def join(
         group = shard.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             answer: Any = shard.run(mixed.join(shard, group, request, client))
+        elif isinstance(group, OtherGroup) and not shard.can_become_classic(group):
+            return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
         else:
             answer = shard.run(shard.classic.join(request, client))
     except KafkaError as error:
@@ -95,7 +98,7 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
         # The member is not known yet, and will have a full session once it is: nothing to worry the client with.
         return HeartbeatResponse()
     group = shard.groups.get(request.group_id)
-    if group is None:
+    if group is None or isinstance(group, OtherGroup):
         raise UnknownMemberId
     arguments = (request.member_id, request.group_instance_id, request.generation_id)
     if isinstance(group, ConsumerGroup):
@@ -113,7 +116,7 @@ def leave(
         request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     shard = coordinator.shard_for(request.group_id)
     group = shard.groups.get(request.group_id)
-    if group is None:
+    if group is None or isinstance(group, OtherGroup):
         answer = LeaveGroupResponse(
             members=[
                 LeaveGroupResponse.MemberResponse(

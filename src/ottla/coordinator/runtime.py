@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.clock import Clock, Timer, TimerHandle
@@ -13,6 +13,7 @@ from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, C
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
 from ottla.coordinator.kept import Kept
+from ottla.coordinator.kinds import BY_RECORD_TYPE, KINDS, OtherGroup, OtherProtocol
 from ottla.coordinator.offsets import GroupOffsets, OffsetStore
 from ottla.coordinator.protocols import ClusterView, PartitionWriter
 from ottla.coordinator.rebalance import ClassicProtocol
@@ -52,7 +53,7 @@ from ottla.wire.stored import (
 
 logger = logging.getLogger(__name__)
 
-AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | OtherGroup
 
 MAX_RECORDS_PER_BATCH = 1000
 """Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
@@ -85,6 +86,7 @@ class Shard(LogShard):
         "new_member_id",
         "new_uuid",
         "offsets",
+        "others",
         "settings",
         "timer",
         "topic_hashes",
@@ -109,6 +111,8 @@ class Shard(LogShard):
         self.committed: Kept[str, Seen] = Kept(writer)
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
+        self.others: dict[str, OtherProtocol] = {}
+        """Of further kinds of groups, once there was one."""
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
         """The metadata version at which a topic was last created: older regex results do not know it."""
@@ -192,7 +196,7 @@ class Shard(LogShard):
     def _keep_group(self, group_id: str, topics: Iterable[str], offset: int) -> None:
         offsets = self.offsets.set_aside(group_id, topics)
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, (ConsumerGroup, OtherGroup)):
             group = group.copy()
         elif group is not None and group.stored is None and not offsets:
             group = None  # made by the operation whose records these are
@@ -202,14 +206,28 @@ class Shard(LogShard):
     # -- groups
 
     def classic_group(self, group_id: str, *, create: bool = False) -> ClassicGroup | None:
-        """The classic group of this name, if there is one; `create` makes it, also over an empty consumer group."""
+        """The classic group of this name, if any; `create` makes it, also over an empty one of another kind."""
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup) and create and group.is_empty:
-            self.run(Result(mixed.tombstones(group)))
+        if create and self.can_become_classic(group):
+            assert group is not None
+            self.run(Result(self.group_tombstones(group)))
             group = None
         if group is None and create:
             group = self.groups[group_id] = ClassicGroup(group_id, self.clock.now_ms())
         return group if isinstance(group, ClassicGroup) else None
+
+    @staticmethod
+    def can_become_classic(group: AnyGroup | None) -> bool:
+        """Whether a group of another kind makes way for a classic one of its name."""
+        is_other = isinstance(group, ConsumerGroup) or (isinstance(group, OtherGroup) and group.becomes_classic)
+        return is_other and group is not None and group.is_empty
+
+    def other(self, kind: str) -> Any:
+        """The protocol of a further kind of groups."""
+        found = self.others.get(kind)
+        if found is None:
+            found = self.others[kind] = KINDS[kind].load().Protocol(self)
+        return found
 
     def ensure_group(self, group_id: str) -> None:
         """Offsets need a group to belong to: without members it is an empty classic one."""
@@ -221,6 +239,9 @@ class Shard(LogShard):
         return default if value is None else int(value)
 
     def group_tombstones(self, group: AnyGroup) -> list[CoordinatorRecord]:
+        if isinstance(group, OtherGroup):
+            self.other(group.type_name).on_removed(group.group_id)
+            return group.tombstones()
         return [classic_group_tombstone(group.group_id)] if isinstance(group, ClassicGroup) else mixed.tombstones(group)
 
     # -- sweeps and events
@@ -246,7 +267,10 @@ class Shard(LogShard):
         for name in changed:
             self.topic_hashes.pop(name, None)
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in changed):
+            if isinstance(group, ClassicGroup):
+                continue
+            depends_on = group.depends_on if isinstance(group, OtherGroup) else group.is_subscribed_to
+            if any(map(depends_on, changed)):
                 group.needs_refresh = True
 
     # -- replay
@@ -291,8 +315,10 @@ class Shard(LogShard):
         for group in list(self.groups.values()):
             if isinstance(group, ClassicGroup):
                 self.classic.on_loaded(group)
-            else:
+            elif isinstance(group, ConsumerGroup):
                 self.consumer.on_loaded(group)
+            else:
+                self.other(group.type_name).on_loaded(group)
 
     def on_unloaded(self) -> None:
         """Leadership is gone: whoever waits is told, and no timer is left."""
@@ -300,6 +326,8 @@ class Shard(LogShard):
             if isinstance(group, ClassicGroup):
                 self.classic.on_unloaded(group)
         self.consumer.on_unloaded()
+        for protocol in self.others.values():
+            protocol.on_unloaded()
         self.groups.clear()
 
     def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
@@ -308,7 +336,10 @@ class Shard(LogShard):
             self.offsets.replay(record, offset, producer_id)
         else:
             assert isinstance(record, StoredRecord)
-            _REPLAY[type(record.key)](self, record.key, record.value)
+            key_type = type(record.key)
+            if key_type not in _REPLAY:
+                _REPLAY.update(BY_RECORD_TYPE[key_type.API_KEY].load().REPLAY)
+            _REPLAY[key_type](self, record.key, record.value)
 
     def _replay_classic(self, key: Any, value: GroupMetadataValue | None) -> None:
         group_id = key.group
@@ -364,20 +395,32 @@ class Shard(LogShard):
             return group
         if not create:
             return None
-        if group is not None and not group.is_simple:
-            raise CorruptRecord(f"group {group_id} is a classic group, but has a record of a consumer group")
-        # A group that exists by its offsets only has no records, so it can become anything.
-        created = self.groups[group_id] = ConsumerGroup(group_id)
+        created = ConsumerGroup(group_id)
+        self.put_new(created)
         return created
+
+    def put_new(self, group: ConsumerGroup | OtherGroup) -> None:
+        """A group that the log tells of for the first time."""
+        known = self.groups.get(group.group_id)
+        # A group that exists by its offsets only has no records, so it can become anything.
+        if known is not None and not (isinstance(known, ClassicGroup) and known.is_simple):
+            raise CorruptRecord(
+                f"group {group.group_id} is a {known.type_name} group, but has a record of a {group.type_name} group"
+            )
+        self.groups[group.group_id] = group
+
+    def drop(self, group_id: str) -> None:
+        """The log says that a group is gone; offsets that are left keep its name."""
+        del self.groups[group_id]
+        if group_id in self.offsets.groups:
+            self.ensure_group(group_id)
 
     def _replay_epoch(self, key: Any, value: Any) -> None:
         group = self._consumer_group(key.group_id, create=value is not None)
         if group is None:
             return
         if value is None:
-            del self.groups[key.group_id]
-            if key.group_id in self.offsets.groups:
-                self.ensure_group(key.group_id)
+            self.drop(key.group_id)
             return
         group.epoch = value.epoch
         group.metadata_hash = value.metadata_hash
@@ -433,7 +476,7 @@ class Shard(LogShard):
             )
 
 
-_REPLAY: Mapping[type, Callable[[Shard, Any, Any], None]] = {
+_REPLAY: dict[type, Callable[[Shard, Any, Any], None]] = {
     GroupMetadataKey: Shard._replay_classic,
     ConsumerGroupMetadataKey: Shard._replay_epoch,
     ConsumerGroupPartitionMetadataKey: Shard._replay_partition_metadata,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.metadata import NO_LEADER
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.records import epoch_record
 from ottla.coordinator.replies import Result
 from ottla.errors import ConcurrentTransactions, KafkaError
@@ -36,6 +37,8 @@ def rebalance(server: Server, group_id: str) -> None:
     if isinstance(group, ClassicGroup):
         if group.can_rebalance:
             shard.run(shard.classic.prepare_rebalance(group))
+    elif isinstance(group, OtherGroup):
+        shard.run(shard.other(group.type_name).bump(group))
     else:
         shard.run(Result([epoch_record(group_id, group.epoch + 1, group.metadata_hash)]))
 
@@ -58,6 +61,8 @@ def evict(server: Server, group_id: str, wanted: str | None) -> str:
             member_id=member_id, group_instance_id=group.members[member_id].instance_id
         )
         shard.run(shard.classic.leave(group, LeaveGroupRequest(group_id=group_id, members=[identity])))
+    elif isinstance(group, OtherGroup):
+        shard.run(shard.other(group.type_name).fence(group, member_id))
     else:
         shard.run(shard.consumer.fence(group, [member_id]))
     return member_id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import consumer_protocol
 from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.consumer import ConsumerGroup
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def remove_group(server: Server, group_id: str) -> None:
     records = [*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)]
     if isinstance(group, ClassicGroup):
         shard.classic.on_unloaded(group)  # whoever waits in it is told, its timers end
-    else:
+    elif isinstance(group, ConsumerGroup):
         for member_id in list(group.members):
             shard.consumer.cancel_timers(group_id, member_id)
     shard.run_all(records)
@@ -143,7 +144,7 @@ def _members(server: Server, group_id: str) -> list[Member]:
             tuple(
                 sorted(
                     (names[topic_id].name, index)
-                    for topic_id, indexes in member.assigned.items()
+                    for topic_id, indexes in (member.assigned.items() if isinstance(group, ConsumerGroup) else ())
                     if topic_id in names
                     for index in indexes
                 )

@@ -25,6 +25,7 @@ _FAMILIES = (
     "producers",
     "coordinators",
     "groups",
+    "streams_groups",
     "offsets",
     "transactions",
 )

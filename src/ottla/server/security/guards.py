@@ -71,6 +71,8 @@ SELF_CHECKED = {
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
     41: "DescribeDelegationToken",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
 }
 """APIs whose handlers ask the authorizer themselves, as they know more than the request says."""
 
