@@ -22,6 +22,7 @@ from ottla.errors import (
     error_for,
 )
 from ottla.server.api import RequestContext
+from ottla.server.handlers.answers import own_message
 from ottla.server.handlers.groups import DESCRIBE, GROUP, TOPIC
 from ottla.wire.messages import (
     CreateTopicsRequest,
@@ -179,7 +180,7 @@ def described(ctx: RequestContext, group_ids: Iterable[str], *, include_operatio
             groups.append(describe(coordinator.shard_for(group_id), group_id))
         except KafkaError as error:
             groups.append(
-                DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message, members=[])
+                DescribedGroup(group_id=group_id, error_code=error.code, error_message=own_message(error), members=[])
             )
     for group in groups:
         if include_operations and group.error_code == NONE:

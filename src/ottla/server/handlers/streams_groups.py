@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.replies import Reply
 from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
 from ottla.server.api import RequestContext, handles
+from ottla.server.handlers.answers import own_message
 from ottla.server.handlers.groups import DESCRIBE, GROUP, client_of
 from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
@@ -30,7 +31,13 @@ def _check_enabled(ctx: RequestContext) -> None:
         raise UnsupportedVersion
 
 
-@handles(StreamsGroupHeartbeatRequest)
+def _heartbeat_error(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest, error: KafkaError
+) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=own_message(error))
+
+
+@handles(StreamsGroupHeartbeatRequest, on_error=_heartbeat_error)
 def streams_group_heartbeat(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
@@ -65,7 +72,7 @@ def _described_error(
 
 def _refused(group_id: str, error: KafkaError) -> StreamsGroupDescribeResponse.DescribedGroup:
     return StreamsGroupDescribeResponse.DescribedGroup(
-        group_id=group_id, error_code=error.code, error_message=error.message, members=[]
+        group_id=group_id, error_code=error.code, error_message=own_message(error), members=[]
     )
 
 
