@@ -165,16 +165,16 @@ class _Assignment:
                     left.append((task, self._replicas - given))
                     break
         queue = self._by_load()
+        homeless = 0
         for task, copies in sorted(left, reverse=True):
-            for given in range(copies):
+            for _ in range(copies):
                 if not self._give_standby(queue, task):
-                    logger.warning(
-                        "%d of %d standby copies of task %s_%d have no process to live in",
-                        copies - given,
-                        self._replicas,
-                        *task,
-                    )
+                    homeless += 1
                     break
+        if homeless:
+            logger.warning(
+                "%d tasks have fewer than %d standby copies: there are not enough processes", homeless, self._replicas
+            )
 
     def _keep_standby(self, task: Task) -> bool:
         for member_id in (self._was_active.get(task), self._least_loaded(self._was_standby.get(task, []), task)):

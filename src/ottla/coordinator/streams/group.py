@@ -39,9 +39,9 @@ FIRST_EPOCH = 1
 
 
 class MemberState(enum.Enum):
-    STABLE = 0
-    UNREVOKED_TASKS = 1
-    UNRELEASED_TASKS = 2
+    STABLE = 1
+    UNREVOKED_TASKS = 2
+    UNRELEASED_TASKS = 3
     UNKNOWN = 127
 
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from interop.wire import Wire
+from interop.wire import NOT_READY, Wire
 from ottla.wire.messages import (
     DescribeConfigsRequest,
     FindCoordinatorRequest,
@@ -136,8 +136,9 @@ def described(wire: Wire, group: str) -> Any:
 
 
 def find_coordinator(wire: Wire, group: str) -> None:
-    """The first look for a coordinator creates the offsets topic."""
+    """Waits until the group is served: the first look creates the offsets topic, which Apache Kafka then loads."""
     until(lambda: wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0)
+    until(lambda: described(wire, group).error_code not in NOT_READY)
 
 
 def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
