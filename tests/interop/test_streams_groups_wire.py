@@ -387,6 +387,15 @@ def test_internal_topics_are_made(wire: Wire, group: str, topic: str) -> None:
     assert wire.call(DescribeConfigsRequest(resources=[resource]), 4).results[0].configs[0].value == "compact"
 
 
+def test_an_internal_topic_that_cannot_be_made(wire: Wire, group: str, topic: str) -> None:
+    changelog = f"{group}-store-changelog"
+    shape = topology(subtopology("0", topic, state_changelog_topics=[info(changelog, retention_ms="soon")]))
+    member = Member(wire, group, shape)
+    text = "Invalid value soon for configuration retention.ms: Not a number of type LONG"
+    detail = f"Internal topics are missing: {changelog}; Creation failed: {changelog} ({text})."
+    until(lambda: statuses(member.beat()) == [(MISSING_INTERNAL, detail)])
+
+
 def test_an_internal_topic_of_the_wrong_size(wire: Wire, group: str, topic: str) -> None:
     changelog = f"{group}-store-changelog"
     made(wire, changelog, 2)

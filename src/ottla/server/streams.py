@@ -9,10 +9,12 @@ from typing import Any
 
 from ottla.cluster.acls import CLUSTER_NAME
 from ottla.cluster.topics import INTERNAL_TOPICS, is_legal_topic_name
+from ottla.coordinator.replies import Reply
 from ottla.coordinator.requests import in_answers_order
 from ottla.coordinator.streams.describe import DescribedGroup, describe
 from ottla.coordinator.streams.heartbeats import Answer
 from ottla.coordinator.streams.topology import MISSING_INTERNAL_TOPICS, InternalTopic
+from ottla.coordinator.streams.validation import validate
 from ottla.errors import (
     NONE,
     InvalidGroupId,
@@ -23,7 +25,7 @@ from ottla.errors import (
 )
 from ottla.server.api import RequestContext
 from ottla.server.handlers.answers import own_message
-from ottla.server.handlers.groups import DESCRIBE, GROUP, TOPIC
+from ottla.server.handlers.groups import DESCRIBE, GROUP, TOPIC, client_of
 from ottla.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -37,7 +39,26 @@ CREATE, CLUSTER = 5, 4
 ERRORS_NAMED_MAX = 3
 
 
-def refused_topology(
+def heartbeat(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+    refused = _refused_topology(ctx, request)
+    if refused is not None:
+        return refused
+    validate(request)
+    shard = ctx.broker.groups.shard_for(request.group_id)
+    answer = shard.run(shard.other("streams").heartbeat(request, client_of(ctx)))
+    if isinstance(answer, Reply):
+        return _answered_later(ctx, request.group_id, answer)
+    return _with_internal_topics(ctx, request.group_id, answer)
+
+
+async def _answered_later(ctx: RequestContext, group_id: str, reply: Reply[Answer]) -> StreamsGroupHeartbeatResponse:
+    response = _with_internal_topics(ctx, group_id, await reply)
+    return response if isinstance(response, StreamsGroupHeartbeatResponse) else await response
+
+
+def _refused_topology(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | None:
     """The answer to a topology with topics that nobody may use, or this client may not see."""
@@ -69,7 +90,7 @@ def _named_topics(subtopology: Any) -> Iterable[str]:
 # -- internal topics ---------------------------------------------------------------------------------------------------
 
 
-def with_internal_topics(
+def _with_internal_topics(
     ctx: RequestContext, group_id: str, answer: Answer
 ) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
     """The response; topics that are missing are made before it is sent, or it says why not."""

@@ -40,7 +40,7 @@ from ottla.coordinator.streams.records import (
 )
 from ottla.coordinator.streams.tasks import NO_TARGET, Target, sets_of, task_ids
 from ottla.coordinator.streams.topology import ConfiguredTopology, InternalTopic, Topology
-from ottla.coordinator.streams.validation import check_tasks, validate
+from ottla.coordinator.streams.validation import check_tasks
 from ottla.coordinator.topic_hash import group_hash
 from ottla.errors import (
     FencedMemberEpoch,
@@ -92,8 +92,7 @@ class StreamsProtocol(OtherProtocol):
     # -- the request
 
     def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Result:
-        """The result's response is an `Answer`."""
-        validate(request)
+        """To a request that is valid in itself; the result's response is an `Answer`."""
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
         records: list[CoordinatorRecord] = []

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
-from ottla.coordinator.replies import Reply
 from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
-from ottla.server.handlers.groups import DESCRIBE, GROUP, client_of
+from ottla.server.handlers.groups import DESCRIBE, GROUP
 from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla.coordinator.streams.heartbeats import Answer
 
 READ = 3
 
@@ -47,21 +42,7 @@ def streams_group_heartbeat(
         raise GroupAuthorizationFailed
     from ottla.server import streams
 
-    refused = streams.refused_topology(ctx, request)
-    if refused is not None:
-        return refused
-    shard = ctx.broker.groups.shard_for(request.group_id)
-    answer = shard.run(shard.other("streams").heartbeat(request, client_of(ctx)))
-    if isinstance(answer, Reply):
-        return _later(ctx, request.group_id, answer)
-    return streams.with_internal_topics(ctx, request.group_id, answer)
-
-
-async def _later(ctx: RequestContext, group_id: str, reply: Reply[Answer]) -> StreamsGroupHeartbeatResponse:
-    from ottla.server import streams
-
-    response = streams.with_internal_topics(ctx, group_id, await reply)
-    return response if isinstance(response, StreamsGroupHeartbeatResponse) else await response
+    return streams.heartbeat(ctx, request)
 
 
 def _described_error(
