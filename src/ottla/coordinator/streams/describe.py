@@ -28,13 +28,15 @@ def describe(shard: Shard, group_id: str) -> DescribedGroup:
         )
     if group.topology is None:
         raise UnknownServerError
-    is_ready = group.configured is not None and group.configured.is_ready
+    configured = group.configured
+    if configured is not None and (not configured.is_ready or shard.written_offset <= group.configured_offset):
+        configured = None
     return DescribedGroup(
         group_id=group_id,
         group_epoch=group.epoch,
         group_state=group.state_name,
         assignment_epoch=group.target_epoch,
-        topology=_configured(group.configured) if is_ready and group.configured else _as_brought(group.topology),
+        topology=_as_brought(group.topology) if configured is None else _configured(configured),
         members=[_member(member, group.target.get(member.member_id, NO_TARGET)) for member in group.members.values()],
     )
 

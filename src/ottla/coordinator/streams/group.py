@@ -128,6 +128,7 @@ class StreamsGroup(OtherGroup):
     __slots__ = (
         "active_owner",
         "configured",
+        "configured_offset",
         "endpoint_epoch",
         "epoch",
         "last_configs",
@@ -164,6 +165,8 @@ class StreamsGroup(OtherGroup):
         self.warmup_owners: dict[Task, frozenset[str]] = {}
         # In memory only, as in Kafka: a new coordinator finds them out again.
         self.configured: ConfiguredTopology | None = None
+        self.configured_offset = -1
+        """What the log ended with by then: those who look see it with the next record only, as in Kafka."""
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
 

@@ -173,6 +173,7 @@ class StreamsProtocol(OtherProtocol):
         metadata_hash = group_hash(topics, self._shard.topic_hashes)
         if group.topology is None or group.configured is None or metadata_hash != group.metadata_hash:
             group.configured = topologies.configure(topology, cluster)
+            group.configured_offset = self._shard.written_offset
         return group.configured, metadata_hash
 
     def _epoch(
