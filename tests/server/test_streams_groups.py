@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log.files import MemoryDisk
 from ottla.testing import actions
+from ottla.testing.groups import _members as members_of
 from ottla.testing.groups import remove_group
 from ottla.wire.messages import FindCoordinatorRequest, StreamsGroupDescribeRequest, UpdateFeaturesRequest
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
@@ -109,6 +110,8 @@ def test_what_tests_do_with_groups(run: Any, run_broker: Any) -> None:
             await client.create_topic("t", partitions=2)
             joined = await client.call(joining("t"), 0)
             server = running.broker
+            (member,) = members_of(server, "app")
+            assert (member.member_id, member.client_id, member.assignment) == ("m", "test", (("t", 0), ("t", 1)))
             actions.rebalance(server, "app")
             again = await client.call(Beat(group_id="app", member_id="m", member_epoch=joined.member_epoch), 0)
             assert again.member_epoch == joined.member_epoch + 1

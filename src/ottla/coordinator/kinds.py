@@ -1,66 +1,79 @@
-"""Groups that are neither classic nor consumer groups: what a shard needs of them, and where their code is.
+"""Kinds of groups beside classic and consumer ones: one row each, and code that is imported when one is first met.
 
-A kind of groups is one row in `KINDS`. Its package is imported when the first such group is met, in a request or in
-the log, and has three names: `Protocol` (made once a shard), `KEY_TYPES` (its records by type number) and `REPLAY`
-(what each record does, by the class of its key).
+A kind has groups (`OtherGroup`), the records that make them (see `records`), and a protocol: what its requests do,
+how its records change a shard, and what time does.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+
+from ottla.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
 
 if TYPE_CHECKING:
     from ottla.coordinator.records import CoordinatorRecord
     from ottla.coordinator.replies import Result
+    from ottla.coordinator.runtime import Shard
 
 
 class Kind(NamedTuple):
-    package: str
-    record_types: tuple[int, ...]
+    record_types: range
+    """Of the keys in the offsets log."""
+    records: str
+    """The module that registers them."""
+    protocol: str
+    """The module whose `protocol(shard)` makes the protocol."""
 
-    def load(self) -> Any:
-        return import_module(self.package)
 
-
-KINDS: Mapping[str, Kind] = {
-    "streams": Kind("ottla.coordinator.streams", (17, 19, 20, 21, 22, 23)),
+KINDS: Final[Mapping[str, Kind]] = {
+    "streams": Kind(range(17, 24), "ottla.coordinator.streams.records", "ottla.coordinator.streams.heartbeats"),
 }
-"""By `OtherGroup.type_name`."""
 
-BY_RECORD_TYPE: Mapping[int, Kind] = {number: kind for kind in KINDS.values() for number in kind.record_types}
+
+class OtherProtocol(Protocol):
+    """What a shard needs from the protocol of a kind."""
+
+    def replay(self, key: Any, value: Any) -> None:
+        """The only place where persisted state changes."""
+
+    def on_loaded(self, group: Any) -> None:
+        """The log is read: sessions begin."""
+
+    def on_unloaded(self) -> None:
+        """No timer is left."""
+
+    def remove(self, group: Any, member_id: str) -> Result:
+        """A member goes, whether it wants to or not."""
+
+    def forget(self, group_id: str) -> None:
+        """A group is taken away with its members: none of its timers is left."""
+
+    def on_topics_changed(self, names: Iterable[str]) -> None:
+        """Created, grown, deleted or moved topics."""
+
+    def on_topic_deleted(self, topic_id: bytes) -> None:
+        """What is kept of it goes."""
 
 
 class OtherGroup:
-    """A group of a further kind."""
+    """A group of such a kind, as requests of the other kinds see it."""
 
-    __slots__ = ("group_id", "members", "needs_refresh")
+    __slots__ = ("group_id",)
 
     type_name: ClassVar[str]
     protocol_type: ClassVar[str]
-    becomes_classic: ClassVar[bool]
-    """Whether a classic member may have the group's name once it is empty."""
+    expires: ClassVar[bool] = True
+    """Whether it goes when it is empty and has no offsets."""
+    becomes_classic: ClassVar[bool] = False
+    """Whether it makes way for a classic group of its name when it is empty."""
+
+    members: Mapping[str, Any]
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.members: dict[str, Any] = {}
-        self.needs_refresh = True
-        """In memory only: a topic that the group depends on may have changed."""
-
-    def copy(self) -> OtherGroup:
-        """As it is now, for those who may not see what comes next."""
-        other = copy(self)
-        for cls in type(self).__mro__:
-            for name in getattr(cls, "__slots__", ()):
-                value = getattr(self, name)
-                if isinstance(value, dict):
-                    setattr(other, name, dict(value))
-        return other
-
-    # -- questions
 
     @property
     def is_empty(self) -> bool:
@@ -68,8 +81,7 @@ class OtherGroup:
 
     @property
     @abstractmethod
-    def state_name(self) -> str:
-        """As ListGroups says it."""
+    def state_name(self) -> str: ...
 
     @property
     def state_filter_name(self) -> str:
@@ -77,61 +89,53 @@ class OtherGroup:
         return self.state_name.lower()
 
     @abstractmethod
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether its offsets in a topic are in use."""
+    def copy(self) -> OtherGroup:
+        """As it is now, for those who may not see what comes next."""
 
     @abstractmethod
-    def depends_on(self, topic: str) -> bool:
-        """Whether the group looks again when this topic changes."""
-
-    # -- who may
+    def rebalanced(self) -> list[CoordinatorRecord]:
+        """Records that make its members look for a new assignment."""
 
     @abstractmethod
+    def tombstones(self) -> list[CoordinatorRecord]: ...
+
+    @abstractmethod
+    def is_subscribed_to(self, topic: str) -> bool: ...
+
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> Callable[[str, bytes, int], None] | None:
-        """Raise if the sender may not commit; what is returned is called for each partition, and may raise too."""
+        raise self._not_a_consumer_group()
 
-    @abstractmethod
-    def validate_fetch(self, member_id: str | None, epoch: int) -> None: ...
+    def validate_fetch(self, member_id: str | None, epoch: int) -> None:
+        raise self._not_a_consumer_group()
 
     def validate_offset_delete(self) -> None:
-        """Always allowed; subscribed topics are refused one by one."""
+        raise self._not_a_consumer_group()
 
-    @abstractmethod
-    def validate_delete(self) -> None: ...
+    def validate_delete(self) -> None:
+        if not self.is_empty:
+            raise NonEmptyGroup
 
-    def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
+    def on_deleted(self, shard: Shard) -> Callable[[KafkaError | None], None] | None:
+        """What to do once its tombstones are kept."""
+        return None
+
+    def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int:
         return commit_timestamp_ms
 
-    # -- records
-
-    @abstractmethod
-    def tombstones(self) -> list[CoordinatorRecord]:
-        """Everything that the log holds of the group, in the order that replay expects."""
+    def _not_a_consumer_group(self) -> GroupIdNotFound:
+        return GroupIdNotFound(f"Group {self.group_id} is not a consumer group.")
 
 
-class OtherProtocol:
-    """The requests of a kind of groups in one shard, with the timers of their members."""
+def kind_of_type(number: int) -> str | None:
+    """The kind whose record type this is."""
+    for name, kind in KINDS.items():
+        if number in kind.record_types:
+            return name
+    return None
 
-    __slots__ = ()
 
-    @abstractmethod
-    def on_loaded(self, group: Any) -> None:
-        """The group was read from the log: sessions begin."""
-
-    @abstractmethod
-    def on_unloaded(self) -> None:
-        """No timer is left."""
-
-    @abstractmethod
-    def on_removed(self, group_id: str) -> None:
-        """The group is gone, or is about to go: nobody waits for anything of it any more."""
-
-    @abstractmethod
-    def fence(self, group: Any, member_id: str) -> Result:
-        """A member goes."""
-
-    @abstractmethod
-    def bump(self, group: Any) -> Result:
-        """The group is to be assigned anew, though nothing has changed."""
+def new_protocol(kind: str, shard: Shard) -> OtherProtocol:
+    made: OtherProtocol = import_module(KINDS[kind].protocol).protocol(shard)
+    return made

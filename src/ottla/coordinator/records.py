@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib import import_module
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ottla.coordinator.kinds import BY_RECORD_TYPE
+from ottla.coordinator.kinds import KINDS, kind_of_type
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint
 from ottla.wire.schema import Message
 from ottla.wire.stored import (
@@ -96,7 +97,7 @@ class StoredRecord(NamedTuple):
     version: int = 0
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        key = _INT16.pack(self.key.API_KEY) + self.key.encode(0)
+        key = _INT16.pack(_TYPE_BY_KEY[type(self.key)]) + self.key.encode(0)
         if self.value is None:
             return key, None
         return key, _INT16.pack(self.version) + self.value.encode(self.version)
@@ -116,6 +117,30 @@ _KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
 }
 REMEMBERED_TEXT_MAX: Final = 600
 """Clients choose names, and 32 KB is a possible one: only keys of usual length are remembered."""
+_TYPE_BY_KEY: Final[dict[type[Message], int]] = {key: number for number, (key, _) in _KEY_TYPES.items()}
+_KIND_BY_KEY: Final[dict[type[Message], str]] = {}
+
+
+def register_types(kind: str, types: Mapping[int, tuple[type[Message], type[Message]]]) -> None:
+    """Keys and values by number, of a kind of group that `kinds` names."""
+    _KEY_TYPES.update(types)
+    for number, (key, _) in types.items():
+        _TYPE_BY_KEY[key] = number
+        _KIND_BY_KEY[key] = kind
+
+
+def kind_of(key: Message) -> str:
+    return _KIND_BY_KEY[type(key)]
+
+
+def _types_of(number: int) -> tuple[type[Message], type[Message]] | None:
+    types = _KEY_TYPES.get(number)
+    if types is None:
+        kind = kind_of_type(number)
+        if kind is not None:
+            import_module(KINDS[kind].records)
+            types = _KEY_TYPES.get(number)
+    return types
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
@@ -158,7 +183,7 @@ def offset_value(value: CommittedOffset) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """A record back from its bytes; None for a type that belongs to others (share groups, the future)."""
+    """A record back from its bytes; None for a type that nobody here knows (the past, the future)."""
     if key is None or len(key) < _INT16.size:
         raise CorruptRecord("a record of the offsets log has no key")
     (number,) = _INT16.unpack_from(key)
@@ -166,12 +191,9 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
         if number in (OFFSET_TYPE, LEGACY_OFFSET_TYPE):
             name, _ = OffsetCommitKey.decoder(0)(key, _INT16.size)
             return OffsetRecord(name.group, name.topic, name.partition, _decode_offset(value, number))
-        types = _KEY_TYPES.get(number)
+        types = _types_of(number)
         if types is None:
-            if number not in BY_RECORD_TYPE:
-                return None
-            _KEY_TYPES.update(BY_RECORD_TYPE[number].load().KEY_TYPES)
-            types = _KEY_TYPES[number]
+            return None
         key_message, _ = types[0].decoder(0)(key, _INT16.size)
         if value is None:
             return StoredRecord(key_message, None)

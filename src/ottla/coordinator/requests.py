@@ -62,10 +62,10 @@ def join(
         validate_join(request, settings.min_session_timeout_ms, settings.max_session_timeout_ms)
         shard = coordinator.shard_for(request.group_id)
         group = shard.groups.get(request.group_id)
+        if isinstance(group, OtherGroup) and not shard.can_become_classic(group):
+            return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             answer: Any = shard.run(mixed.join(shard, group, request, client))
-        elif isinstance(group, OtherGroup) and not shard.can_become_classic(group):
-            return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
         else:
             answer = shard.run(shard.classic.join(request, client))
     except KafkaError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.clock import Clock, Timer, TimerHandle
@@ -13,7 +13,7 @@ from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, C
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
 from ottla.coordinator.kept import Kept
-from ottla.coordinator.kinds import BY_RECORD_TYPE, KINDS, OtherGroup, OtherProtocol
+from ottla.coordinator.kinds import OtherGroup, OtherProtocol, new_protocol
 from ottla.coordinator.offsets import GroupOffsets, OffsetStore
 from ottla.coordinator.protocols import ClusterView, PartitionWriter
 from ottla.coordinator.rebalance import ClassicProtocol
@@ -24,6 +24,7 @@ from ottla.coordinator.records import (
     StoredRecord,
     classic_group_tombstone,
     decode_record,
+    kind_of,
 )
 from ottla.coordinator.regex import ResolvedRegex
 from ottla.coordinator.replies import Result
@@ -77,6 +78,7 @@ class Shard(LogShard):
 
     __slots__ = (
         "_is_loaded",
+        "_others",
         "_reported_corruption",
         "classic",
         "cluster",
@@ -86,7 +88,6 @@ class Shard(LogShard):
         "new_member_id",
         "new_uuid",
         "offsets",
-        "others",
         "settings",
         "timer",
         "topic_hashes",
@@ -111,8 +112,7 @@ class Shard(LogShard):
         self.committed: Kept[str, Seen] = Kept(writer)
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
-        self.others: dict[str, OtherProtocol] = {}
-        """Of further kinds of groups, once there was one."""
+        self._others: dict[str, OtherProtocol] = {}
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
         """The metadata version at which a topic was last created: older regex results do not know it."""
@@ -208,8 +208,7 @@ class Shard(LogShard):
     def classic_group(self, group_id: str, *, create: bool = False) -> ClassicGroup | None:
         """The classic group of this name, if any; `create` makes it, also over an empty one of another kind."""
         group = self.groups.get(group_id)
-        if create and self.can_become_classic(group):
-            assert group is not None
+        if create and group is not None and self.can_become_classic(group):
             self.run(Result(self.group_tombstones(group)))
             group = None
         if group is None and create:
@@ -217,17 +216,10 @@ class Shard(LogShard):
         return group if isinstance(group, ClassicGroup) else None
 
     @staticmethod
-    def can_become_classic(group: AnyGroup | None) -> bool:
+    def can_become_classic(group: AnyGroup) -> bool:
         """Whether a group of another kind makes way for a classic one of its name."""
-        is_other = isinstance(group, ConsumerGroup) or (isinstance(group, OtherGroup) and group.becomes_classic)
-        return is_other and group is not None and group.is_empty
-
-    def other(self, kind: str) -> Any:
-        """The protocol of a further kind of groups."""
-        found = self.others.get(kind)
-        if found is None:
-            found = self.others[kind] = KINDS[kind].load().Protocol(self)
-        return found
+        may = group.becomes_classic if isinstance(group, OtherGroup) else isinstance(group, ConsumerGroup)
+        return may and group.is_empty
 
     def ensure_group(self, group_id: str) -> None:
         """Offsets need a group to belong to: without members it is an empty classic one."""
@@ -238,9 +230,15 @@ class Shard(LogShard):
         value = self.cluster.group_config(group_id, key)
         return default if value is None else int(value)
 
+    def other(self, kind: str) -> Any:
+        """The protocol of a kind of groups that not every broker has."""
+        protocol = self._others.get(kind)
+        if protocol is None:
+            protocol = self._others[kind] = new_protocol(kind, self)
+        return protocol
+
     def group_tombstones(self, group: AnyGroup) -> list[CoordinatorRecord]:
         if isinstance(group, OtherGroup):
-            self.other(group.type_name).on_removed(group.group_id)
             return group.tombstones()
         return [classic_group_tombstone(group.group_id)] if isinstance(group, ClassicGroup) else mixed.tombstones(group)
 
@@ -251,7 +249,7 @@ class Shard(LogShard):
         now_ms = self.clock.now_ms()
         for group in list(self.groups.values()):
             records, is_bare = self.offsets.expired(group, now_ms)
-            if is_bare and group.is_empty:
+            if is_bare and group.is_empty and (not isinstance(group, OtherGroup) or group.expires):
                 records += self.group_tombstones(group)
             if records:
                 self.run_all(records)
@@ -267,11 +265,14 @@ class Shard(LogShard):
         for name in changed:
             self.topic_hashes.pop(name, None)
         for group in self.groups.values():
-            if isinstance(group, ClassicGroup):
-                continue
-            depends_on = group.depends_on if isinstance(group, OtherGroup) else group.is_subscribed_to
-            if any(map(depends_on, changed)):
+            if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in changed):
                 group.needs_refresh = True
+        for protocol in self._others.values():
+            protocol.on_topics_changed(changed)
+
+    def on_topic_id_deleted(self, topic_id: bytes) -> None:
+        for protocol in self._others.values():
+            protocol.on_topic_deleted(topic_id)
 
     # -- replay
 
@@ -315,10 +316,10 @@ class Shard(LogShard):
         for group in list(self.groups.values()):
             if isinstance(group, ClassicGroup):
                 self.classic.on_loaded(group)
-            elif isinstance(group, ConsumerGroup):
-                self.consumer.on_loaded(group)
-            else:
+            elif isinstance(group, OtherGroup):
                 self.other(group.type_name).on_loaded(group)
+            else:
+                self.consumer.on_loaded(group)
 
     def on_unloaded(self) -> None:
         """Leadership is gone: whoever waits is told, and no timer is left."""
@@ -326,7 +327,7 @@ class Shard(LogShard):
             if isinstance(group, ClassicGroup):
                 self.classic.on_unloaded(group)
         self.consumer.on_unloaded()
-        for protocol in self.others.values():
+        for protocol in self._others.values():
             protocol.on_unloaded()
         self.groups.clear()
 
@@ -336,10 +337,11 @@ class Shard(LogShard):
             self.offsets.replay(record, offset, producer_id)
         else:
             assert isinstance(record, StoredRecord)
-            key_type = type(record.key)
-            if key_type not in _REPLAY:
-                _REPLAY.update(BY_RECORD_TYPE[key_type.API_KEY].load().REPLAY)
-            _REPLAY[key_type](self, record.key, record.value)
+            replay = _REPLAY.get(type(record.key))
+            if replay is not None:
+                replay(self, record.key, record.value)
+            else:
+                self.other(kind_of(record.key)).replay(record.key, record.value)
 
     def _replay_classic(self, key: Any, value: GroupMetadataValue | None) -> None:
         group_id = key.group
@@ -395,32 +397,20 @@ class Shard(LogShard):
             return group
         if not create:
             return None
-        created = ConsumerGroup(group_id)
-        self.put_new(created)
-        return created
-
-    def put_new(self, group: ConsumerGroup | OtherGroup) -> None:
-        """A group that the log tells of for the first time."""
-        known = self.groups.get(group.group_id)
+        if isinstance(group, OtherGroup) or (group is not None and not group.is_simple):
+            raise CorruptRecord(f"group {group_id} is a {group.type_name} group, but has a record of a consumer group")
         # A group that exists by its offsets only has no records, so it can become anything.
-        if known is not None and not (isinstance(known, ClassicGroup) and known.is_simple):
-            raise CorruptRecord(
-                f"group {group.group_id} is a {known.type_name} group, but has a record of a {group.type_name} group"
-            )
-        self.groups[group.group_id] = group
-
-    def drop(self, group_id: str) -> None:
-        """The log says that a group is gone; offsets that are left keep its name."""
-        del self.groups[group_id]
-        if group_id in self.offsets.groups:
-            self.ensure_group(group_id)
+        created = self.groups[group_id] = ConsumerGroup(group_id)
+        return created
 
     def _replay_epoch(self, key: Any, value: Any) -> None:
         group = self._consumer_group(key.group_id, create=value is not None)
         if group is None:
             return
         if value is None:
-            self.drop(key.group_id)
+            del self.groups[key.group_id]
+            if key.group_id in self.offsets.groups:
+                self.ensure_group(key.group_id)
             return
         group.epoch = value.epoch
         group.metadata_hash = value.metadata_hash
@@ -476,7 +466,7 @@ class Shard(LogShard):
             )
 
 
-_REPLAY: dict[type, Callable[[Shard, Any, Any], None]] = {
+_REPLAY: Mapping[type, Callable[[Shard, Any, Any], None]] = {
     GroupMetadataKey: Shard._replay_classic,
     ConsumerGroupMetadataKey: Shard._replay_epoch,
     ConsumerGroupPartitionMetadataKey: Shard._replay_partition_metadata,

@@ -38,7 +38,7 @@ def rebalance(server: Server, group_id: str) -> None:
         if group.can_rebalance:
             shard.run(shard.classic.prepare_rebalance(group))
     elif isinstance(group, OtherGroup):
-        shard.run(shard.other(group.type_name).bump(group))
+        shard.run(Result(group.rebalanced()))
     else:
         shard.run(Result([epoch_record(group_id, group.epoch + 1, group.metadata_hash)]))
 
@@ -62,7 +62,7 @@ def evict(server: Server, group_id: str, wanted: str | None) -> str:
         )
         shard.run(shard.classic.leave(group, LeaveGroupRequest(group_id=group_id, members=[identity])))
     elif isinstance(group, OtherGroup):
-        shard.run(shard.other(group.type_name).fence(group, member_id))
+        shard.run(shard.other(group.type_name).remove(group, member_id))
     else:
         shard.run(shard.consumer.fence(group, [member_id]))
     return member_id

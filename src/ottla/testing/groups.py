@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import consumer_protocol
 from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.consumer import ConsumerGroup
+from ottla.coordinator.kinds import OtherGroup
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ def remove_group(server: Server, group_id: str) -> None:
     records = [*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)]
     if isinstance(group, ClassicGroup):
         shard.classic.on_unloaded(group)  # whoever waits in it is told, its timers end
-    elif isinstance(group, ConsumerGroup):
+    elif isinstance(group, OtherGroup):
+        shard.other(group.type_name).forget(group_id)
+    else:
         for member_id in list(group.members):
             shard.consumer.cancel_timers(group_id, member_id)
     shard.run_all(records)
@@ -134,6 +136,8 @@ def _members(server: Server, group_id: str) -> list[Member]:
             )
             for member in group.members.values()
         ]
+    if group.type_name == "streams":
+        return [_streams_member(group, member) for member in group.members.values()]
     names = server.metadata.topics_by_id
     return [
         Member(
@@ -144,7 +148,7 @@ def _members(server: Server, group_id: str) -> list[Member]:
             tuple(
                 sorted(
                     (names[topic_id].name, index)
-                    for topic_id, indexes in (member.assigned.items() if isinstance(group, ConsumerGroup) else ())
+                    for topic_id, indexes in member.assigned.items()
                     if topic_id in names
                     for index in indexes
                 )
@@ -152,6 +156,12 @@ def _members(server: Server, group_id: str) -> list[Member]:
         )
         for member in group.members.values()
     ]
+
+
+def _streams_member(group: Any, member: Any) -> Member:
+    return Member(
+        member.member_id, member.client_id, member.client_host, member.instance_id, tuple(sorted(group.read_by(member)))
+    )
 
 
 def _classic_assignment(group: ClassicGroup, data: bytes) -> tuple[TopicPartition, ...]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.streams.tasks import NOTHING_ASSIGNED, Assigned, Target, epochs_of, sets_of
-from ottla.errors import NonEmptyGroup, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from ottla.errors import StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from ottla.wire.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
@@ -132,7 +132,9 @@ class StreamsGroup(OtherGroup):
         "endpoint_epoch",
         "epoch",
         "last_configs",
+        "members",
         "metadata_hash",
+        "needs_refresh",
         "shutdown_by",
         "standby_owners",
         "target",
@@ -147,10 +149,9 @@ class StreamsGroup(OtherGroup):
     protocol_type = "streams"
     becomes_classic = True
 
-    members: dict[str, StreamsMember]
-
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
+        self.members: dict[str, StreamsMember] = {}
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.validated_topology_epoch = 0
@@ -164,11 +165,21 @@ class StreamsGroup(OtherGroup):
         self.standby_owners: dict[Task, frozenset[str]] = {}
         self.warmup_owners: dict[Task, frozenset[str]] = {}
         # In memory only, as in Kafka: a new coordinator finds them out again.
+        self.needs_refresh = True
+        """A topic that the topology names may have changed."""
         self.configured: ConfiguredTopology | None = None
         self.configured_offset = -1
         """What the log ended with by then: those who look see it with the next record only, as in Kafka."""
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
+
+    def copy(self) -> StreamsGroup:
+        """As it is now, for those who may not see what comes next; members never change."""
+        other = StreamsGroup(self.group_id)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        return other
 
     # -- questions
 
@@ -194,6 +205,15 @@ class StreamsGroup(OtherGroup):
         if member is None:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
         return member
+
+    def read_by(self, member: StreamsMember) -> Iterable[tuple[str, int]]:
+        """The partitions of its active tasks."""
+        sources = {} if self.topology is None else self.topology.sources
+        return (
+            (topic, index)
+            for topic, subtopology in sources.items()
+            for index in member.assigned.active.get(subtopology, ())
+        )
 
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.sources
@@ -252,9 +272,15 @@ class StreamsGroup(OtherGroup):
                 f"The received member epoch {epoch} does not match the expected member epoch {member.epoch}."
             )
 
-    def validate_delete(self) -> None:
-        if self.members:
-            raise NonEmptyGroup
+    def validate_offset_delete(self) -> None:
+        """Always allowed; subscribed topics are refused one by one."""
+
+    def rebalanced(self) -> list[CoordinatorRecord]:
+        """One epoch on, though nothing has changed."""
+        from ottla.coordinator.streams.records import epoch_record
+
+        topology_epoch = self.validated_topology_epoch
+        return [epoch_record(self.group_id, self.epoch + 1, self.metadata_hash, topology_epoch, self.last_configs)]
 
     def tombstones(self) -> list[CoordinatorRecord]:
         from ottla.coordinator.streams.records import group_tombstones

@@ -6,14 +6,13 @@ the topology), and so does this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.clock import TimerHandle
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.deadlines import Deadline
-from ottla.coordinator.kinds import OtherProtocol
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.records import CoordinatorRecord, classic_group_tombstone
 from ottla.coordinator.replies import Result
@@ -30,6 +29,7 @@ from ottla.coordinator.streams.group import (
 )
 from ottla.coordinator.streams.reconciliation import reconcile
 from ottla.coordinator.streams.records import (
+    REPLAY,
     current_record,
     epoch_record,
     member_record,
@@ -78,7 +78,7 @@ class _Timers:
             self.rebalance.cancel()
 
 
-class StreamsProtocol(OtherProtocol):
+class StreamsProtocol:
     __slots__ = ("_delays", "_shard", "_timers", "topic_errors")
 
     def __init__(self, shard: Shard) -> None:
@@ -337,16 +337,25 @@ class StreamsProtocol(OtherProtocol):
         response = StreamsGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch, status=[]
         )
-        return self.fence(group, member.member_id)._replace(response=Answer(response))
+        return self.remove(group, member.member_id)._replace(response=Answer(response))
 
-    def fence(self, group: StreamsGroup, member_id: str) -> Result:
+    def remove(self, group: StreamsGroup, member_id: str) -> Result:
+        """A member goes, whether it wants to or not."""
         self._cancel_timers(group.group_id, member_id)
-        return Result([*member_tombstones(group.group_id, member_id), *self.bump(group).records])
+        return Result([*member_tombstones(group.group_id, member_id), *group.rebalanced()])
 
-    def bump(self, group: StreamsGroup) -> Result:
-        configs = group.last_configs
-        topology_epoch = group.validated_topology_epoch
-        return Result([epoch_record(group.group_id, group.epoch + 1, group.metadata_hash, topology_epoch, configs)])
+    # -- the shard's events
+
+    def replay(self, key: Any, value: Any) -> None:
+        REPLAY[type(key)](self._shard, key, value)
+
+    def on_topics_changed(self, names: Iterable[str]) -> None:
+        for group in self._shard.groups.values():
+            if isinstance(group, StreamsGroup) and any(map(group.depends_on, names)):
+                group.needs_refresh = True
+
+    def on_topic_deleted(self, topic_id: bytes) -> None:
+        """Topologies know their topics by name."""
 
     # -- timers
 
@@ -379,7 +388,7 @@ class StreamsProtocol(OtherProtocol):
             member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
             if member is not None and (at_epoch is None or member.epoch == at_epoch):
                 assert isinstance(group, StreamsGroup)
-                self._shard.run(self.fence(group, member_id))
+                self._shard.run(self.remove(group, member_id))
 
         return Deadline(self._shard.clock, self._shard.timer, elapsed)
 
@@ -401,12 +410,17 @@ class StreamsProtocol(OtherProtocol):
             handle.cancel()
         self._delays.clear()
 
-    def on_removed(self, group_id: str) -> None:
+    def forget(self, group_id: str) -> None:
+        """A group is gone, or about to go: none of its timers is left."""
         handle = self._delays.pop(group_id, None)
         if handle is not None:
             handle.cancel()
         for key in [key for key in self._timers if key[0] == group_id]:
             self._timers.pop(key).cancel()
+
+
+protocol = StreamsProtocol
+"""What a shard makes one of."""
 
 
 def _updated(member: StreamsMember, request: StreamsGroupHeartbeatRequest, client: Client) -> StreamsMember:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.coordinator.records import CoordinatorRecord, StoredRecord
+from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.records import CoordinatorRecord, CorruptRecord, StoredRecord, register_types
 from ottla.coordinator.streams.group import StreamsGroup, StreamsMember
 from ottla.coordinator.streams.tasks import Target, TaskEpochs, TaskSets, sets_of, task_ids
 from ottla.coordinator.streams.topology import Topology
@@ -28,14 +29,17 @@ from ottla.wire.stored.streams_groups import (
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import Shard
 
-KEY_TYPES: Mapping[int, tuple[type[Message], type[Message]]] = {
-    17: (StreamsGroupMetadataKey, StreamsGroupMetadataValue),
-    19: (StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue),
-    20: (StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue),
-    21: (StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue),
-    22: (StreamsGroupCurrentMemberAssignmentKey, StreamsGroupCurrentMemberAssignmentValue),
-    23: (StreamsGroupTopologyKey, StreamsGroupTopologyValue),
-}
+register_types(
+    "streams",
+    {
+        17: (StreamsGroupMetadataKey, StreamsGroupMetadataValue),
+        19: (StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue),
+        20: (StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue),
+        21: (StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue),
+        22: (StreamsGroupCurrentMemberAssignmentKey, StreamsGroupCurrentMemberAssignmentValue),
+        23: (StreamsGroupTopologyKey, StreamsGroupTopologyValue),
+    },
+)
 
 
 def epoch_record(
@@ -160,8 +164,10 @@ def _group(shard: Shard, group_id: str, value: Any) -> StreamsGroup | None:
         return group
     if value is None:
         return None
-    created = StreamsGroup(group_id)
-    shard.put_new(created)
+    # A group that exists by its offsets only has no records, so it can become anything.
+    if group is not None and not (isinstance(group, ClassicGroup) and group.is_simple):
+        raise CorruptRecord(f"group {group_id} is a {group.type_name} group, but has a record of a streams group")
+    created = shard.groups[group_id] = StreamsGroup(group_id)
     return created
 
 
@@ -170,7 +176,10 @@ def _replay_epoch(shard: Shard, key: Any, value: Any) -> None:
     if group is None:
         return
     if value is None:
-        shard.drop(key.group_id)
+        del shard.groups[key.group_id]
+        shard.other("streams").forget(key.group_id)
+        if key.group_id in shard.offsets.groups:
+            shard.ensure_group(key.group_id)
         return
     group.epoch = value.epoch
     group.metadata_hash = value.metadata_hash

@@ -25,9 +25,9 @@ _FAMILIES = (
     "producers",
     "coordinators",
     "groups",
-    "streams_groups",
     "offsets",
     "transactions",
+    "streams_groups",
 )
 
 
