@@ -9,6 +9,17 @@ from pathlib import Path
 import pytest
 from free_ports import free_ports
 from interop.drivers import CLIENTS, Driver
+from interop.streams import (
+    NO_WAITING,
+    Member,
+    configure,
+    described,
+    find_coordinator,
+    info,
+    subtopology,
+    topology,
+    until,
+)
 from interop.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
 
 from interop import toolchains
@@ -144,6 +155,45 @@ def check_all(wire: Wire, written: Written) -> None:
     assert [record.value for record in records_of(wire.fetch(plain, 0))][:40] == VALUES
 
 
+def run_streams(wire: Wire, unique) -> tuple[Member, Member]:
+    """A streams group of two processes, with standby copies of what has state."""
+    group, source = unique("app"), wire.make(unique("in"), 4)
+    find_coordinator(wire, group)
+    configure(wire, group, {**NO_WAITING, "streams.num.standby.replicas": "1"})
+    middle, store = info(f"{group}-re", cleanup_policy="delete"), info(f"{group}-store", cleanup_policy="compact")
+    shape = topology(
+        subtopology("0", source, repartition_sink_topics=[middle.name]),
+        subtopology("1", repartition_source_topics=[middle], state_changelog_topics=[store]),
+    )
+    members = Member(wire, group, shape, "p1", rack_id="r"), Member(wire, group, shape, "p2")
+
+    def is_shared() -> bool:
+        for member in members:
+            member.own() if member.epoch else member.beat()
+        counts = [[sum(map(len, each.values())) for each in (member.active, member.standby)] for member in members]
+        return counts == [[4, 2], [4, 2]] and described(wire, group).group_state == "Stable"
+
+    until(is_shared)
+    return members
+
+
+def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
+    """Another broker goes on with the group as it was."""
+    first, second = members
+    find_coordinator(wire, first.group)
+    found = until(lambda: (seen := described(wire, first.group)).error_code == 0 and seen)
+    assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", first.epoch, first.epoch)
+    for member in members:
+        member.wire = wire
+        before = member.epoch, member.active, member.standby
+        assert member.own().active_tasks is None
+        assert (member.epoch, member.active, member.standby) == before
+    # Same topics, same hash: nothing was assigned anew.
+    assert described(wire, first.group).group_epoch == first.epoch
+    second.leave()
+    first.follow(lambda: first.active == {"0": [0, 1, 2, 3], "1": [0, 1, 2, 3]})
+
+
 @pytest.fixture
 def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
     """Starts Apache Kafka with the project's script; gives its address, and a way to stop it."""
@@ -174,12 +224,14 @@ def test_ottla_serves_a_folder_that_kafka_wrote(start_broker, start_kafka, tmp_p
     address = start_kafka(tmp_path / "kafka")
     with Wire(address) as wire:
         written = write_all_sorts(wire, unique)
+        members = run_streams(wire, unique)
         cluster = wire.metadata().cluster_id
     start_kafka.stop()
     data = next((tmp_path / "kafka").rglob("meta.properties")).parent
     broker = start_broker(data)
     with Wire(broker.address) as wire:
         assert wire.metadata().cluster_id == cluster
+        check_streams(wire, members)
         check_all(wire, written)
 
 
@@ -188,9 +240,11 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
     broker = start_broker(tmp_path / "kafka" / "logs")
     with Wire(broker.address) as wire:
         written = write_all_sorts(wire, unique)
+        members = run_streams(wire, unique)
         node = wire.metadata().brokers[0].node_id
     broker.stop()
     assert node == 1, "the script's node id"
     address = start_kafka(tmp_path / "kafka")
     with Wire(address) as wire:
+        check_streams(wire, members)
         check_all(wire, written)

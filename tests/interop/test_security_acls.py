@@ -23,6 +23,32 @@ NO_TOPIC, NO_GROUP, NO_CLUSTER, NO_TXN = 29, 30, 31, 53
 LOADING = 14
 
 
+def streams_heartbeat(group: str, source: str, *changelogs: str) -> m.StreamsGroupHeartbeatRequest:
+    """The heartbeat of a member that joins."""
+    request = m.StreamsGroupHeartbeatRequest
+    topics = [request.TopicInfo(name=name, partitions=0, replication_factor=1, topic_configs=[]) for name in changelogs]
+    subtopology = request.Subtopology(
+        subtopology_id="0",
+        source_topics=[source],
+        source_topic_regex=[],
+        state_changelog_topics=topics,
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    return request(
+        group_id=group,
+        member_id="A" * 22,
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        topology=request.Topology(epoch=0, subtopologies=[subtopology]),
+        process_id="p",
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+
+
 @pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.jvm)])
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder: Path = tmp_path_factory.mktemp("secured") / request.param
@@ -294,6 +320,18 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         0,
         lambda r: r.groups[0].error_code,
         NO_GROUP,
+    ),
+    "StreamsGroupHeartbeat": (
+        lambda: streams_heartbeat("g", "t"),
+        0,
+        lambda r: (r.error_code, r.error_message),
+        (NO_GROUP, None),
+    ),
+    "StreamsGroupDescribe": (
+        lambda: m.StreamsGroupDescribeRequest(group_ids=["g"]),
+        0,
+        lambda r: (r.groups[0].error_code, r.groups[0].error_message),
+        (NO_GROUP, None),
     ),
     "CreateTopics": (
         lambda: m.CreateTopicsRequest(
@@ -804,6 +842,54 @@ def test_a_consumer_group_needs_its_topics(alice: Wire, topic: str, allow: Calla
     assert alice.call(request, 1).error_code == NO_TOPIC
     allow(TOPIC, topic, DESCRIBE)
     assert alice.call(request, 1).error_code == 0
+
+
+def test_a_streams_group_needs_its_topics(
+    alice: Wire, admin: Wire, topic: str, allow: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    """To see all of them, and to make those that are missing."""
+    group = unique("app")
+    changelog = f"{group}-changelog"
+    allow(GROUP, group, READ)
+    allow(GROUP, group, DESCRIBE)
+    beat = streams_heartbeat(group, topic, changelog)
+
+    def sent() -> Any:
+        while (answer := alice.call(beat, 0)).error_code in (14, 15, 16):  # Apache Kafka loads its coordinator
+            time.sleep(0.05)
+        return answer
+
+    refused = sent()
+    assert (refused.error_code, refused.error_message) == (NO_TOPIC, None)
+    allow(TOPIC, topic, DESCRIBE)
+    assert sent().error_code == NO_TOPIC
+    allow(TOPIC, changelog, DESCRIBE)
+
+    def missing() -> dict[int, str]:
+        """The statuses of missing source topics, which Apache Kafka has just made, and of internal ones."""
+        return {each.status_code: each.status_detail for each in sent().status if each.status_code in (1, 3)}
+
+    while 1 in (found := missing()):
+        time.sleep(0.05)
+    assert found == {3: f"Internal topics are missing: {changelog}; Unauthorized to CREATE on topics {changelog}."}
+    describe = m.StreamsGroupDescribeRequest(group_ids=[group])
+    assert alice.call(describe, 0).groups[0].error_code == 0
+    allow(TOPIC, changelog, CREATE)
+    deadline = time.monotonic() + 60
+    while missing():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert admin.metadata(changelog).topics[0].error_code == 0
+    with_hidden = unique("hidden")
+    while admin.call(streams_heartbeat(with_hidden, "open-topic"), 0).error_code in (14, 15, 16):
+        time.sleep(0.05)
+    allow(GROUP, with_hidden, DESCRIBE)
+    seen = alice.call(m.StreamsGroupDescribeRequest(group_ids=[with_hidden]), 0).groups[0]
+    assert (seen.error_code, seen.error_message) == (
+        NO_TOPIC,
+        "The described group uses topics that the client is not authorized to describe.",
+    )
+    assert (seen.topology, seen.members) == (None, [])
 
 
 def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None:

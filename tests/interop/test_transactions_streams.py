@@ -1,9 +1,7 @@
 """Kafka Streams with `exactly_once_v2`: a word count that is killed and started again counts every word once."""
 
-import shutil
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from interop.transacting import read_committed
@@ -15,27 +13,10 @@ WAIT_S = 80
 LINES, WORDS = 60, ("the", "quick", "fox")
 
 
-def streams_jar() -> Path:
-    """Kafka Streams itself; with stores in memory it needs nothing that the broker's jars do not have."""
-    toolchains.need("java", "mvn")
-    folder = toolchains.CACHE / "kafka-streams-4.3.1"
-    jar = folder / "kafka-streams-4.3.1.jar"
-    with toolchains.locked("kafka-streams"):
-        if not jar.exists():
-            made = folder.with_suffix(".new")
-            shutil.rmtree(made, ignore_errors=True)
-            artifact = "org.apache.kafka:kafka-streams:4.3.1"
-            toolchains.run(
-                ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={made}"]
-            )
-            made.rename(folder)
-    return jar
-
-
 @pytest.mark.jvm
 def test_word_count_with_a_restart(broker, wire: Wire, make_topic, unique, tmp_path) -> None:
     source, target, name = make_topic(), make_topic(), unique("count")
-    classpath = f"{streams_jar()}:{toolchains.kafka_jars()}/*"
+    classpath = f"{toolchains.streams_jar()}:{toolchains.kafka_jars()}/*"
     program = toolchains.HERE / "java" / "WordCount.java"
     command = [*toolchains.JAVA, "-cp", classpath, str(program), broker.bootstrap, name, source, target]
 

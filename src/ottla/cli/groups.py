@@ -199,7 +199,7 @@ async def _describe(arguments: argparse.Namespace) -> int:
             if group.state == "Dead" and not group.members:
                 raise CommandError(f"group '{name}' does not exist")
             owners = {tp: member for member in group.members for tp in member.partitions}
-            rows = [] if group.kind == "streams" else await _offset_rows(client, name, group.kind, owners)
+            rows = await _offset_rows(client, name, group.kind, owners)
             found.append((group, rows))
     if arguments.json:
         terminal.print_json([_as_json(group, rows) for group, rows in found])
@@ -283,7 +283,7 @@ async def _reset(arguments: argparse.Namespace) -> int:
         raise UsageError("say which offsets: --topic TOPIC or --all-topics")
     async with connect(arguments) as client:
         group = await describe_group(client, arguments.group)
-        if group.kind not in ("classic", "consumer"):
+        if group.kind == "share":
             raise CommandError(f"'{arguments.group}' is a {group.kind} group; only offsets of consumers can be reset")
         if arguments.execute and group.state not in _QUIET_STATES:
             members = terminal.counted(len(group.members), "member")

@@ -363,15 +363,14 @@ async def list_groups(client: Client) -> list[GroupListing]:
 
 
 async def describe_group(client: Client, group: str) -> Group:
-    """A classic, consumer or share group; the state of one that does not exist is Dead."""
+    """A group of any kind; the state of one that does not exist is Dead."""
     coordinator = await client.retrying(lambda: client.coordinator(group))
     listed = next((entry for entry in await list_groups(client) if entry.group == group), None)
     kind = (listed.kind if listed else "classic").lower()
     if kind == "consumer":
         return await _describe_consumer_group(client, group, coordinator)
     if kind in ("share", "streams"):
-        state = listed.state if listed else "Dead"
-        return await _describe_other_group(client, group, coordinator, kind, state)
+        return await _describe_other_group(client, group, coordinator, kind)
     request = DescribeGroupsRequest(groups=[group])
     response = await client.ask_coordinator(group, request, highest=5)
     found = response.groups[0]
@@ -417,20 +416,37 @@ async def _describe_consumer_group(client: Client, group: str, coordinator: int)
     return Group(group, "consumer", found.group_state, "consumer", found.assignor_name, coordinator, members)
 
 
-async def _describe_other_group(client: Client, group: str, coordinator: int, kind: str, state: str) -> Group:
+async def _describe_other_group(client: Client, group: str, coordinator: int, kind: str) -> Group:
+    request: Any
     if kind == "share":
         from ottla.wire.messages.share_groups import ShareGroupDescribeRequest
 
-        response = await client.ask_coordinator(group, ShareGroupDescribeRequest(group_ids=[group]))
-        found = response.groups[0]
-        if found.error_code:
-            raise error_for(found.error_code, found.error_message or None)
-        members = [
-            Member(m.member_id, None, m.client_id, m.client_host, _assigned(m.assignment.topic_partitions))
-            for m in found.members
-        ]
-        return Group(group, kind, found.group_state, kind, found.assignor_name, coordinator, members)
-    return Group(group, kind, state, kind, "", coordinator, [])
+        request = ShareGroupDescribeRequest(group_ids=[group])
+    else:
+        from ottla.wire.messages.streams_groups import StreamsGroupDescribeRequest
+
+        request = StreamsGroupDescribeRequest(group_ids=[group])
+    found = (await client.ask_coordinator(group, request)).groups[0]
+    if found.error_code:
+        raise error_for(found.error_code, found.error_message or None)
+    if kind == "share":
+        assigned = {m.member_id: _assigned(m.assignment.topic_partitions) for m in found.members}
+    else:
+        assigned = {m.member_id: _read_by_tasks(m.assignment.active_tasks, found.topology) for m in found.members}
+    members = [
+        Member(m.member_id, getattr(m, "instance_id", None), m.client_id, m.client_host, assigned[m.member_id])
+        for m in found.members
+    ]
+    return Group(group, kind, found.group_state, kind, getattr(found, "assignor_name", ""), coordinator, members)
+
+
+def _read_by_tasks(tasks: Iterable[Any], topology: Any) -> list[TopicPartition]:
+    """The partitions that active tasks read, of source topics and of repartition topics."""
+    topics = {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in topology.subtopologies or ()
+    }
+    return [(topic, index) for task in tasks for topic in topics[task.subtopology_id] for index in task.partitions]
 
 
 def _assigned(topics: Iterable[Any]) -> list[TopicPartition]:

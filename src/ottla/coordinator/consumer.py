@@ -263,7 +263,7 @@ class ConsumerGroup:
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
-    ) -> Callable[[bytes, int], None] | None:
+    ) -> Callable[[str, bytes, int], None] | None:
         """Raise if the sender may not commit. For an older epoch, give a check to make for each partition.
 
         A member that has moved on may still commit, at its old epoch, partitions that it has held since before it.
@@ -283,7 +283,7 @@ class ConsumerGroup:
         if epoch > member.epoch:
             raise error(f"Received epoch {epoch} is newer than current member epoch {member.epoch}.")
 
-        def check(topic_id: bytes, partition: int) -> None:
+        def check(topic: str, topic_id: bytes, partition: int) -> None:
             since = member.assigned.get(topic_id, {}).get(partition)
             if since is None:
                 since = member.revoking.get(topic_id, {}).get(partition)

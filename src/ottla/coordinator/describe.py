@@ -31,7 +31,8 @@ def list_groups(
     listed = []
     for group in shard.seen_groups():
         state = group.state_name
-        if state_filter and state.lower() not in state_filter:
+        filter_name = group.state_filter_name if isinstance(group, OtherGroup) else state.lower()
+        if state_filter and filter_name not in state_filter:
             continue
         if type_filter and group.type_name not in type_filter:
             continue

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
 
 KINDS: Final[Mapping[str, Kind]] = {
     "share": Kind(range(10, 16), "ottla.coordinator.share_records", "ottla.coordinator.share_heartbeats"),
+    "streams": Kind(range(17, 24), "ottla.coordinator.streams.records", "ottla.coordinator.streams.heartbeats"),
 }
 
 
@@ -67,6 +68,8 @@ class OtherGroup:
     protocol_type: ClassVar[str]
     expires: ClassVar[bool] = True
     """Whether it goes when it is empty and has no offsets."""
+    becomes_classic: ClassVar[bool] = False
+    """Whether it makes way for a classic group of its name when it is empty."""
 
     members: Mapping[str, Any]
 
@@ -80,6 +83,11 @@ class OtherGroup:
     @property
     @abstractmethod
     def state_name(self) -> str: ...
+
+    @property
+    def state_filter_name(self) -> str:
+        """As who lists groups by state has to write it, in lower case."""
+        return self.state_name.lower()
 
     @abstractmethod
     def copy(self) -> OtherGroup:
@@ -97,7 +105,7 @@ class OtherGroup:
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
-    ) -> Callable[[bytes, int], None] | None:
+    ) -> Callable[[str, bytes, int], None] | None:
         raise self._not_a_consumer_group()
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:

@@ -75,7 +75,7 @@ class OffsetStore:
         group_id = request.group_id
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
-        check: Callable[[bytes, int], None] | None = None
+        check: Callable[[str, bytes, int], None] | None = None
         validated, group_error = False, 0
         for topic in request.topics:
             found = shard.cluster.topic_by_id(topic.topic_id) if by_id else shard.cluster.topic(topic.name)
@@ -107,7 +107,7 @@ class OffsetStore:
                     error_code = 0
                     if check is not None:
                         try:
-                            check(topic_id, index)
+                            check(name, topic_id, index)
                         except KafkaError as error:
                             return Result((), refused_commit(request, error.code))
                     timestamp_ms = partition.commit_timestamp
@@ -130,7 +130,9 @@ class OffsetStore:
             )
         return Result(records, response)
 
-    def _validate_commit(self, request: OffsetCommitRequest, client: Client) -> Callable[[bytes, int], None] | None:
+    def _validate_commit(
+        self, request: OffsetCommitRequest, client: Client
+    ) -> Callable[[str, bytes, int], None] | None:
         """Who commits may do so; a commit also shows that a classic member is alive."""
         shard = self._shard
         group = shard.groups.get(request.group_id)
@@ -209,7 +211,7 @@ class OffsetStore:
                     found = self._shard.cluster.topic(topic.name)
                     for partition in topic.partitions:
                         if found is not None:
-                            check(found.topic_id, partition.partition_index)
+                            check(topic.name, found.topic_id, partition.partition_index)
         except StaleMemberEpoch:
             raise IllegalGeneration from None
 

@@ -70,8 +70,8 @@ def join(
         validate_join(request, settings.min_session_timeout_ms, settings.max_session_timeout_ms)
         shard = coordinator.shard_for(request.group_id)
         group = shard.groups.get(request.group_id)
-        if isinstance(group, OtherGroup):
-            raise InconsistentGroupProtocol
+        if isinstance(group, OtherGroup) and not shard.can_become_classic(group):
+            return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             answer: Any = shard.run(_join_consumers(shard, group, request, client))
         else:

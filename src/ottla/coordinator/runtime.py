@@ -206,14 +206,20 @@ class Shard(LogShard):
     # -- groups
 
     def classic_group(self, group_id: str, *, create: bool = False) -> ClassicGroup | None:
-        """The classic group of this name, if there is one; `create` makes it, also over an empty consumer group."""
+        """The classic group of this name, if any; `create` makes it, also over an empty one of another kind."""
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup) and create and group.is_empty:
-            self.run(Result(mixed.tombstones(group)))
+        if create and group is not None and self.can_become_classic(group):
+            self.run(Result(self.group_tombstones(group)))
             group = None
         if group is None and create:
             group = self.groups[group_id] = ClassicGroup(group_id, self.clock.now_ms())
         return group if isinstance(group, ClassicGroup) else None
+
+    @staticmethod
+    def can_become_classic(group: AnyGroup) -> bool:
+        """Whether a group of another kind makes way for a classic one of its name."""
+        may = group.becomes_classic if isinstance(group, OtherGroup) else isinstance(group, ConsumerGroup)
+        return may and group.is_empty
 
     def ensure_group(self, group_id: str) -> None:
         """Offsets need a group to belong to: without members it is an empty classic one."""

@@ -26,6 +26,12 @@ class GroupSettings:
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = INT32_MAX
+    streams_session_timeout_ms: int = 45_000
+    streams_heartbeat_interval_ms: int = 5000
+    streams_assignment_interval_ms: int = 1000
+    streams_initial_rebalance_delay_ms: int = 3000
+    streams_max_size: int = INT32_MAX
+    streams_standby_replicas: int = 0
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5000
     consumer_assignment_interval_ms: int = 1000
@@ -61,6 +67,12 @@ class GroupSettings:
             min_session_timeout_ms=config["group.min.session.timeout.ms"],
             max_session_timeout_ms=config["group.max.session.timeout.ms"],
             max_size=config["group.max.size"],
+            streams_session_timeout_ms=config["group.streams.session.timeout.ms"],
+            streams_heartbeat_interval_ms=config["group.streams.heartbeat.interval.ms"],
+            streams_assignment_interval_ms=config["group.streams.assignment.interval.ms"],
+            streams_initial_rebalance_delay_ms=config["group.streams.initial.rebalance.delay.ms"],
+            streams_max_size=config["group.streams.max.size"],
+            streams_standby_replicas=config["group.streams.num.standby.replicas"],
             consumer_session_timeout_ms=config["group.consumer.session.timeout.ms"],
             consumer_heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
             consumer_assignment_interval_ms=config["group.consumer.assignment.interval.ms"],

@@ -41,7 +41,11 @@ class LogShard:
         self._writer = writer
         self.clock = clock
         self._written_offset = -1
+
+    @property
+    def written_offset(self) -> int:
         """The last one that is in the state."""
+        return self._written_offset
 
     @property
     def codec(self) -> int:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _POLL_S: Final = 0.002
 GROUP_APIS: Final = (
     *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
-    *("TxnOffsetCommit", "ConsumerGroupHeartbeat"),
+    *("TxnOffsetCommit", "ConsumerGroupHeartbeat", "StreamsGroupHeartbeat"),
 )
 TRANSACTION_APIS: Final = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
 

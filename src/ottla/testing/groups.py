@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import consumer_protocol
@@ -136,6 +136,8 @@ def _members(server: Server, group_id: str) -> list[Member]:
             )
             for member in group.members.values()
         ]
+    if group.type_name == "streams":
+        return [_streams_member(group, member) for member in group.members.values()]
     names = server.metadata.topics_by_id
     return [
         Member(
@@ -154,6 +156,12 @@ def _members(server: Server, group_id: str) -> list[Member]:
         )
         for member in group.members.values()
     ]
+
+
+def _streams_member(group: Any, member: Any) -> Member:
+    return Member(
+        member.member_id, member.client_id, member.client_host, member.instance_id, tuple(sorted(group.read_by(member)))
+    )
 
 
 def _classic_assignment(group: ClassicGroup, data: bytes) -> tuple[TopicPartition, ...]:

@@ -79,6 +79,7 @@ FAMILIES: Final[dict[str, dict[str, tuple[int, int]]]] = {
         "DeleteShareGroupState": (0, 0),
         "ReadShareGroupStateSummary": (0, 1),
     },
+    "streams_groups": {"StreamsGroupHeartbeat": (0, 0), "StreamsGroupDescribe": (0, 0)},
     "offsets": {"OffsetCommit": (0, 10), "OffsetFetch": (0, 10), "OffsetDelete": (0, 0)},
     "transactions": {
         "AddPartitionsToTxn": (0, 5),

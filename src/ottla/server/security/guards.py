@@ -70,6 +70,8 @@ SELF_CHECKED = {
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
     41: "DescribeDelegationToken",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
 }

@@ -101,6 +101,21 @@ def kafka_jars(version: str = "4.3.1") -> Path:
     return Path(done.stdout.strip())
 
 
+def streams_jar() -> Path:
+    """Kafka Streams itself; with stores in memory it needs nothing that the broker's jars do not have."""
+    need("java", "mvn")
+    folder = CACHE / "kafka-streams-4.3.1"
+    jar = folder / "kafka-streams-4.3.1.jar"
+    with locked("kafka-streams"):
+        if not jar.exists():
+            made = folder.with_suffix(".new")
+            shutil.rmtree(made, ignore_errors=True)
+            artifact = "org.apache.kafka:kafka-streams:4.3.1"
+            run(["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={made}"])
+            made.rename(folder)
+    return jar
+
+
 def java_classes() -> tuple[Path, Path]:
     """(folder of the compiled driver, folder of the jars)."""
     need("javac")

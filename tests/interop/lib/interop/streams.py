@@ -1,0 +1,161 @@
+"""Members of streams groups on the wire: requests as a Kafka Streams application sends them."""
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from interop.wire import NOT_READY, Wire
+from ottla.wire.messages import (
+    DescribeConfigsRequest,
+    FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+)
+
+Beat = StreamsGroupHeartbeatRequest
+WAIT_S = 90
+GROUP_RESOURCE = 32
+NO_WAITING = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
+
+
+def until(look: Callable[[], Any], what: str = "") -> Any:
+    """The first answer that counts as true."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def info(name: str, partitions: int = 0, factor: int = 0, **configs: str) -> Any:
+    """A repartition or changelog topic; config names with underscores for dots."""
+    pairs = [Beat.KeyValue(key=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return Beat.TopicInfo(name=name, partitions=partitions, replication_factor=factor, topic_configs=pairs)
+
+
+def subtopology(name: str, *sources: str, **more: Any) -> Any:
+    fields = {
+        "source_topic_regex": [],
+        "state_changelog_topics": [],
+        "repartition_sink_topics": [],
+        "repartition_source_topics": [],
+        "copartition_groups": [],
+        **more,
+    }
+    return Beat.Subtopology(subtopology_id=name, source_topics=list(sources), **fields)
+
+
+def together(sources: list[int], repartition: list[int] | None = None) -> Any:
+    return Beat.CopartitionGroup(
+        source_topics=sources, source_topic_regex=[], repartition_source_topics=repartition or []
+    )
+
+
+def topology(*subtopologies: Any, epoch: int = 0) -> Any:
+    return Beat.Topology(epoch=epoch, subtopologies=list(subtopologies))
+
+
+def tasks(found: Any) -> dict[str, list[int]] | None:
+    return None if found is None else {each.subtopology_id: list(each.partitions) for each in found}
+
+
+def ids(owned: dict[str, list[int]] | None) -> Any:
+    return (
+        None
+        if owned is None
+        else [Beat.TaskIds(subtopology_id=name, partitions=indexes) for name, indexes in owned.items()]
+    )
+
+
+class Member:
+    """One member, which remembers what it was told."""
+
+    def __init__(self, wire: Wire, group: str, shape: Any, process: str | None = None, **joining: Any) -> None:
+        self.wire = wire
+        self.group = group
+        self.shape = shape
+        self.member_id = uuid.uuid4().hex
+        self.process = process or uuid.uuid4().hex
+        self.joining = joining
+        self.epoch = 0
+        self.active: dict[str, list[int]] = {}
+        self.standby: dict[str, list[int]] = {}
+
+    def request(self, **fields: Any) -> Any:
+        basics: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "endpoint_information_epoch": 0,
+        }
+        if fields.get("member_epoch", self.epoch) == 0:
+            basics |= {
+                "rebalance_timeout_ms": 60_000,
+                "topology": self.shape,
+                "process_id": self.process,
+                "active_tasks": [],
+                "standby_tasks": [],
+                "warmup_tasks": [],
+                "client_tags": [],
+                **self.joining,
+            }
+        return Beat(**(basics | fields))
+
+    def send(self, **fields: Any) -> Any:
+        """One heartbeat, its answer as it is."""
+        return self.wire.call(self.request(**fields), 0)
+
+    def beat(self, **fields: Any) -> Any:
+        """One heartbeat that must go well; the member follows it."""
+        answer = self.send(**fields)
+        assert answer.error_code == 0, (answer.error_code, answer.error_message)
+        self.epoch = answer.member_epoch
+        if answer.active_tasks is not None:
+            self.active, self.standby = tasks(answer.active_tasks) or {}, tasks(answer.standby_tasks) or {}
+        return answer
+
+    def own(self) -> Any:
+        """A heartbeat that reports what the member was told to have."""
+        return self.beat(active_tasks=ids(self.active), standby_tasks=ids(self.standby), warmup_tasks=[])
+
+    def follow(self, done: Callable[[], bool]) -> None:
+        """Heartbeats until the member has what it should."""
+        if self.epoch == 0:
+            self.beat()
+        until(lambda: done() or (self.own() and done()), f"{self.active} {self.standby}")
+
+    def leave(self) -> Any:
+        return self.send(member_epoch=-1)
+
+
+def described(wire: Wire, group: str) -> Any:
+    request = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    return wire.call(request, 0).groups[0]
+
+
+def find_coordinator(wire: Wire, group: str) -> None:
+    """Waits until the group is served: the first look creates the offsets topic, which Apache Kafka then loads."""
+    until(lambda: wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0)
+    until(lambda: described(wire, group).error_code not in NOT_READY)
+
+
+def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
+    """Sets a group's configs and waits until they hold; the answer if they are refused."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = IncrementalAlterConfigsRequest.AlterableConfig
+    entries = [config(name=name, config_operation=0, value=value) for name, value in configs.items()]
+    wanted = resource(resource_type=GROUP_RESOURCE, resource_name=group, configs=entries)
+    answer = wire.call(IncrementalAlterConfigsRequest(resources=[wanted]), 1).responses[0]
+    if answer.error_code == 0:
+        until(lambda: configs.items() <= group_configs(wire, group).items())
+    return answer
+
+
+def group_configs(wire: Wire, group: str) -> dict[str, str]:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None
+    )
+    found = wire.call(DescribeConfigsRequest(resources=[resource]), 4).results[0]
+    return {entry.name: entry.value for entry in found.configs}

@@ -1,0 +1,320 @@
+"""Offsets of streams groups, and the line between them and groups of other kinds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from interop.streams import Member, described, ids, subtopology, tasks, topology, until
+from interop.wire import Wire
+
+from interop import streams
+from ottla.wire import messages as m
+from ottla.wire.primitives import ZERO_UUID
+
+NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, UNSUPPORTED = 0, 22, 23, 25, 35
+NON_EMPTY, GROUP_NOT_FOUND, SUBSCRIBED, STALE_EPOCH = 68, 69, 86, 113
+
+
+@pytest.fixture
+def group(wire: Wire, unique: Callable[[str], str]) -> str:
+    name = unique("app")
+    streams.find_coordinator(wire, name)
+    streams.configure(wire, name, streams.NO_WAITING)
+    return name
+
+
+@pytest.fixture
+def topic(wire: Wire, unique: Callable[[str], str]) -> str:
+    name = unique("in")
+    assert wire.create(name, 3).error_code == NONE
+    until(lambda: len(wire.metadata(name).topics[0].partitions) == 3)
+    return name
+
+
+@pytest.fixture
+def member(wire: Wire, group: str, topic: str) -> Member:
+    """The only member of its group."""
+    one = Member(wire, group, topology(subtopology("0", topic)))
+    one.follow(lambda: one.active == {"0": [0, 1, 2]})
+    return one
+
+
+def commit(
+    wire: Wire, group: str, topic: str, member_id: str = "", epoch: int = -1, partition: int = 0, version: int = 9
+) -> int:
+    request = m.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[
+            m.OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=topic,
+                topic_id=wire.topic_id(topic) if version >= 10 else ZERO_UUID,
+                partitions=[
+                    m.OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=5, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+    code: int = wire.call(request, version).topics[0].partitions[0].error_code
+    return code
+
+
+def fetch(wire: Wire, group: str, topic: str, member_id: str | None = None, epoch: int = -1) -> tuple[int, int | None]:
+    """The group's error and the first partition's offset."""
+    asked = m.OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=group,
+        member_id=member_id,
+        member_epoch=epoch,
+        topics=[m.OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])],
+    )
+    found = wire.call(m.OffsetFetchRequest(groups=[asked]), 9).groups[0]
+    return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else None
+
+
+def test_members_commit_and_fetch_with_their_epoch(wire: Wire, group: str, topic: str, member: Member) -> None:
+    who = member.member_id
+    for version in (9, 10):
+        assert commit(wire, group, topic, who, member.epoch, version=version) == NONE
+    assert commit(wire, group, topic, who, member.epoch, version=8) == UNSUPPORTED
+    assert commit(wire, group, topic, who, member.epoch + 1) == STALE_EPOCH
+    assert commit(wire, group, topic, "nobody", member.epoch) == UNKNOWN_MEMBER
+    assert commit(wire, group, topic) == UNKNOWN_MEMBER  # without membership, while there are members
+    assert fetch(wire, group, topic) == (NONE, 5)
+    assert fetch(wire, group, topic, who, member.epoch) == (NONE, 5)
+    assert fetch(wire, group, topic, who, member.epoch + 1) == (STALE_EPOCH, None)
+    assert fetch(wire, group, topic, who, member.epoch - 1) == (STALE_EPOCH, None)
+    assert fetch(wire, group, topic, "nobody", member.epoch) == (UNKNOWN_MEMBER, None)
+
+
+def test_late_commits_of_tasks_that_a_member_kept(
+    wire: Wire, group: str, topic: str, member: Member, unique: Callable[[str], str]
+) -> None:
+    since = member.epoch
+    member.beat(rack_id="elsewhere")
+    assert member.epoch == since + 1
+    assert commit(wire, group, topic, member.member_id, since) == NONE
+    assert commit(wire, group, topic, member.member_id, since - 1) == STALE_EPOCH
+    other = unique("other")
+    assert wire.create(other, 1).error_code == NONE
+    until(lambda: wire.metadata(other).topics[0].error_code == NONE)
+    assert commit(wire, group, other, member.member_id, since) == STALE_EPOCH
+    assert commit(wire, group, other, member.member_id, member.epoch) == NONE
+
+
+def transactional(wire: Wire, group: str, topic: str, member_id: str, epoch: int) -> int:
+    producer = wire.call(m.InitProducerIdRequest(transactional_id=group, transaction_timeout_ms=60000), 4)
+    if producer.error_code:
+        return -100
+    added = m.AddOffsetsToTxnRequest(
+        transactional_id=group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        group_id=group,
+    )
+    if wire.call(added, 3).error_code:
+        return -100
+    request = m.TxnOffsetCommitRequest(
+        transactional_id=group,
+        group_id=group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        generation_id=epoch,
+        member_id=member_id,
+        topics=[
+            m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=7, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+    code: int = wire.call(request, 3).topics[0].partitions[0].error_code
+    return code
+
+
+def test_transactional_commits(wire: Wire, group: str, topic: str, member: Member) -> None:
+    streams.until(
+        lambda: (
+            wire.call(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[group]), 4).coordinators[0].error_code
+            == NONE
+        )
+    )
+
+    def settled(member_id: str, epoch: int) -> int:
+        """Once the transaction before it is over."""
+        found: list[int] = []
+        until(lambda: found.append(transactional(wire, group, topic, member_id, epoch)) or found[-1] != -100)
+        return found[-1]
+
+    assert settled(member.member_id, member.epoch) == NONE
+    assert settled("", -1) == NONE
+    assert settled(member.member_id, member.epoch + 1) == ILLEGAL_GENERATION
+    assert settled("nobody", member.epoch) == UNKNOWN_MEMBER
+
+
+def test_offsets_of_topics_in_use_stay(wire: Wire, group: str, topic: str, member: Member) -> None:
+    assert commit(wire, group, topic, member.member_id, member.epoch) == NONE
+
+    def delete() -> int:
+        request = m.OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                    name=topic, partitions=[m.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)]
+                )
+            ],
+        )
+        answer = wire.call(request, 0)
+        assert answer.error_code == NONE
+        code: int = answer.topics[0].partitions[0].error_code
+        return code
+
+    assert delete() == SUBSCRIBED
+    member.leave()
+    assert commit(wire, group, topic) == NONE  # without members everybody may
+    assert delete() == NONE
+    assert fetch(wire, group, topic) == (NONE, -1)
+
+
+# -- other kinds of groups
+
+
+def join_classic(wire: Wire, group: str, member_id: str = "") -> Any:
+    request = m.JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30000,
+        rebalance_timeout_ms=30000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return wire.call(request, 9)
+
+
+def consumer_beat(wire: Wire, group: str, topic: str, epoch: int = 0, member_id: str = "c1") -> Any:
+    request = m.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member_id,
+        member_epoch=epoch,
+        rebalance_timeout_ms=60000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[] if epoch == 0 else None,
+    )
+    return wire.call(request, 1)
+
+
+def test_a_streams_group_is_no_classic_and_no_consumer_group(
+    wire: Wire, group: str, topic: str, member: Member
+) -> None:
+    joined = join_classic(wire, group)
+    assert (joined.error_code, joined.member_id) == (INCONSISTENT, "")
+    found = consumer_beat(wire, group, topic)
+    assert (found.error_code, found.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a consumer group.")
+    assert consumer_beat(wire, group, topic, 4).error_code == GROUP_NOT_FOUND
+    beat = m.HeartbeatRequest(group_id=group, generation_id=1, member_id=member.member_id)
+    assert wire.call(beat, 4).error_code == UNKNOWN_MEMBER
+    sync = m.SyncGroupRequest(
+        group_id=group, generation_id=1, member_id=member.member_id, protocol_type="consumer", protocol_name="range"
+    )
+    assert wire.call(sync, 5).error_code == UNKNOWN_MEMBER
+    leaving = m.LeaveGroupRequest(
+        group_id=group, members=[m.LeaveGroupRequest.MemberIdentity(member_id=member.member_id)]
+    )
+    left = wire.call(leaving, 5)
+    assert {left.error_code, *(each.error_code for each in left.members)} - {NONE} == {UNKNOWN_MEMBER}
+    classic = wire.call(m.DescribeGroupsRequest(groups=[group]), 6).groups[0]
+    assert (classic.error_code, classic.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a classic group.")
+    consumer = wire.call(m.ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups[0]
+    assert (consumer.error_code, consumer.error_message) == (
+        GROUP_NOT_FOUND,
+        f"Group {group} is not a consumer group.",
+    )
+    assert member.own().error_code == NONE
+
+
+def test_other_groups_are_no_streams_groups(wire: Wire, group: str, topic: str) -> None:
+    wrong = (GROUP_NOT_FOUND, f"Group {group} is not a streams group.")
+    member = Member(wire, group, topology(subtopology("0", topic)))
+    assert consumer_beat(wire, group, topic).error_code == NONE
+    for epoch in (0, 3, -1):
+        answer = member.send(member_epoch=epoch)
+        assert (answer.error_code, answer.error_message) == wrong
+    found = described(wire, group)
+    assert (found.error_code, found.error_message) == wrong
+    assert consumer_beat(wire, group, topic, -1).error_code == NONE
+    answer = member.send()  # not even when it is empty
+    assert (answer.error_code, answer.error_message) == wrong
+
+
+def test_a_classic_group_with_members_is_no_streams_group(wire: Wire, group: str, topic: str) -> None:
+    joined = join_classic(wire, group)
+    joined = join_classic(wire, group, joined.member_id)
+    assert joined.error_code == NONE
+    answer = Member(wire, group, topology(subtopology("0", topic))).send()
+    assert (answer.error_code, answer.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a streams group.")
+
+
+def test_an_empty_classic_group_becomes_a_streams_group(wire: Wire, group: str, topic: str) -> None:
+    assert commit(wire, group, topic) == NONE  # makes a group without members
+    member = Member(wire, group, topology(subtopology("0", topic)))
+    member.follow(lambda: member.active == {"0": [0, 1, 2]})
+    assert described(wire, group).group_state == "Stable"
+    assert fetch(wire, group, topic) == (NONE, 5)
+
+
+def test_an_empty_streams_group_becomes_a_classic_group(wire: Wire, group: str, topic: str, member: Member) -> None:
+    assert commit(wire, group, topic, member.member_id, member.epoch) == NONE
+    member.leave()
+    joined = join_classic(wire, group)
+    joined = join_classic(wire, group, joined.member_id)
+    assert joined.error_code == NONE
+    found = wire.call(m.DescribeGroupsRequest(groups=[group]), 5).groups[0]
+    assert (found.error_code, [each.member_id for each in found.members]) == (NONE, [joined.member_id])
+    assert described(wire, group).error_code == GROUP_NOT_FOUND
+    assert fetch(wire, group, topic) == (NONE, 5)
+
+
+def test_an_empty_streams_group_is_no_consumer_group(wire: Wire, group: str, topic: str, member: Member) -> None:
+    member.leave()
+    found = consumer_beat(wire, group, topic)
+    assert (found.error_code, found.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a consumer group.")
+
+
+def test_a_deleted_group_takes_its_offsets_along(wire: Wire, group: str, topic: str, member: Member) -> None:
+    assert commit(wire, group, topic, member.member_id, member.epoch) == NONE
+    member.leave()
+    assert wire.call(m.DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == NONE
+    assert fetch(wire, group, topic) == (NONE, -1)
+
+
+def test_a_topic_that_grows_brings_tasks(wire: Wire, group: str, topic: str, member: Member) -> None:
+    grown = m.CreatePartitionsRequest(
+        topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=5, assignments=None)],
+        timeout_ms=30000,
+        validate_only=False,
+    )
+    assert wire.call(grown, 3).results[0].error_code == NONE
+    member.follow(lambda: member.active == {"0": [0, 1, 2, 3, 4]})
+
+
+def test_a_deleted_source_topic_stops_the_application(wire: Wire, group: str, topic: str, member: Member) -> None:
+    deletion = m.DeleteTopicsRequest(
+        topics=[m.DeleteTopicsRequest.DeleteTopicState(name=topic, topic_id=ZERO_UUID)], timeout_ms=30000
+    )
+    assert wire.call(deletion, 6).responses[0].error_code == NONE
+    missing = [(1, f"Source topics {topic} are missing.")]
+
+    def is_told() -> bool:
+        answer = member.own()
+        return [(each.status_code, each.status_detail) for each in answer.status] == missing
+
+    until(is_told)
+    until(lambda: member.own() and member.active == {})
+    assert described(wire, group).group_state == "NotReady"
+    assert tasks(member.send(active_tasks=ids({}), standby_tasks=[], warmup_tasks=[]).active_tasks) is None

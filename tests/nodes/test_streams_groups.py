@@ -1,0 +1,88 @@
+"""Streams groups of a cluster: internal topics, and a coordinator that is gone."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, InvalidRequest, NotCoordinator
+from ottla.wire.messages import FindCoordinatorRequest, StreamsGroupDescribeRequest
+from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
+
+SETTINGS = {"group.streams.initial.rebalance.delay.ms": 0, "group.streams.assignment.interval.ms": 0}
+
+
+def joining() -> Beat:
+    store = Beat.TopicInfo(name="app-store", partitions=0, replication_factor=3, topic_configs=[])
+    one = Beat.Subtopology(
+        subtopology_id="0",
+        source_topics=["t"],
+        source_topic_regex=[],
+        state_changelog_topics=[store],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    return Beat(
+        group_id="app",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        topology=Beat.Topology(epoch=0, subtopologies=[one]),
+        process_id="p",
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+
+
+def test_a_group_outlives_its_coordinator(run: Any, wire: Any) -> None:
+    async def scenario(cluster: Any) -> None:
+        cluster.create_topic("t", 4)
+
+        async def home(asked: int) -> int:
+            for _ in range(200):
+                answer = await wire.ask(cluster, asked, FindCoordinatorRequest(coordinator_keys=["app"]), 4)
+                if answer.coordinators[0].error_code == 0:
+                    return int(answer.coordinators[0].node_id)
+                await asyncio.sleep(0.1)
+            raise AssertionError(answer)
+
+        async def beaten(request: Beat) -> Any:
+            """The first answer that is not an error, from whoever is the coordinator."""
+            for _ in range(300):
+                with suppress(NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable):
+                    return await wire.ask(cluster, coordinator, request, 0)
+                await asyncio.sleep(0.1)
+            raise AssertionError("nobody is the coordinator")
+
+        coordinator = await home(1)
+        answer = await beaten(joining())
+        while not answer.active_tasks:
+            await asyncio.sleep(0.1)
+            answer = await beaten(Beat(group_id="app", member_id="m", member_epoch=answer.member_epoch))
+        assert answer.active_tasks[0].partitions == [0, 1, 2, 3]
+        (changelog,) = {
+            len(p.replicas) for p in cluster.broker(1).node.metadata.topics["app-store"].partitions.values()
+        }
+        assert changelog == 3
+        elsewhere = next(number for number in (1, 2, 3) if number != coordinator)
+        with pytest.raises(NotCoordinator):
+            await wire.ask(cluster, elsewhere, joining(), 0)
+        with pytest.raises(InvalidRequest):  # wherever it is asked
+            await wire.ask(cluster, elsewhere, Beat(group_id="app", member_id=""), 0)
+        await cluster.kill(coordinator)
+        old = coordinator
+        for _ in range(300):
+            coordinator = await home(elsewhere)
+            if coordinator != old:
+                break
+            await asyncio.sleep(0.1)
+        again = await beaten(Beat(group_id="app", member_id="m", member_epoch=answer.member_epoch))
+        assert (again.member_epoch, again.active_tasks) == (answer.member_epoch, None)
+        request = StreamsGroupDescribeRequest(group_ids=["app"], include_authorized_operations=False)
+        found = (await wire.ask(cluster, coordinator, request, 0)).groups[0]
+        assert (found.error_code, found.group_state) == (0, "Stable")
+
+    run(scenario, settings=SETTINGS)
