@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 DEFAULT_STATE: Final = "ottla-migrate.json"
 _NEVER: Final = str((1 << 63) - 1)
+KINDS_WITH_OFFSETS: Final = ("classic", "consumer", "streams")
+"""Offsets that were committed for a group without members are there for whichever kind of member comes first."""
+
 # While records are copied nothing may remove, restamp or refuse them; the topic's own settings come at the end.
 WHILE_COPYING: Final = {
     "cleanup.policy": "delete",
@@ -332,8 +335,9 @@ async def _copy_groups(
     for group in await list_groups(source):
         if not any(fnmatchcase(group.group, pattern) for pattern in patterns):
             continue
-        if group.kind.lower() not in ("classic", "consumer") or group.protocol not in ("consumer", ""):
-            terminal.warn(f"group '{group.group}' is a {group.kind.lower()} group; its offsets are not copied")
+        kind = group.kind.lower()
+        if kind not in KINDS_WITH_OFFSETS or (kind != "streams" and group.protocol not in ("consumer", "")):
+            terminal.warn(f"group '{group.group}' is a {kind} group; its offsets are not copied")
             continue
         offsets: dict[TopicPartition, Committed] = {}
         for tp, found in (await committed(source, group.group)).items():
