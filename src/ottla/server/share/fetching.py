@@ -275,16 +275,21 @@ class ShareFetch:
     def _try(self, *, at_last: bool = False) -> bool:
         """Hand out what there is, if it is enough or must be; whether the request is answered."""
         found = self._read()
+        if self._data and not at_last:
+            at_last = True  # an error is told of at once, with what else there is
         if not at_last and sum(len(read.raw) for read in found.values()) < max(self._request.min_bytes, 1):
             return False
         for place, read in found.items():
             self._hand_out(place, read)
-        if not self._acquired_count:
-            if found and not at_last:
+        if not self._acquired_count and not self._data:
+            if not at_last and any(self._next_offset(place) != read.offset for place, read in found.items()):
                 self.freed()  # all of it was aborted, say: there may be more behind it
             return False
         self._answer()
         return True
+
+    def _next_offset(self, place: Place) -> int:
+        return self._readers[place].share.in_flight.next_offset()
 
     def _read(self) -> dict[Place, ReadRecords]:
         found: dict[Place, ReadRecords] = {}
