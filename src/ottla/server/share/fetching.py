@@ -32,6 +32,9 @@ from ottla.wire.messages import (
 FEATURE = "share.version"
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 
+FIRST_READ_BYTES = 256 * 1024
+"""Members allow for many bytes and ask for few records: more is read only where the records are that large."""
+
 FetchData = ShareFetchResponse.PartitionData
 AcknowledgeData = ShareAcknowledgeResponse.PartitionData
 
@@ -315,17 +318,20 @@ class ShareFetch:
         reader.share.log_starts_at(partition.log_start_offset)
         offset = reader.share.in_flight.next_offset()
         committed_only = self._share.settings(self._group_id).committed_only
-        try:
-            readable = partition.read(offset, limit, committed_only=committed_only, at_least_one=True)
-        except OffsetOutOfRange:
-            return None  # the group was sent beyond the end
-        records = readable.records
-        if not len(records):
-            return None
-        raw = memoryview(records if isinstance(records, bytes) else records.read())
-        whole = list(batches(raw))
-        if not whole:
-            return None
+        size = min(limit, max(self._request.min_bytes, FIRST_READ_BYTES))
+        while True:
+            try:
+                readable = partition.read(offset, size, committed_only=committed_only, at_least_one=True)
+            except OffsetOutOfRange:
+                return None  # the group was sent beyond the end
+            records = readable.records
+            raw = memoryview(records if isinstance(records, bytes) else records.read())
+            whole = list(batches(raw))
+            if not whole:
+                return None
+            if size >= limit or len(raw) < size or whole[-1].last_offset - offset >= self._request.max_records:
+                break
+            size = min(limit, 4 * size)
         producers = [(txn.first_offset, txn.producer_id) for txn in readable.aborted]
         return ReadRecords(offset, raw, whole, _aborted(whole, producers) if producers else ())
 
