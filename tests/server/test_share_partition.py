@@ -259,6 +259,18 @@ def test_holes_in_the_log() -> None:
     assert world.start == 16
 
 
+def test_what_was_let_go_may_be_gone_when_it_is_read_again() -> None:
+    world = World()
+    assert world.read("m", 8) == [(0, 7, 1)]
+    world.tell("m", (1, 2, [RELEASE]))
+    assert world.partition.in_flight.next_offset() == 1
+    # Compaction removed them meanwhile: the log goes on with 4.
+    assert world.partition.acquire("m", 1, [(4, 7), (8, 11)], 500, 500, exact=False) == [(8, 11, 1)]
+    assert (world.states()[1], world.partition.in_flight.next_offset()) == (ARCHIVED, 12)
+    assert world.tell("m", (0, 0, [ACCEPT]), (3, 11, [ACCEPT])) == 0
+    assert world.start == 12
+
+
 def test_aborted_records_are_taken_out() -> None:
     world = World()
     given = world.partition.acquire("m", 0, [(0, 3), (4, 7), (8, 11)], 500, 500, exact=False)

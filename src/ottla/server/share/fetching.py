@@ -32,6 +32,9 @@ from ottla.wire.messages import (
 FEATURE = "share.version"
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 
+FIRST_READ_BYTES = 256 * 1024
+"""Members allow for many bytes and ask for few records: more is read only where the records are that large."""
+
 FetchData = ShareFetchResponse.PartitionData
 AcknowledgeData = ShareAcknowledgeResponse.PartitionData
 
@@ -275,16 +278,21 @@ class ShareFetch:
     def _try(self, *, at_last: bool = False) -> bool:
         """Hand out what there is, if it is enough or must be; whether the request is answered."""
         found = self._read()
+        if self._data and not at_last:
+            at_last = True  # an error is told of at once, with what else there is
         if not at_last and sum(len(read.raw) for read in found.values()) < max(self._request.min_bytes, 1):
             return False
         for place, read in found.items():
             self._hand_out(place, read)
-        if not self._acquired_count:
-            if found and not at_last:
+        if not self._acquired_count and not self._data:
+            if not at_last and any(self._next_offset(place) != read.offset for place, read in found.items()):
                 self.freed()  # all of it was aborted, say: there may be more behind it
             return False
         self._answer()
         return True
+
+    def _next_offset(self, place: Place) -> int:
+        return self._readers[place].share.in_flight.next_offset()
 
     def _read(self) -> dict[Place, ReadRecords]:
         found: dict[Place, ReadRecords] = {}
@@ -310,17 +318,20 @@ class ShareFetch:
         reader.share.log_starts_at(partition.log_start_offset)
         offset = reader.share.in_flight.next_offset()
         committed_only = self._share.settings(self._group_id).committed_only
-        try:
-            readable = partition.read(offset, limit, committed_only=committed_only, at_least_one=True)
-        except OffsetOutOfRange:
-            return None  # the group was sent beyond the end
-        records = readable.records
-        if not len(records):
-            return None
-        raw = memoryview(records if isinstance(records, bytes) else records.read())
-        whole = list(batches(raw))
-        if not whole:
-            return None
+        size = min(limit, max(self._request.min_bytes, FIRST_READ_BYTES))
+        while True:
+            try:
+                readable = partition.read(offset, size, committed_only=committed_only, at_least_one=True)
+            except OffsetOutOfRange:
+                return None  # the group was sent beyond the end
+            records = readable.records
+            raw = memoryview(records if isinstance(records, bytes) else records.read())
+            whole = list(batches(raw))
+            if not whole:
+                return None
+            if size >= limit or len(raw) < size or whole[-1].last_offset - offset >= self._request.max_records:
+                break
+            size = min(limit, 4 * size)
         producers = [(txn.first_offset, txn.producer_id) for txn in readable.aborted]
         return ReadRecords(offset, raw, whole, _aborted(whole, producers) if producers else ())
 

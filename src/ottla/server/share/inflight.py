@@ -193,11 +193,14 @@ class InFlight:
             self.done_count += len(run)
 
     def fill(self, first: int, last: int) -> None:
-        """There are no records in this range: whatever of it is unknown is done with."""
+        """There are no records in this range: whatever of it is unknown or free is done with."""
         offset = first
         for run in list(self.between(first, last)):
             if run.first > offset:
                 self.add(Run(offset, run.first - 1, ARCHIVED, 0, (offset, run.first - 1)))
+            if run.is_free:
+                run.state = ARCHIVED
+                self.done_count += len(run)
             offset = run.last + 1
         if offset <= last:
             self.add(Run(offset, last, ARCHIVED, 0, (offset, last)))

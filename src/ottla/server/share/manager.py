@@ -112,10 +112,10 @@ class ShareGroups:
     # -- settings
 
     def settings(self, group_id: str) -> Settings:
-        version = (self._broker.metadata.version, self._broker.config)
-        if self._settings_of != version:
+        version, config = self._settings_of
+        if version != self._broker.metadata.version or config is not self._broker.config:
             self._settings.clear()
-            self._settings_of = version
+            self._settings_of = (self._broker.metadata.version, self._broker.config)
         found = self._settings.get(group_id)
         if found is None:
             overrides = self._broker.metadata.configs.get((RESOURCE_GROUP, group_id), {})
