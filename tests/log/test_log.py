@@ -410,6 +410,23 @@ def test_a_misleading_index_is_made_anew(open_t: Open, make_batch: Make) -> None
         assert log.read(offset, 10).records.position == offset // 2 * size
 
 
+def test_what_was_asked_for_is_found_again_without_the_disk(
+    open_t: Open, make_batch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_t(index_interval_bytes=100)
+    fill(log, make_batch, 400)
+    size = make_batch(2).size
+    asked = range(3, 203, 2)
+    before = [log.read(offset, 10).records.position for offset in asked]
+    assert before == [offset // 2 * size for offset in asked]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(log.active_segment.log), "view", lambda *_: 1 // 0)
+        assert [log.read(offset, 10).records.position for offset in asked] == before
+    log.truncate_to(100)
+    log.append([make_batch(5)])
+    assert [log.read(offset, 10).records.position for offset in (100, 103, 104)] == [50 * size] * 3
+
+
 def test_segments_with_the_same_base_are_not_mixed_up(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     log.append([make_batch(1)])

@@ -20,11 +20,11 @@ from ottla.errors import (
 )
 from ottla.log.files import FileRegion
 from ottla.log.index import AbortedTransaction
+from ottla.log.located import TimestampedOffset
 from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.log.outcomes import AppendInfo
 from ottla.log.producers import Origin
-from ottla.log.segment import TimestampedOffset
 from ottla.log.times import MAX_TIMESTAMP
 from ottla.records.batch import Batch, Buffer
 from ottla.records.validation import (

@@ -14,11 +14,12 @@ from ottla.log import retention, times
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.files import Disk, FileRegion
 from ottla.log.index import AbortedTransaction
+from ottla.log.located import TimestampedOffset
 from ottla.log.options import LogConfig
 from ottla.log.outcomes import AppendInfo, ReadResult
 from ottla.log.producers import Origin, PreparedAppend, ProducerState, ProducerStateManager, StoredBatch
 from ottla.log.replay import rebuild_producers
-from ottla.log.segment import Segment, TimestampedOffset
+from ottla.log.segment import Segment
 from ottla.records.batch import Batch, pieces
 
 logger = logging.getLogger(__name__)

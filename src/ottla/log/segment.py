@@ -19,8 +19,7 @@ from ottla.log.index import (
     TimeIndex,
     TransactionIndex,
 )
-from ottla.log.located import Located
-from ottla.log.located import TimestampedOffset as TimestampedOffset
+from ottla.log.located import Located, TimestampedOffset
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
 
 if TYPE_CHECKING:
@@ -47,7 +46,8 @@ _PROBE_BYTES: Final = 4096
 _SCAN_BYTES: Final = 1 << 20
 _FAR: Final = 1 << 62
 _HINTS: Final = 128
-"""Positions of the newest batches, kept so that readers at the tail neither search nor scan."""
+"""Positions of the newest batches and of those asked for last: readers at the tail, and those who read what others
+have just read, neither search nor scan."""
 
 
 class Segment:
@@ -194,10 +194,8 @@ class Segment:
             waited_ms = max_timestamp - first if first >= 0 else clock.now_ms() - self.created_ms
             if waited_ms > config.segment_ms - self.roll_jitter_ms:
                 return True
-        return (
-            self.offset_index.count + entries > self._max_offset_entries
-            or self.time_index.count + entries > self._max_time_entries
-        )
+        full = self.offset_index.count + entries > self._max_offset_entries
+        return full or self.time_index.count + entries > self._max_time_entries
 
     def limit_indexes(self, max_bytes: int) -> None:
         """Set `segment.index.bytes`. The time index keeps one slot for the entry that closes it."""
@@ -264,9 +262,14 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, int] | None:
         """Position and size of the first batch whose last offset is at or after `offset`."""
-        hint = self._hints.get(offset)
-        if hint is not None:
-            return hint
+        found = self._hints.get(offset)
+        if found is None and (found := self._look_up(offset)) is not None:
+            if len(self._hints) > _HINTS:
+                self._hints.clear()
+            self._hints[offset] = found
+        return found
+
+    def _look_up(self, offset: int) -> tuple[int, int] | None:
         try:
             relative, position = self.offset_index.entry_before(offset)
             probe = self.log.view(position, _PROBE_BYTES)
@@ -323,8 +326,7 @@ class Segment:
 
     def read(self, offset: int, max_bytes: int, max_position: int, min_one: bool) -> FileRegion | None:
         """From the batch that holds `offset`, or the next there is, to `max_position` at most; None beyond the end."""
-        found = self.find(offset)
-        if found is None:
+        if (found := self.find(offset)) is None:
             return None
         position, size = found
         wanted = max(max_bytes, size) if min_one else max_bytes
@@ -332,8 +334,7 @@ class Segment:
 
     def position_of(self, offset: int) -> int:
         """Where the batch that holds `offset` starts; the end when there is none."""
-        found = self.find(offset)
-        return self.log.size if found is None else found[0]
+        return found[0] if (found := self.find(offset)) is not None else self.log.size
 
     def offset_after_position(self, position: int, default: int) -> int:
         """The offset of the first index entry at or after a position: a cheap upper bound for what lies before it."""

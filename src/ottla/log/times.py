@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.log.segment import TimestampedOffset
+from ottla.log.located import TimestampedOffset
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
