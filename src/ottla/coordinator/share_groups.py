@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ottla.coordinator import share_records
 from ottla.coordinator.assignors import Target
+from ottla.coordinator.consumer import FIRST_EPOCH
 from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import GroupIdNotFound, KafkaError, UnknownMemberId
@@ -25,9 +26,6 @@ from ottla.wire.stored import (
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import Shard
 
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-FIRST_EPOCH = 1
 NO_INDEXES: frozenset[int] = frozenset()
 
 

@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.assignors import MemberSpec, Target
+from ottla.coordinator.consumer import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.deadlines import Deadline
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.records import CoordinatorRecord, CorruptRecord
 from ottla.coordinator.replies import Result
 from ottla.coordinator.share_assignor import assign_simple
 from ottla.coordinator.share_groups import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     NO_INDEXES,
     NO_TOPICS,
     ShareGroup,

@@ -16,6 +16,7 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import GroupCoordinator
+    from ottla.coordinator.share_state import ShareCoordinator
     from ottla.server.broker import Broker
 
 
@@ -173,12 +174,7 @@ class GroupsOfBroker:
             self._lead_or_resign(topic, index)
 
     def _lead_or_resign(self, topic: TopicState, index: int) -> None:
-        """As with Kafka a leader that stays one in a new epoch goes on with what it has."""
-        if topic.partitions[index].leader != self._broker.node_id:
-            self.coordinator.resign(index)
-        elif self.coordinator.shard(index) is None:
-            partition = self._broker.replicas.leader(topic.name, index)
-            self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition))
+        lead_or_resign(self._broker, self.coordinator, topic, index)
 
     def _topic_removed(self, topic: TopicState) -> None:
         if self._made is None:
@@ -189,6 +185,36 @@ class GroupsOfBroker:
         self._made.on_topics_changed(deleted=[topic.name])
         for shard in self._made.shards():
             shard.on_topic_id_deleted(topic.topic_id)
+
+
+def follow_topic(
+    name: str,
+    image: MetadataImage,
+    records: Iterable[Message],
+    lead_all: Callable[[TopicState], None],
+    lead_or_resign: Callable[[TopicState, int], None],
+) -> None:
+    """For a coordinator that lives in a topic: tell it when that was made, and whose leaders may have changed."""
+    topic = image.topics.get(name)
+    for record in records:
+        if isinstance(record, stored.TopicRecord) and record.name == name:
+            assert topic is not None
+            lead_all(topic)
+        elif (
+            isinstance(record, stored.PartitionChangeRecord) and topic is not None and record.topic_id == topic.topic_id
+        ):
+            lead_or_resign(topic, record.partition_id)
+
+
+def lead_or_resign(
+    broker: Broker, coordinator: GroupCoordinator | ShareCoordinator, topic: TopicState, index: int
+) -> None:
+    """As with Kafka a leader that stays one in a new epoch goes on with what it has."""
+    if topic.partitions[index].leader != broker.node_id:
+        coordinator.resign(index)
+    elif coordinator.shard(index) is None:
+        partition = broker.replicas.leader(topic.name, index)
+        coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition))
 
 
 def stored_batches(partition: Partition) -> Iterator[Buffer]:

@@ -27,10 +27,9 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
-from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.server.coordination import CoordinatorPartition, follow_topic, stored_batches
 from ottla.server.late import import_late
 from ottla.wire.schema import Message
-from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.replies import Reply
@@ -156,17 +155,7 @@ class TransactionsOfBroker:
             self._made.stop()
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
-        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
-        for record in records:
-            if isinstance(record, stored.TopicRecord) and record.name == TRANSACTION_STATE_TOPIC:
-                assert topic is not None
-                self._lead_all(topic)
-            elif (
-                isinstance(record, stored.PartitionChangeRecord)
-                and topic is not None
-                and record.topic_id == topic.topic_id
-            ):
-                self._lead_or_resign(topic, record.partition_id)
+        follow_topic(TRANSACTION_STATE_TOPIC, self._broker.metadata, records, self._lead_all, self._lead_or_resign)
 
     def _lead_all(self, topic: TopicState) -> None:
         # The topic may be older than the setting: its own partition count decides where an id lives.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.coordinator.consumer import FIRST_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.streams.tasks import NOTHING_ASSIGNED, Assigned, Target, epochs_of, sets_of
 from ottla.errors import StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
@@ -31,11 +32,6 @@ from ottla.wire.stored.streams_groups import (
 if TYPE_CHECKING:
     from ottla.coordinator.records import CoordinatorRecord
     from ottla.coordinator.streams.topology import ConfiguredTopology, Topology
-
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2
-FIRST_EPOCH = 1
 
 
 class MemberState(enum.Enum):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.clock import TimerHandle
 from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.consumer import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from ottla.coordinator.deadlines import Deadline
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.records import CoordinatorRecord, classic_group_tombstone
@@ -19,9 +20,6 @@ from ottla.coordinator.replies import Result
 from ottla.coordinator.streams import topology as topologies
 from ottla.coordinator.streams.assignor import MemberSpec, SubtopologySpec, assign
 from ottla.coordinator.streams.group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
     Endpoint,
     MemberState,
     StreamsGroup,

@@ -28,9 +28,8 @@ from ottla.errors import (
     NotCoordinator,
     UnknownServerError,
 )
-from ottla.server.coordination import CoordinatorPartition, stored_batches
+from ottla.server.coordination import follow_topic, lead_or_resign
 from ottla.wire.schema import Message
-from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -68,17 +67,7 @@ class ShareStates:
     # -- leading
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
-        topic = self._broker.metadata.topics.get(SHARE_STATE_TOPIC)
-        for record in records:
-            if isinstance(record, stored.TopicRecord) and record.name == SHARE_STATE_TOPIC:
-                assert topic is not None
-                self._lead_all(topic)
-            elif (
-                isinstance(record, stored.PartitionChangeRecord)
-                and topic is not None
-                and record.topic_id == topic.topic_id
-            ):
-                self._lead_or_resign(topic, record.partition_id)
+        follow_topic(SHARE_STATE_TOPIC, self._broker.metadata, records, self._lead_all, self._lead_or_resign)
 
     def _lead_all(self, topic: TopicState) -> None:
         # The topic may be older than the setting: its own partition count decides where a share partition lives.
@@ -87,11 +76,7 @@ class ShareStates:
             self._lead_or_resign(topic, index)
 
     def _lead_or_resign(self, topic: TopicState, index: int) -> None:
-        if topic.partitions[index].leader != self._broker.node_id:
-            self.coordinator.resign(index)
-        elif self.coordinator.shard(index) is None:
-            partition = self._broker.replicas.leader(topic.name, index)
-            self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition))
+        lead_or_resign(self._broker, self.coordinator, topic, index)
 
     def _topic_removed(self, topic: TopicState) -> None:
         if topic.name == SHARE_STATE_TOPIC:
