@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import struct
 from typing import Any
 
@@ -43,6 +44,19 @@ def test_frames_may_arrive_in_any_pieces(run: Any, run_broker: Any) -> None:
                 client.waiting = client.waiting[:3]
                 for _ in range(3):
                     assert struct.unpack_from(">i", await client.read_frame())[0] in (1, 2, 3)
+
+    run(main())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="only Linux lets a socket choose")
+def test_a_client_on_this_machine_is_sent_to_without_pacing(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker() as running:
+            client = await running.connect()
+            await client.call(ApiVersionsRequest(), 0)
+            (connection,) = running.broker.connections
+            name = connection._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert name.rstrip(b"\0") == b"reno"
 
     run(main())
 

@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from ottla.config import Listener
 
@@ -17,6 +18,11 @@ _ACCEPTS_PER_WAKEUP = 64
 
 _ACCEPT_PAUSE_S = 1.0
 """How long to leave connections in the kernel's queue when the process is out of file handles."""
+
+_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+_UNPACED = b"reno"
+"""Every Linux has it and lets everybody use it. Between two processes of one machine there is no path to be gentle to,
+and what measures one (BBR, the default of many servers) sends small pieces by the clock: twice the work a gigabyte."""
 
 
 class ListenError(Exception):
@@ -74,6 +80,8 @@ class BoundListener:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if sock.getsockname()[0] == address[0]:
+                    _send_unpaced(sock)
                 if self._send_buffer > 0:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
                 if self._receive_buffer > 0:
@@ -117,6 +125,13 @@ class BoundListener:
         if self._resume is not None:
             self._resume.cancel()
         self._sock.close()
+
+
+def _send_unpaced(sock: socket.socket) -> None:
+    """Do without congestion control towards a client on this machine, where the system lets us."""
+    if _TCP_CONGESTION is not None:
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)
 
 
 def bind(listener: Listener) -> socket.socket:
