@@ -229,22 +229,25 @@ class Connection:
         least, limit = self._frame_min, self._frame_max
         while end - start >= 4:
             repeated = self._repeated
-            if repeated is not None and repeated.route is not None and self.broker.quotas is None:
-                served = repeated.serve(buffer, start, end, self._out)
-                if served != start:
-                    start = served
-                    continue
-            size: int = _SIZE(buffer, start)[0]
-            if size < least or size > limit:
-                self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
-                return
-            stop = start + 4 + size
-            if stop > end:
-                break
-            self._serve(buffer[start + 4 : stop])
-            start = stop
-            if self._closed:
-                return
+            if (
+                repeated is not None
+                and repeated.route is not None
+                and self.broker.quotas is None
+                and (stop := repeated.serve(buffer, start, end, self._out)) != start
+            ):
+                start = stop
+            else:
+                size: int = _SIZE(buffer, start)[0]
+                if size < least or size > limit:
+                    self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
+                    return
+                stop = start + 4 + size
+                if stop > end:
+                    break
+                self._serve(buffer[start + 4 : stop])
+                start = stop
+                if self._closed:
+                    return
             if self._pending is not None or (len(self._out) > _QUEUE_MAX and not self._drained()):
                 if start < end:
                     # The shared buffer is about to be used by others.

@@ -25,8 +25,9 @@ from ottla.log.files import FileRegion
 from ottla.records.compression import ZSTD
 from ottla.records.conversion import down_convert
 from ottla.records.legacy import any_batches
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
+from ottla.server.handlers.fetch_repeated import RepeatedFetch
 from ottla.server.nearest import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -78,7 +79,29 @@ def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) 
     )
 
 
-@handles(FetchRequest, on_error=_fetch_error)
+def _model(
+    ctx: RequestContext,
+    route: Route,
+    frame: memoryview,
+    request: FetchRequest,
+    response: FetchResponse,
+    _: bytes,
+    last: Repeated | None,
+) -> Repeated | None:
+    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    if (
+        not RepeatedFetch.may_repeat(ctx.version, request)
+        or route.handler is not fetch
+        or ctx.broker.authorizer is not None
+    ):
+        return None
+    if not isinstance(last, RepeatedFetch) or not last.is_like(ctx.version, request):
+        return RepeatedFetch(ctx.version, request)
+    last.learn(ctx.broker, route, frame, request, response)
+    return last
+
+
+@handles(FetchRequest, on_error=_fetch_error, model=_model)
 def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
     """v0–v18. v0–v1 answer in message format 0, v2–v3 in format 1 (4.0 dropped them, 3.9 is the model); v3 limits the
     whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs

@@ -1,0 +1,280 @@
+"""A consumer that catches up is answered the short way: byte for byte what the ordinary way answers."""
+
+import random
+import struct
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ottla.clock import ManualClock
+from ottla.log.files import PosixDisk
+from ottla.records.batch import Record, batches, build_batch, end_transaction_marker
+from ottla.server.api import Registry, registered_apis
+from ottla.server.handlers.fetch_repeated import FIRST_VERSION, RepeatedFetch
+from ottla.wire.frames import request_header_version
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.quotas import AlterClientQuotasRequest
+from ottla.wire.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from ottla.wire.primitives import ZERO_UUID
+
+NOW_MS = 1_700_000_000_000
+LAST_VERSION = 17
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Which requests were served from memory."""
+    served: list[int] = []
+    original = RepeatedFetch.serve
+
+    def serve(self: RepeatedFetch, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
+        stop = original(self, buffer, start, end, out)
+        if stop != start:
+            served.append(struct.unpack_from(">i", buffer, start + 8)[0])
+        return stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RepeatedFetch, "serve", serve)
+        yield served
+
+
+def ordinary() -> Registry:
+    return Registry(api.replace(model=None) for api in registered_apis().apis.values())
+
+
+class Consumer:
+    """One connection; answers are kept as they came, but for ids that are the broker's own."""
+
+    def __init__(self, running: Any, client: Any, version: int) -> None:
+        self.running, self.client, self.version = running, client, version
+        self.heard: list[bytes] = []
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.running.broker.metadata.topics.get(name)
+        return topic.topic_id if topic is not None else b"no such topic id"
+
+    def frame(
+        self, offset: int, *, topic: str = "t", partition: int = 0, epoch: int = -1, fetched_epoch: int = -1,
+        max_bytes: int = 1 << 20, whole: int = 50 << 20, isolation: int = 0, min_bytes: int = 1, max_wait_ms: int = 0,
+        session_epoch: int = -1, more: bool = False, rack: str = "", client_id: str = "c", behind: bytes = b"",
+    ) -> bytes:  # fmt: skip
+        version = self.version
+        wanted = [
+            FetchRequest.FetchPartition(
+                partition=index,
+                current_leader_epoch=epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=fetched_epoch,
+                partition_max_bytes=max_bytes,
+            )
+            for index in ((partition, 1) if more else (partition,))
+        ]
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=whole,
+            isolation_level=isolation,
+            session_epoch=session_epoch,
+            rack_id=rack if version >= 11 else "",
+            topics=[
+                FetchRequest.FetchTopic(
+                    topic=topic if version < 13 else "",
+                    topic_id=self.topic_id(topic) if version >= 13 else ZERO_UUID,
+                    partitions=wanted,
+                )
+            ],
+        )
+        self.client.correlation_id += 1
+        head = struct.pack(">hhih", request.API_KEY, version, self.client.correlation_id, len(client_id))
+        head += client_id.encode()
+        if request_header_version(request.API_KEY, version) >= 2:
+            head += b"\0"
+        body = head + request.encode(version) + behind
+        return struct.pack(">i", len(body)) + body
+
+    async def hear(self) -> bytes:
+        answer: bytes = await self.client.read_frame()
+        for name in ("t", "u"):
+            answer = answer.replace(self.topic_id(name), b"the topic's id..")
+        self.heard.append(answer)
+        return answer
+
+    async def fetch(self, offset: int, **how: Any) -> bytes:
+        self.client.writer.write(self.frame(offset, **how))
+        return await self.hear()
+
+    async def delete_records(self, offset: int) -> None:
+        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+        await self.client.call(
+            DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]), 2
+        )
+
+
+def transactional(producer_id: int) -> memoryview:
+    record = Record(0, NOW_MS, None, b"x")
+    how = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    return memoryview(build_batch([record], **how))
+
+
+def fill(running: Any, topic: str, index: int, rng: random.Random) -> None:
+    """Batches of all sizes, a transaction that was aborted among them, and one that is open."""
+    partition = running.broker.replicas.leader(topic, index)
+
+    def append(count: int, *sizes: int) -> None:
+        for _ in range(count):
+            record = Record(0, NOW_MS, None, rng.randbytes(rng.choice(sizes)))
+            partition.append(memoryview(build_batch([record])), 9)
+
+    append(25, 10, 100, 3000, 60_000)
+    partition.append(transactional(3), 9)
+    marker = end_transaction_marker(False, 0, producer_id=3, producer_epoch=0, timestamp_ms=NOW_MS)
+    partition.append_own(list(batches(marker)))
+    append(20, 2000)
+    partition.append(transactional(4), 9)
+    append(5, 10, 60_000)
+
+
+async def conversation(version: int, running: Any) -> list[bytes]:
+    """A consumer that mostly repeats itself, with everything in between that must not be mistaken for it."""
+    rng = random.Random(version)
+    client = await running.connect()
+    consumer = Consumer(running, client, version)
+    fetch = consumer.fetch
+    await client.create_topic("t", 2, segment_bytes="1048576")
+    await client.create_topic("u")
+    for name, index in (("t", 0), ("t", 1), ("u", 0)):
+        fill(running, name, index, rng)
+    isolation = version % 2
+    for _ in range(100):
+        offset = rng.randrange(50)
+        match rng.randrange(30):
+            case 0:
+                await fetch(offset, partition=1)
+            case 1:
+                await fetch(offset, topic="u")
+            case 2:
+                await fetch(offset, partition=7)
+            case 3:
+                await fetch(rng.choice((-1, 53, 1000)))
+            case 4:
+                await fetch(offset, more=True)
+            case 5:
+                await fetch(offset, epoch=0)
+                await fetch(offset + 1, epoch=0)
+                await fetch(offset + 2, epoch=0)
+            case 6:
+                await fetch(offset, epoch=5)
+            case 7:
+                await fetch(offset, fetched_epoch=0)
+            case 8:
+                await fetch(offset, max_bytes=rng.choice((0, 1, 100, 5000)))
+            case 9:
+                await fetch(offset, whole=rng.choice((0, 1, 5000)))
+            case 10:
+                await fetch(offset, isolation=1 - isolation)
+            case 11:
+                await fetch(offset, min_bytes=10_000_000)
+            case 12:
+                await fetch(offset, client_id="somebody else")
+            case 13:
+                await fetch(offset, rack="there")
+            case 14:
+                await fetch(offset, behind=b"\0\0")
+            case 15:
+                await consumer.delete_records(rng.randrange(3))
+            case 16:
+                client.writer.write(b"".join([consumer.frame(n, isolation=isolation) for n in range(offset)]))
+                for _ in range(offset):
+                    await consumer.hear()
+            case _:
+                await fetch(offset, isolation=isolation)
+    return consumer.heard
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_VERSION + 1))
+def test_the_short_way_answers_as_the_ordinary_one(
+    run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, version: int
+) -> None:
+    async def main() -> None:
+        disk = PosixDisk(tmp_path / "short")
+        async with run_broker(disk=disk, clock=ManualClock(NOW_MS)) as running:
+            with counted(monkeypatch) as served:
+                short = await conversation(version, running)
+        assert len(served) > 5
+        disk = PosixDisk(tmp_path / "long")
+        async with run_broker(disk=disk, clock=ManualClock(NOW_MS), registry=ordinary()) as running:
+            with counted(monkeypatch) as served:
+                long = await conversation(version, running)
+        assert not served
+        assert short == long
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, version: int) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            consumer = Consumer(running, client, version)
+            await client.create_topic("t")
+            await client.produce("t", b"old")
+            for _ in range(4):
+                assert b"old" in await consumer.fetch(0)
+            frame = consumer.frame(0)
+            await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+            client.writer.write(frame)
+            gone = await consumer.hear()
+            at = 4 + 1 + 4 + 2 + 4 + 1 + (2 if version < 13 else 16) + 1 + 4
+            assert struct.unpack_from(">h", gone, at)[0] == (3 if version < 13 else 100)
+            await client.create_topic("t")
+            await client.produce("t", b"new")
+            assert b"new" in await consumer.fetch(0)
+
+    run(main())
+
+
+def test_at_the_end_a_consumer_waits_for_records(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client, producer = await running.connect(), await running.connect()
+            consumer = Consumer(running, client, 12)
+            await client.create_topic("t")
+            await producer.produce("t", b"one")
+            with counted(monkeypatch) as served:
+                for _ in range(3):
+                    await consumer.fetch(0, max_wait_ms=500)
+                assert len(served) == 1
+                client.writer.write(consumer.frame(1, max_wait_ms=500))
+                await running.settle()
+                await producer.produce("t", b"two")
+                assert b"two" in await consumer.hear()
+                assert len(served) == 1
+                await consumer.fetch(0, max_wait_ms=500)
+                assert len(served) == 2
+
+    run(main())
+
+
+def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            consumer = Consumer(running, client, 12)
+            await client.create_topic("t")
+            await client.produce("t", b"one")
+            with counted(monkeypatch) as served:
+                for _ in range(3):
+                    await consumer.fetch(0)
+                assert len(served) == 1
+                quotas = AlterClientQuotasRequest
+                anybody = quotas.EntityData(entity_type="client-id", entity_name=None)
+                rate = quotas.OpData(key="consumer_byte_rate", value=1e9, remove=False)
+                await client.call(quotas(entries=[quotas.EntryData(entity=[anybody], ops=[rate])]), 1)
+                await consumer.fetch(0)
+                assert len(served) == 1
+
+    run(main())
