@@ -1,6 +1,7 @@
 """The orders of Java's and Scala's hash maps; what they are was read from Java and Scala themselves."""
 
 from ottla.cluster.hash_order import (
+    entries_hash,
     java_computed_map,
     java_concurrent_map,
     java_map,
@@ -12,6 +13,8 @@ from ottla.cluster.hash_order import (
     scala_map,
     scala_set,
     scala_tree,
+    timeline_map,
+    timeline_slots,
 )
 from ottla.cluster.topics import java_hash
 
@@ -68,3 +71,18 @@ def test_all_names() -> None:
     names = [f"topic-{index}" for index in range(12)]
     assert sorted(java_set_of_all(names)) == sorted(names)
     assert java_set_of_all(names) == java_set_of_all(reversed(names))
+
+
+def test_a_timeline_map() -> None:
+    # In two slots, four, eight; the last that came is the first in its slot.
+    assert timeline_map([0, 1], int) == [0, 1]
+    assert timeline_map([0, 1, 2, 4, 3], int) == [2, 0, 4, 1, 3]
+    assert timeline_map([0, 1, 2, 4, 3], int, slots=8) == [0, 2, 4, 1, 3]
+    assert timeline_map([-1, 1, 0], int) == [0, -1, 1]
+    assert [timeline_slots(size) for size in (0, 1, 2)] == [2, 2, 4]
+    assert [timeline_slots(size, 8) for size in (9, 10)] == [8, 16]
+
+
+def test_hashes_of_maps() -> None:
+    assert entries_hash([]) == 31
+    assert entries_hash([("a", None), ("b", "c")]) == 31 + 97 + (98 ^ 99)

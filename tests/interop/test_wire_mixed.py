@@ -13,6 +13,7 @@ from ottla.wire.primitives import ZERO_UUID
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_TOPIC = 0, -1, 3, 22, 17
 INVALID_REQUEST, WRONG_MAPPING, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 42, 49, 69, 100
 CORRUPT_MESSAGE, INVALID_ACKS, INVALID_RECORD = 2, 21, 87
+TRANSACTION_ABORTABLE = 120
 NOBODYS_ID = b"\xee" * 16
 ALL_TOPIC_OPERATIONS = 3576
 
@@ -391,3 +392,37 @@ def test_an_epoch_below_all(topic: str, wire: Wire) -> None:
         (entry.error_code, entry.leader_epoch, entry.end_offset) for entry in wire.call(request, 4).topics[0].partitions
     ]
     assert asked in ([(NONE, -1, -1), (NONE, -5, 0)], [(NONE, -5, 0)])
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_one_transaction_twice(version: int, wire: Wire, make_topic: Callable[..., str], unique: Any) -> None:
+    """What is to be added is looked up by id and found in the last entry, what is answered in the first."""
+    topic, other = make_topic(3), make_topic()
+    transaction = Transacting(wire, unique("tx")).start()
+    entry, named = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, m.AddPartitionsToTxnRequest
+
+    def ask(verify_only: bool, *topics: tuple[str, list[int]]) -> list[Any]:
+        entries = [
+            entry(
+                transactional_id=transaction.name,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                verify_only=verify_only,
+                topics=[named.AddPartitionsToTxnTopic(name=name, partitions=indexes)],
+            )
+            for name, indexes in topics
+        ]
+        answer = wire.call(m.AddPartitionsToTxnRequest(transactions=entries), version)
+        return [
+            [
+                (each.name, [(part.partition_index, part.partition_error_code) for part in each.results_by_partition])
+                for each in result.topic_results
+            ]
+            for result in answer.results_by_transaction
+        ]
+
+    assert ask(False, (topic, [0]), (topic, [1, 2])) == [[(topic, [(0, NONE)])]] * 2
+    assert ask(True, (topic, [1]), (topic, [0])) == [[(topic, [(0, TRANSACTION_ABORTABLE)])]] * 2
+    assert ask(True, (topic, [0]), (topic, [1])) == [[(topic, [(1, NONE)])]] * 2
+    assert ask(False, (topic, [0]), (topic, [99])) == [[(topic, [(99, UNKNOWN_TOPIC)])]] * 2
+    assert ask(False, (topic, [99]), (other, [0])) == [[(topic, [(99, NONE)])]] * 2

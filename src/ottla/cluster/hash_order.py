@@ -14,7 +14,9 @@ from ottla.cluster.topics import java_hash
 T = TypeVar("T")
 
 _FIRST_BUCKETS = 16
-_UNSIGNED = 0xFFFFFFFF
+FIRST_SLOTS = 2
+_UNSIGNED, _UNSIGNED_LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _SCALA_SET_MAX = 4
 """Sets and maps up to this size are classes of their own in Scala, and keep the order in which they were filled."""
 
@@ -28,6 +30,11 @@ def partition_hash(partition: tuple[str, int]) -> int:
 def long_hash(value: int) -> int:
     """Of Java's Long."""
     return (value ^ value >> 32) & _UNSIGNED
+
+
+def entries_hash(entries: Iterable[tuple[str, str | None]]) -> int:
+    """Of a Java object that is the hash of one map from text to text."""
+    return 31 + sum(java_hash(key) ^ (0 if value is None else java_hash(value)) for key, value in entries) & _UNSIGNED
 
 
 def _spread(hashed: int) -> int:
@@ -70,13 +77,41 @@ def java_concurrent_map(keys: Iterable[T], hash_of: Callable[[T], int], added_at
     return sorted(each, key=lambda key: _spread(hash_of(key)) & (buckets - 1))
 
 
+def timeline_slots(size: int, slots: int = FIRST_SLOTS) -> int:
+    """Of a TimelineHashMap of so many entries to which one is put, be it new or not: it grows above four thirds."""
+    return slots * 2 if (size + 1) * 3 > slots * 4 else slots
+
+
+def timeline_map(keys: Iterable[T], hash_of: Callable[[T], int], slots: int | None = None) -> list[T]:
+    """As Kafka's own TimelineHashMap has them, whose slots are the first bits of the hash times the golden ratio; it
+    starts with two. In a slot the last that came is told first."""
+    each = list(keys)[::-1]
+    if slots is None:
+        slots = FIRST_SLOTS
+        while len(each) * 3 > slots * 4:
+            slots *= 2
+    shift = 65 - slots.bit_length()
+
+    def place(key: T) -> int:
+        hashed = hash_of(key) & _UNSIGNED
+        signed = hashed - (1 << 32) if hashed >> 31 else hashed
+        return (signed * _GOLDEN_RATIO & _UNSIGNED_LONG) >> shift
+
+    return sorted(each, key=place)
+
+
 def java_names(names: Iterable[str]) -> list[str]:
     return java_map(names, java_hash)
 
 
+def persistent_map(names: Iterable[str]) -> list[str]:
+    """As the map has them in which Kafka keeps its topics: sorted by hash."""
+    return sorted(names, key=java_hash)
+
+
 def java_set_of_all(names: Iterable[str]) -> list[str]:
-    """As a HashSet has them that is made of the keys of Kafka's persistent map, which is sorted by hash."""
-    each = sorted(names, key=java_hash)
+    """As a HashSet has them that is made of the keys of such a map."""
+    each = persistent_map(names)
     return java_map(each, java_hash, 1 << max(int(len(each) / 0.75), _FIRST_BUCKETS - 1).bit_length())
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
+from ottla.cluster.hash_order import entries_hash, java_computed_map, java_map, java_names
 from ottla.cluster.metadata import MetadataImage, QuotaEntity
+from ottla.cluster.topics import java_hash
 from ottla.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
+
+T = TypeVar("T")
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -41,7 +45,7 @@ def alter_quotas(
     image: MetadataImage, alterations: Iterable[QuotaAlteration]
 ) -> tuple[list[Message], dict[QuotaEntity, KafkaError | None]]:
     """The records, and one outcome for each entity: naming one twice makes its outcome an error."""
-    records: list[Message] = []
+    records: dict[QuotaEntity, list[Message]] = {}
     outcomes: dict[QuotaEntity, KafkaError | None] = {}
     for entity, operations in alterations:
         shown = "{" + ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity) + "}"
@@ -50,11 +54,16 @@ def alter_quotas(
             outcomes[entity] = InvalidRequest(f"Ignoring duplicate entity ClientQuotaEntity(entries={shown})")
             continue
         try:
-            records += _planned(image, entity, operations)
+            records[entity] = _planned(image, entity, operations)
             outcomes[entity] = None
         except KafkaError as error:
             outcomes[entity] = error
-    return records, outcomes
+    # What is new takes its place among the others in this order too.
+    in_order = java_computed_map(records, entries_hash)
+    return (
+        [record for entity in in_order for record in records[entity]],
+        {entity: outcomes[entity] for entity in java_map(outcomes, entries_hash)},
+    )
 
 
 def _planned(
@@ -62,18 +71,20 @@ def _planned(
 ) -> list[Message]:
     allowed = _keys_for(entity)
     current = image.quotas.get(entity, {})
-    records: list[Message] = []
-    for key, value in operations:
+    records: dict[str, Message] = {}
+    wanted = dict(operations)
+    for key in _walked(wanted, java_hash):
+        value = wanted[key]
         if value is None:
             if key in current:
-                records.append(_record(entity, key, 0.0, remove=True))
+                records[key] = _record(entity, key, 0.0, remove=True)
             continue
         if key not in allowed:
             raise InvalidRequest(f"Invalid configuration key {key}")
         _check_value(key, value)
         if current.get(key) != value:
-            records.append(_record(entity, key, value))
-    return records
+            records[key] = _record(entity, key, value)
+    return [records[key] for key in java_names(records)]
 
 
 def _record(entity: QuotaEntity, key: str, value: float, *, remove: bool = False) -> Message:
@@ -135,7 +146,7 @@ def find_quotas(
     """The entities that match all components; `strict` leaves out those that have other parts as well."""
     wanted = _checked_filter(components)
     found = []
-    for entity, values in image.quotas.items():
+    for entity in _walked(image.quotas, entries_hash):
         parts = dict(entity)
         if strict and len(parts) != len(wanted):
             continue
@@ -143,8 +154,19 @@ def find_quotas(
             kind in parts and (how == ANY or parts[kind] == (name if how == EXACT else None))
             for kind, (how, name) in wanted.items()
         ):
-            found.append((entity, values))
+            values = image.quotas[entity]
+            found.append((entity, {key: values[key] for key in _walked(values, java_hash)}))
     return found
+
+
+def parts_in_order(parts: dict[str, str | None]) -> QuotaEntity:
+    """An entity as its parts are told and compared."""
+    return tuple((kind, parts[kind]) for kind in _walked(parts, java_hash))
+
+
+def _walked(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
+    """Kafka asks for maps that are just large enough here, so they start with one bucket."""
+    return java_map(keys, hash_of, 1)
 
 
 def _checked_filter(components: Sequence[QuotaFilter]) -> dict[str, tuple[int, str | None]]:

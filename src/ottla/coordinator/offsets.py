@@ -7,9 +7,11 @@ of the consumer protocol; v10 topic ids. A lower offset simply overwrites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.cluster.hash_order import FIRST_SLOTS, timeline_map, timeline_slots
+from ottla.cluster.topics import java_hash
 from ottla.coordinator.classic import PREPARING, STABLE, ClassicGroup
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.records import CommittedOffset, CoordinatorRecord, OffsetRecord
@@ -45,7 +47,26 @@ FIRST_TOPIC_ID_VERSION = 10
 
 Entry = tuple[int, CommittedOffset]
 """The offset of the record in the log, to tell which of two commits is newer, and what it says."""
-GroupOffsets = dict[str, dict[int, Entry]]
+
+
+class TopicOffsets(dict[int, Entry]):
+    """By partition. How large Kafka's map would be by now decides the order in which all of them are told."""
+
+    __slots__ = ("slots",)
+
+    def __init__(self, entries: Mapping[int, Entry] = {}, slots: int = FIRST_SLOTS) -> None:
+        super().__init__(entries)
+        self.slots = slots
+
+    def put(self, partition: int, entry: Entry) -> None:
+        self.slots = timeline_slots(len(self), self.slots)
+        self[partition] = entry
+
+    def in_order(self) -> list[int]:
+        return timeline_map(self, lambda index: index, self.slots)
+
+
+GroupOffsets = dict[str, TopicOffsets]
 
 _FetchedPartition = OffsetFetchResponse.OffsetFetchResponsePartitions
 _FetchedTopic = OffsetFetchResponse.OffsetFetchResponseTopics
@@ -262,7 +283,7 @@ class OffsetStore:
                 error_code = UnknownTopicId.code
             else:
                 name = found.name
-        entries = {} if error_code else offsets.get(name, {})
+        entries: Mapping[int, Entry] = {} if error_code else offsets.get(name, {})
         return _FetchedTopic(
             name=asked.name,
             topic_id=asked.topic_id,
@@ -275,7 +296,8 @@ class OffsetStore:
     def _fetch_all(
         self, offsets: GroupOffsets, unstable: frozenset[tuple[str, int]], by_id: bool
     ) -> Iterator[_FetchedTopic]:
-        for name, entries in offsets.items():
+        for name in timeline_map(offsets, java_hash):
+            entries = offsets[name]
             topic = _FetchedTopic(name=name, partitions=[])
             if by_id:
                 found = self._shard.cluster.topic(name)
@@ -283,7 +305,7 @@ class OffsetStore:
                     continue  # Deleted: there is no id left to name it by.
                 topic.topic_id = found.topic_id
             topic.partitions = [
-                _fetched(index, entry, (name, index) in unstable, 0) for index, entry in entries.items()
+                _fetched(index, entries[index], (name, index) in unstable, 0) for index in entries.in_order()
             ]
             yield topic
 
@@ -383,7 +405,7 @@ class OffsetStore:
         changed = self.groups[group_id] = dict(offsets)
         for topic in topics:
             if topic in changed:
-                changed[topic] = dict(changed[topic])
+                changed[topic] = TopicOffsets(changed[topic], changed[topic].slots)
         return offsets
 
     def replay(self, record: OffsetRecord, record_offset: int, producer_id: int) -> None:
@@ -404,8 +426,8 @@ class OffsetStore:
             offsets = groups[group_id] = {}
         entries = offsets.get(topic)
         if entries is None:
-            entries = offsets[topic] = {}
-        entries[partition] = (record_offset, value)
+            entries = offsets[topic] = TopicOffsets()
+        entries.put(partition, (record_offset, value))
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """The transaction ended: its offsets count from now on, except where a later commit overtook them."""
@@ -420,12 +442,13 @@ class OffsetStore:
         if not commit:
             return
         for group_id, offsets in ended.items():
-            for topic, entries in offsets.items():
-                for partition, entry in entries.items():
-                    committed = self.groups.setdefault(group_id, {}).setdefault(topic, {})
-                    known = committed.get(partition)
+            for topic in timeline_map(offsets, java_hash):
+                entries = offsets[topic]
+                committed = self.groups.setdefault(group_id, {}).setdefault(topic, TopicOffsets())
+                for partition in entries.in_order():
+                    entry, known = entries[partition], committed.get(partition)
                     if known is None or entry[0] > known[0]:
-                        committed[partition] = entry
+                        committed.put(partition, entry)
 
 
 def _discard(groups: dict[str, GroupOffsets], group_id: str, topic: str, partition: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from ottla.cluster.hash_order import java_computed_map, partition_hash
+from ottla.cluster.hash_order import java_computed_map, java_concurrent_map, partition_hash
 from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.coordinator import describe, mixed
 from ottla.coordinator.classic import NO_MEMBER, join_error
@@ -205,10 +205,10 @@ def list_groups(
     if coordinator.is_loading:
         raise CoordinatorLoadInProgress
     state_names, type_names = list(states), list(types)
+    shards = {shard.partition: shard for shard in coordinator.shards()}
+    order = java_concurrent_map(shards, lambda index: partition_hash((GROUP_METADATA_TOPIC, index)))
     return ListGroupsResponse(
-        groups=[
-            listed for shard in coordinator.shards() for listed in describe.list_groups(shard, state_names, type_names)
-        ]
+        groups=[listed for index in order for listed in describe.list_groups(shards[index], state_names, type_names)]
     )
 
 

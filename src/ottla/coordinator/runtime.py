@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.clock import Clock, Timer, TimerHandle
+from ottla.cluster.hash_order import timeline_map
+from ottla.cluster.topics import java_hash
 from ottla.coordinator import mixed
 from ottla.coordinator.batches import encode_batch
 from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, ClassicMember
@@ -172,7 +174,7 @@ class Shard(LogShard):
         return Seen(self.groups.get(group_id), self.offsets.groups.get(group_id, {}))
 
     def seen_groups(self) -> Iterator[AnyGroup]:
-        for group_id in {**self.groups, **dict.fromkeys(self.committed.keys())}:
+        for group_id in timeline_map({**self.groups, **dict.fromkeys(self.committed.keys())}, java_hash):
             group = self.seen(group_id).group
             if group is not None:
                 yield group

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cluster.configs import (
     APPEND,
@@ -17,6 +18,7 @@ from ottla.cluster.configs import (
     check_form,
     check_node_id,
 )
+from ottla.cluster.hash_order import persistent_map
 from ottla.cluster.metadata import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -36,6 +38,7 @@ from ottla.errors import (
 from ottla.server import loggers
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
+from ottla.server.handlers.config_order import in_order
 from ottla.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -47,6 +50,9 @@ from ottla.wire.messages.configs import (
     ListConfigResourcesResponse,
 )
 from ottla.wire.schema import Message, Struct
+
+if TYPE_CHECKING:
+    from ottla.config.describe import DescribedConfig
 
 Described = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -119,19 +125,19 @@ def _entries(
         check_topic_name(name)
         if name not in image.topics:
             raise UnknownTopicOrPartition()
-        described = ctx.broker.config.describe("topic", overrides, names)
+        described = _described(ctx, "topic", names, overrides)
     elif kind == RESOURCE_BROKER:
         if name:
             _check_described_broker(ctx, name, "expected {} or empty string, but received {}")
-        described = ctx.broker.config.describe("broker" if name else "cluster", names=names)
+        described = _described(ctx, "broker" if name else "cluster", names)
     elif kind == RESOURCE_GROUP:
         if not name:
             raise InvalidRequest("Group name must not be empty")
-        described = ctx.broker.config.describe("group", overrides, names)
+        described = _described(ctx, "group", names, overrides)
     else:
         if not name:
             raise InvalidRequest("Client metrics subscription name must not be empty")
-        described = ctx.broker.config.describe("client-metrics", overrides, names)
+        described = _described(ctx, "client-metrics", names, overrides)
     synonym = DescribeConfigsResponse.DescribeConfigsSynonym
     return [
         Entry(
@@ -149,6 +155,12 @@ def _entries(
         )
         for entry in described
     ]
+
+
+def _described(
+    ctx: RequestContext, kind: str, names: Collection[str] | None, overrides: Mapping[str, str] = MappingProxyType({})
+) -> list[DescribedConfig]:
+    return in_order(kind, ctx.broker.config.describe(kind, overrides, names))
 
 
 def _check_described_broker(ctx: RequestContext, name: str, wording: str) -> None:
@@ -333,7 +345,7 @@ def list_config_resources(ctx: RequestContext, request: ListConfigResourcesReque
         if kind not in wanted:
             continue
         if kind == RESOURCE_TOPIC:
-            names = list(image.topics)
+            names = persistent_map(image.topics)
         elif kind in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER):
             names = [str(broker_id) for broker_id in sorted(image.brokers)]
         else:

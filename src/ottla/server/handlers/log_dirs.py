@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ottla.cluster.hash_order import scala_groups
-from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
+from ottla.cluster.hash_order import java_concurrent_map, partition_hash, scala_groups, scala_tree
+from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, java_hash
 from ottla.errors import (
     NONE,
     InvalidTopicException,
@@ -40,13 +40,13 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
     There is one data folder. A log that nobody used since the start is measured by its files, not opened.
     """
     broker = ctx.broker
-    held = broker.logs.partitions()
+    held = [key for key in broker.logs.partitions() if key[0] != CLUSTER_METADATA_TOPIC]
+    wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        held = [key for key in held if key in wanted]
     by_topic: dict[str, list[Partition]] = {}
-    for topic, index in sorted(held):
-        if topic != CLUSTER_METADATA_TOPIC:
+    for topic, index in java_concurrent_map(held, partition_hash):
+        if wanted is None or (topic, index) in wanted:
             partition = Partition(partition_index=index, partition_size=_size_bytes(broker, topic, index), offset_lag=0)
             by_topic.setdefault(topic, []).append(partition)
     path = log_dir(broker)
@@ -56,8 +56,9 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
         error_code=NONE,
         log_dir=path,
         topics=[
-            DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
-            for name, partitions in by_topic.items()
+            DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=by_topic[name])
+            for name in scala_tree(dict.fromkeys(name for name, _ in held), java_hash)
+            if name in by_topic
         ],
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ottla.cluster.hash_order import java_names
+from ottla.cluster.hash_order import java_names, timeline_map
 from ottla.cluster.metadata import RESOURCE_TOPIC, PartitionState, TopicState
 from ottla.cluster.reassignment import PREFERRED, UNCLEAN, elect_leader, is_reassigning, reassign
+from ottla.cluster.topics import java_hash
 from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
@@ -105,7 +106,10 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
     image = ctx.broker.metadata
     wanted: list[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
-        wanted = [(name, list(topic.partitions)) for name, topic in image.topics.items()]
+        wanted = [
+            (name, timeline_map(image.topics[name].partitions, lambda index: index))
+            for name in timeline_map(image.topics, java_hash)
+        ]
     else:
         wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     records: list[Message] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cluster.quotas import QuotaAlteration, QuotaFilter, alter_quotas, find_quotas
+from ottla.cluster.quotas import QuotaAlteration, QuotaFilter, alter_quotas, find_quotas, parts_in_order
 from ottla.errors import NONE, KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
@@ -34,7 +34,7 @@ def describe_client_quotas(ctx: RequestContext, request: DescribeClientQuotasReq
         entries=[
             Found(
                 entity=[part(entity_type=kind, entity_name=name) for kind, name in entity],
-                values=[value(key=key, value=rate) for key, rate in sorted(values.items())],
+                values=[value(key=key, value=rate) for key, rate in values.items()],
             )
             for entity, values in find_quotas(ctx.broker.metadata, components, request.strict)
         ],
@@ -64,7 +64,7 @@ def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) 
         ctx.broker.metadata,
         [
             QuotaAlteration(
-                tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items())),
+                parts_in_order({part.entity_type: part.entity_name for part in entry.entity}),
                 [(operation.key, None if operation.remove else operation.value) for operation in entry.ops],
             )
             for entry in request.entries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 
 from ottla.cluster.hash_order import (
     java_concurrent_map,
@@ -108,9 +108,17 @@ def add_partitions_to_txn(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        outcome = _added(ctx, only)
+        outcome = _added(ctx, only, only.topics)
         return _single(outcome) if isinstance(outcome, list) else _single_later(outcome)
-    outcomes = [(transaction.transactional_id, _added(ctx, transaction)) for transaction in request.transactions]
+    # Kafka looks up what belongs to an id that comes twice: what is to be added in the last entry, what was named in
+    # the first.
+    last = {transaction.transactional_id: transaction.topics for transaction in request.transactions}
+    first = {transaction.transactional_id: transaction.topics for transaction in reversed(request.transactions)}
+    outcomes = []
+    for transaction in request.transactions:
+        transactional_id = transaction.transactional_id
+        transaction.topics = last[transactional_id]
+        outcomes.append((transactional_id, _added(ctx, transaction, first[transactional_id])))
     settled = [(name, results) for name, results in outcomes if isinstance(results, list)]
     return _batched(settled) if len(settled) == len(outcomes) else _batched_later(outcomes)
 
@@ -139,9 +147,11 @@ async def _batched_later(
     return _batched([(name, results if isinstance(results, list) else await results) for name, results in outcomes])
 
 
-def _added(ctx: RequestContext, transaction: AddTransaction) -> TopicResults | Awaitable[TopicResults]:
-    topics = transaction.topics
-    partitions = _partitions_of(topics)
+def _added(
+    ctx: RequestContext, transaction: AddTransaction, topics: Sequence[AddTopic]
+) -> TopicResults | Awaitable[TopicResults]:
+    """`topics` is what an answer for all of them names."""
+    partitions = _partitions_of(transaction.topics)
     refused = _unwritable(ctx, partitions)
     if refused:
         return _topic_results(
