@@ -192,7 +192,8 @@ def test_bad_lines(cli: Any, topic: str, tmp_path: Path) -> None:
 
 def test_a_topic_that_does_not_exist(cli: Any, unique: Callable[[str], str]) -> None:
     name = unique("nope")
-    assert f"topic '{name}' does not exist" in cli("produce", name, "-v", "x", code=1).err
+    advice = f"topic '{name}' does not exist; `ottla topics create {name}` makes it"
+    assert advice in cli("produce", name, "-v", "x", code=1).err
     assert f"no topic is named '{name}'" in cli("consume", name, code=1).err
     assert name not in cli("topics", "list", "--names").out, "asking for it must not make it"
 

@@ -100,7 +100,9 @@ def test_programs_read_where_it_listens(serve: type[Server]) -> None:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         line = refused("--port", taken.getsockname()[1], cwd=tmp_path)
+        again = refused("--port", 0, "--metrics", taken.getsockname()[1], cwd=tmp_path)
     assert "cannot listen on 127.0.0.1:" in line
+    assert again == line
     assert not (tmp_path / "data").exists(), "nothing is touched"
 
 

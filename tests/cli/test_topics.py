@@ -44,6 +44,8 @@ def test_a_dry_run_creates_nothing(cli: Callable[..., Any], unique: Callable[[st
     name = unique("dry")
     assert "would create" in cli("topics", "create", name, "--dry-run").out
     assert name not in cli("topics", "list", "--names").out.split()
+    typo = cli("topics", "create", name, "-c", "retntion.ms=1", code=1)
+    assert "(INVALID_CONFIG); did you mean retention.ms?" in typo.err
     wrong = cli("topics", "create", name, "-c", "no.such.key=1", "--dry-run", code=1)
     assert "no.such.key" in wrong.err
 

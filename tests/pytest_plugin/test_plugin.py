@@ -214,13 +214,13 @@ def test_a_failed_test_shows_what_was_there(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "*Kafka at test-it-*",
-            "topic orders-test-it-*: 1 records in 1 partitions",
+            "topic orders-test-it-*: 1 record in 1 partition",
             '  orders-test-it-*-0@0: "x"',
             "group test-it-*",
             "fault: INVALID_RECORD for Produce, fired 0 times",
             "client rdkafka (*",
             "  Produce v* orders-test-it-*",
-            "topic mine: 1 records in 1 partitions",
+            "topic mine: 1 record in 1 partition",
         ]
     )
 
@@ -324,7 +324,7 @@ def test_clusters(project: pytest.Pytester) -> None:
             "broker 1: down",
             "orders-0: leader 2, replicas [[]1, 2, 3[]], isr [[]2, 3[]]",
             "control: stop 1",
-            "topic orders: 1 records in 1 partitions",
+            "topic orders: 1 record in 1 partition",
         ]
     )
 

@@ -145,7 +145,7 @@ def test_stop_twice_and_start_again() -> None:
         ({"clock": "sundial"}, "'virtual'"),
         ({"as_version": "1.7"}, "choose one of"),
         ({"preset": "fast"}, "choose one of"),
-        ({"settings": {"log.retention.mss": 3}}, "did you mean"),
+        ({"settings": {"log.retention.mss": 3}}, r"\(settings\); did you mean"),
     ],
 )
 def test_bad_options_say_what_to_do(options: dict[str, Any], message: str) -> None:

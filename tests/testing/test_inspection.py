@@ -17,6 +17,9 @@ def test_records_that_a_client_wrote(broker: ServedBroker, produce: Any) -> None
     (record,) = broker.topic("t").wait_for(lambda record: record.json["n"] == 1)
     assert (record.topic, record.partition, record.offset, record.text) == ("t", 0, 0, '{"n": 1}')
     assert broker.topic("t").end_offsets() == {0: 1}
+    broker.topic("t").append(["plain"])
+    with pytest.raises(ValueError, match="the value of t-0@1 is not JSON: b'plain'"):
+        broker.topic("t").jsons()
 
 
 def test_records_that_a_client_reads(broker: ServedBroker, consumer: Any) -> None:

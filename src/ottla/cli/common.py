@@ -15,6 +15,7 @@ from ottla.cli import terminal
 
 if TYPE_CHECKING:
     from ottla.client import Client, Security
+    from ottla.errors import KafkaError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP"
@@ -146,7 +147,7 @@ def guarded(main: Callable[[], int]) -> int:
         terminal.fail(_with_hint(str(error)))
         return FAILED
     except KafkaError as error:
-        terminal.fail(f"{error.message} ({error.name})" if error.name not in error.message else error.message)
+        terminal.fail(explained(error))
         return FAILED
     except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
@@ -164,6 +165,20 @@ def _with_hint(text: str) -> str:
     return text
 
 
+def explained(error: KafkaError) -> str:
+    """What a broker answered, with Kafka's name of it, and the setting that may be meant where it knows none."""
+    text = error.message if error.name in error.message else f"{error.message} ({error.name})"
+    before, colon, name = error.message.partition("config name: ")
+    if before != "Unknown topic " or not colon:
+        return text
+    from difflib import get_close_matches
+
+    from ottla.config import TOPIC_KEYS
+
+    close = get_close_matches(name, list(TOPIC_KEYS), n=1)
+    return f"{text}; did you mean {close[0]}?" if close else text
+
+
 def report_results(results: dict[str, Any], done: Callable[[str, Any], str], as_json: bool, **extra: Any) -> int:
     """Print a result for each name: what worked on stdout, what did not on stderr; 1 if anything failed."""
     from ottla.errors import KafkaError
@@ -175,7 +190,7 @@ def report_results(results: dict[str, Any], done: Callable[[str, Any], str], as_
             failed = True
             entries.append({"name": name, "error": result.name, "message": result.message})
             if not as_json:
-                terminal.fail(f"{name}: {result.message} ({result.name})")
+                terminal.fail(f"{name}: {explained(result)}")
         else:
             fields = result._asdict() if hasattr(result, "_asdict") else {}
             entries.append({"name": name, **fields, "error": None, **extra})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -77,6 +77,11 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
     named = next((word for word in given if not word.startswith("-")), None)
     # A command that comes first takes all the words after it: the others are not asked for anything, not even help.
     parser = build_parser([] if named is None else [named], alone=named in _COMMANDS and given[0] == named)
+    if not given:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
+    if named is not None and named not in _COMMANDS and given[0] == named:
+        parser.error(f"there is no command '{named}'" + _did_you_mean(named, _COMMANDS))
     parsed, extra = parser.parse_known_args(given)
     # argparse ends a list of words at the first option (`topics create a -p 3 b`); what follows belongs to it still.
     words = getattr(parsed, str(getattr(parsed, "words_go_to", None)), None)
@@ -89,8 +94,6 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
 
 def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) -> NoReturn:
     """Say what a word is not, with the usage of the command that it was given to, and the option that may be meant."""
-    from difflib import get_close_matches
-
     below = parser
     while actions := [action for action in below._actions if isinstance(action, argparse._SubParsersAction)]:
         name = next((each for each in given if each in actions[0].choices), None)
@@ -100,8 +103,14 @@ def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) ->
     if not word.startswith("-"):
         below.error(f"'{word}' is a word too many")
     options = [option for option in below._option_string_actions if option.startswith("--")]
-    close = get_close_matches(word.partition("=")[0], options, n=1)
-    below.error(f"there is no {word}" + (f"; did you mean {close[0]}?" if close else ""))
+    below.error(f"there is no {word}" + _did_you_mean(word.partition("=")[0], options))
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only those who mistype wait for it
+
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 if __name__ == "__main__":

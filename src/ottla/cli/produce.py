@@ -198,11 +198,16 @@ class _Writer:
         await self._gatherer.add((topic, partition), timestamp, key, line.value, line.headers + self._headers)
 
     async def _place(self, topic: str, line: Line) -> int:
+        from ottla.client.connection import UnknownTopic
         from ottla.client.producer import partition_for
 
         known = self._partitions.get(topic)
         if known is None:
-            found = await self._client.topic(topic)
+            try:
+                found = await self._client.topic(topic)
+            except UnknownTopic as error:
+                # Not made by itself: who mistypes a name wants to be told.
+                raise CommandError(f"{error}; `ottla topics create {topic}` makes it") from None
             known = self._partitions[topic] = sorted(found.partitions)
         partition = line.partition if line.partition is not None else self._arguments.partition
         if partition is not None and not self._arguments.ignore_partitions:

@@ -105,11 +105,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
 
+def _number(text: str, what: str, low: int, high: int) -> int:
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise argparse.ArgumentTypeError(f"{text} is not a {what} ({low} to {high})")
+    return int(text)
+
+
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is not a port (0 to 65535)")
-    return port
+    return _number(text, "port", 0, 65535)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -118,17 +121,11 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _workers(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= WORKERS_MAX:
-        raise argparse.ArgumentTypeError(f"{count} is not a number of workers (1 to {WORKERS_MAX})")
-    return count
+    return _number(text, "number of workers", 1, WORKERS_MAX)
 
 
 def _brokers(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= BROKERS_MAX:
-        raise argparse.ArgumentTypeError(f"{count} is not a number of brokers (1 to {BROKERS_MAX})")
-    return count
+    return _number(text, "number of brokers", 1, BROKERS_MAX)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ottla.client.connection import ClientError, Connection, ConnectionLost, open_connection
+from ottla.client.connection import Connection, ConnectionLost, UnknownTopic, open_connection
 from ottla.client.security import Security
 from ottla.errors import (
     CoordinatorNotAvailable,
@@ -232,7 +232,7 @@ class Client:
         if found is None or found.error_code:
             code = UnknownTopicOrPartition.code if found is None else found.error_code
             if code == UnknownTopicOrPartition.code:
-                raise ClientError(f"topic '{name}' does not exist")
+                raise UnknownTopic(f"topic '{name}' does not exist")
             raise error_for(code, f"topic '{name}': {error_for(code).message}")
         return found
 

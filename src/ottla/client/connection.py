@@ -34,6 +34,10 @@ class ClientError(Exception):
     """Something went wrong, in one line that a user can act on."""
 
 
+class UnknownTopic(ClientError):
+    """A topic that must exist does not."""
+
+
 class ConnectionLost(ClientError):
     """The broker cannot be reached, or went away; another try may work."""
 

@@ -95,9 +95,13 @@ class Config:
         overrides: Mapping[str, object] = {},
         environ: Mapping[str, str] = {},
         preset: str | None = None,
+        *,
+        origin: str = "--set",
     ) -> Config:
-        """Reads all static settings. Without a file the preset is `dev`; with one, none unless it is named here."""
-        settings, warnings = collect(None if path is None else str(path), overrides, environ, preset, ALL_KEYS)
+        """Reads all static settings. Without a file the preset is `dev`; with one, none unless it is named here. Errors
+        name `origin` as the place of the overrides."""
+        file = None if path is None else str(path)
+        settings, warnings = collect(file, overrides, environ, preset, ALL_KEYS, origin)
         for name in DYNAMIC_ONLY_KEYS:
             if settings.pop(name, None) is not None:
                 warnings.append(f"'{name}' is ignored: it can only be set dynamically")

@@ -69,6 +69,7 @@ def collect(
     environ: Mapping[str, str],
     preset: str | None,
     keys: Mapping[str, ConfigKey],
+    origin: str,
 ) -> tuple[dict[str, Setting], list[str]]:
     """All settings, the winning one for each key, and warnings about variables that mean nothing.
 
@@ -86,7 +87,7 @@ def collect(
             settings[key] = Setting(text, f"{path}, line {line}")
     variables, warnings = from_environment(environ, keys)
     settings.update(variables)
-    settings.update((key, Setting(to_text(value), "--set")) for key, value in overrides.items())
+    settings.update((key, Setting(to_text(value), origin)) for key, value in overrides.items())
     return settings, warnings
 
 

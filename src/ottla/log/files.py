@@ -333,7 +333,8 @@ class PosixDisk:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
-            raise KafkaStorageError(f"another process uses the data folder {self.root}") from error
+            advice = "is another broker running on it?"
+            raise KafkaStorageError(f"another process uses the data folder {self.root} ({advice})") from error
         self.lock_handle = fd
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ottla.server.listener import ListenError
+from ottla.server.listener import not_bound
 
 HEAD_BYTES_MAX: Final = 16 << 10
 """A request line and headers; whatever is longer is not meant for us."""
@@ -93,7 +93,7 @@ class HttpEndpoint:
         try:
             self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=HEAD_BYTES_MAX)
         except OSError as error:
-            raise ListenError(f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from error
+            raise not_bound(self._host, self._port, error) from error
 
     async def stop(self) -> None:
         """Close, and end what is under way; the request that asks for it, if one does, is still answered."""

@@ -134,6 +134,14 @@ def _send_unpaced(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)
 
 
+def not_bound(host: str, port: int, error: OSError) -> ListenError:
+    """What to tell those who wanted this address."""
+    if error.errno == errno.EADDRINUSE:  # asyncio has a longer way to say it
+        advice = "is another broker running? Port 0 takes a free one"
+        return ListenError(f"cannot listen on {host}:{port}: Address already in use ({advice})")
+    return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
 def bind(listener: Listener) -> socket.socket:
     host = listener.host or "0.0.0.0"
     try:
@@ -146,13 +154,12 @@ def bind(listener: Listener) -> socket.socket:
         )[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ListenError(f"cannot listen on {host}:{listener.port}: {error.strerror or error}") from error
+        raise not_bound(host, listener.port, error) from error
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
         sock.close()
-        hint = " (is another broker running?)" if error.errno == errno.EADDRINUSE else ""
-        raise ListenError(f"cannot listen on {host}:{listener.port}: {error.strerror}{hint}") from error
+        raise not_bound(host, listener.port, error) from error
     return sock

@@ -54,9 +54,9 @@ class Options:
             overrides["num.partitions"] = self.partitions
         if self.data is not None:
             overrides.setdefault("log.dirs", fspath(self.data))
-        config = Config.load(preset=self.preset, overrides=overrides)
+        config = Config.load(preset=self.preset, overrides=overrides, origin="settings")
         if config.warnings:
-            raise ValueError(f"settings: {config.warnings[0]}")
+            raise ValueError(config.warnings[0])
         return config
 
     def make_clock(self) -> Clock:

@@ -34,7 +34,13 @@ class Record:
     @property
     def json(self) -> Any:
         """The value, parsed as JSON."""
-        return None if self.value is None else json.loads(self.value)
+        if self.value is None:
+            return None
+        try:
+            return json.loads(self.value)
+        except ValueError as error:
+            place = f"{self.topic}-{self.partition}@{self.offset}"
+            raise ValueError(f"the value of {place} is not JSON: {self.value[:80]!r} ({error})") from None
 
     @property
     def key_text(self) -> str | None:

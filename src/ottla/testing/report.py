@@ -57,7 +57,8 @@ def _topics(broker: Embedded, names: list[str]) -> Iterator[str]:
         except KafkaError as error:
             yield f"topic {name}: {error.message}"
             continue
-        yield f"topic {name}: {len(records)} records in {topic.partitions} partitions"
+        held = f"{len(records)} record{'' if len(records) == 1 else 's'}"
+        yield f"topic {name}: {held} in {topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
         if len(records) > _RECORDS_MAX:
             yield f"  … {len(records) - _RECORDS_MAX} before these"
         for record in records[-_RECORDS_MAX:]:
