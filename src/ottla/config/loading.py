@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ottla.config.keys import ConfigError, ConfigKey, to_text
-from ottla.config.properties import read_properties
 from ottla.plain import NamedTuple
 
 _ONE_REPLICA = {
@@ -82,6 +81,8 @@ def collect(
             raise ConfigError(f"there is no preset '{preset}'; choose one of {', '.join(PRESETS)}")
         settings.update((key, Setting(text, f"preset {preset}")) for key, text in PRESETS[preset].items())
     if path is not None:
+        from ottla.config.properties import read_properties
+
         for key, (text, line) in read_properties(path).items():
             settings[key] = Setting(text, f"{path}, line {line}")
     variables, warnings = from_environment(environ, keys)
