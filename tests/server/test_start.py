@@ -20,7 +20,8 @@ import asyncio, gc, os, sys
 try: import uvloop
 except ImportError: pass
 before = set(sys.modules)
-from ottla.cli import main, serve
+from ottla.cli import main
+main._command(["serve", "--port", "0", "--preset", "kafka"])
 from ottla.config import Config
 from ottla.log.files import PosixDisk
 from ottla.records.batch import Record, build_batch
@@ -52,6 +53,8 @@ asyncio.run(run())
 """
 
 NOT_AT_START = (
+    "argparse",
+    "gettext",
     "ottla.bench",
     "ottla.client",
     "ottla.cluster.acls",

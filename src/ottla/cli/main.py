@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ottla import __version__
-from ottla.cli.layout import laid_out
+
+if TYPE_CHECKING:
+    import argparse
 
 _COMMANDS = {
     "serve": ("ottla.cli.serve", "run a broker in the foreground"),
@@ -33,6 +34,10 @@ _COMMANDS = {
 
 def build_parser(names: Sequence[str], *, alone: bool = False) -> argparse.ArgumentParser:
     """The whole command line; only the commands in `names` get their options, and `alone` leaves out the others."""
+    import argparse
+
+    from ottla.cli.layout import laid_out
+
     parser = argparse.ArgumentParser(
         prog="ottla",
         description="Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka protocol.",
@@ -74,6 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], argparse.Namespace]:
     """The function of the command that is asked for, and its options."""
+    if given[:1] == ["serve"]:
+        serve = import_module(_COMMANDS["serve"][0])
+        options = serve.at_once(given[1:])
+        if options is not None:
+            return serve.run, options
     named = next((word for word in given if not word.startswith("-")), None)
     # A command that comes first takes all the words after it: the others are not asked for anything, not even help.
     parser = build_parser([] if named is None else [named], alone=named in _COMMANDS and given[0] == named)
@@ -94,6 +104,8 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
 
 def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) -> NoReturn:
     """Say what a word is not, with the usage of the command that it was given to, and the option that may be meant."""
+    import argparse
+
     below = parser
     while actions := [action for action in below._actions if isinstance(action, argparse._SubParsersAction)]:
         name = next((each for each in given if each in actions[0].choices), None)

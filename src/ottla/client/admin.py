@@ -17,13 +17,9 @@ from ottla.wire.messages.configs import (
 from ottla.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
 from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.log_dirs import DescribeLogDirsRequest
+from ottla.wire.messages.partitions import CreatePartitionsRequest, DeleteRecordsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
-from ottla.wire.messages.topics import (
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-)
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Types of config resources."""

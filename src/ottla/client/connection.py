@@ -144,7 +144,11 @@ class Connection:
             response = await self.send(request, 0)
         if response.error_code:
             raise error_for(response.error_code)
-        self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        self.versions = {
+            api.api_key: (api.min_version, api.max_version)
+            for api in response.api_keys
+            if not isinstance(api, bytes)  # never after decoding
+        }
         self.features = response
 
     async def close(self) -> None:

@@ -7,9 +7,8 @@ log, which replays them into the image and tells the replicas. A refused operati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ottla.cluster.departures import Departures
 from ottla.cluster.metadata import RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
 from ottla.cluster.placement import check_assignment, place_replicas
 from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name, collision_key, internal_topic_settings
@@ -29,6 +28,9 @@ from ottla.errors import (
 )
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.cluster.departures import Departures
 
 PRODUCER_ID_BLOCK = 1000
 """Ids handed to a broker at a time, as in Kafka: an id is never given twice, at the price of gaps after a restart."""
@@ -334,6 +336,8 @@ class Controller:
     @property
     def departures(self) -> Departures:
         """Plans what the coming and going of brokers does to partitions."""
+        from ottla.cluster.departures import Departures  # a broker that is alone starts without
+
         return Departures(self.image, self.directories, self.min_isr, self.may_elect_unclean)
 
     def min_isr(self, topic: str) -> int:

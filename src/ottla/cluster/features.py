@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.cluster.metadata import RESOURCE_BROKER
 from ottla.errors import InvalidUpdateVersion
+from ottla.plain import NamedTuple
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ same image, and so does an Apache Kafka that is given the folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.cluster.hash_order import java_set_of_all
-from ottla.plain import Plain
+from ottla.plain import NamedTuple, Plain
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 

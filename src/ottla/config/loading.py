@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from ottla.config.keys import ConfigError, ConfigKey, to_text
-from ottla.config.properties import read_properties
+from ottla.plain import NamedTuple
 
 _ONE_REPLICA = {
     "offsets.topic.replication.factor": "1",
@@ -83,6 +82,8 @@ def collect(
             raise ConfigError(f"there is no preset '{preset}'; choose one of {', '.join(PRESETS)}")
         settings.update((key, Setting(text, f"preset {preset}")) for key, text in PRESETS[preset].items())
     if path is not None:
+        from ottla.config.properties import read_properties
+
         for key, (text, line) in read_properties(path).items():
             settings[key] = Setting(text, f"{path}, line {line}")
     variables, warnings = from_environment(environ, keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ottla.plain import NamedTuple
 
 
 class Located(NamedTuple):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.errors import (
     CorruptMessage,
@@ -32,7 +32,7 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
-from ottla.plain import Plain
+from ottla.plain import NamedTuple, Plain
 from ottla.records import compression
 from ottla.records.batch import (
     APPEND_TIME_FLAG,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ottla.cluster.metadata import CLUSTER_NAME
 from ottla.errors import KafkaError
@@ -20,7 +20,7 @@ from ottla.wire import interpreting as interpreting
 from ottla.wire.frames import request_header_version, response_header_version
 from ottla.wire.messages import API_NAMES, RESPONSES
 from ottla.wire.primitives import Buffer
-from ottla.wire.schema import Decoder, Encoder, Message
+from ottla.wire.schema import WALKS, Decoder, Encoder, Message
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -219,10 +219,16 @@ def _top_level_error(ctx: RequestContext, request: Message, error: KafkaError) -
     return response
 
 
+_FEW_BYTES: Final = 512
+"""A walk over a message of this size takes less time than to compile its codec, which the client would wait for."""
+
+
 class Route:
     """A handler with the compiled codecs of one version, ready for the dispatch loop."""
 
     __slots__ = (
+        "_answers",
+        "_requests",
         "_version",
         "api",
         "carries_records",
@@ -240,9 +246,12 @@ class Route:
         self.handler = api.handler
         self.model = api.model
         self.response_type = api.response
-        # The first request of its kind is not made to wait until both are compiled: often enough it is the only one.
-        self.decode: Decoder = self._decode_first
-        self.encode: Encoder = self._encode_first
+        # The first request of its kind is not made to wait until both are compiled, nor are a few small ones after it:
+        # often enough it is the only one.
+        self.decode: Decoder = self._decode_early
+        self.encode: Encoder = self._encode_early
+        self._requests = 0
+        self._answers = 0
         self._version = version
         self.carries_records = api.key in _CARRY_RECORDS
         self.flexible_request = request_header_version(api.key, version) >= 2
@@ -253,30 +262,33 @@ class Route:
         self.decode = self.api.request.decoder(self._version)
         self.encode = self.api.response.encoder(self._version)
 
-    def _decode_first(self, frame: Buffer, position: int) -> tuple[Any, int]:
-        self.decode = self._decode_second
-        return self.api.request.decoder_for_now(self._version)(frame, position)
-
-    def _decode_second(self, frame: Buffer, position: int) -> tuple[Any, int]:
+    def _decode_early(self, frame: Buffer, position: int) -> tuple[Any, int]:
+        self._requests += 1
+        if self._requests == 1 or (self._requests <= WALKS and len(frame) - position <= _FEW_BYTES):
+            return self.api.request.decoder_for_now(self._version)(frame, position)
         self.decode = self.api.request.decoder(self._version)
         return self.decode(frame, position)
 
-    def _encode_first(self, response: Message, parts: list[Any]) -> None:
-        self.encode = self._encode_second
+    def _encode_early(self, response: Message, parts: list[Any]) -> None:
+        self._answers += 1
+        if self._answers > WALKS:
+            self.encode = self.response_type.encoder(self._version)
+            self.encode(response, parts)
+            return
         self.response_type.encoder_for_now(self._version)(response, parts)
-
-    def _encode_second(self, response: Message, parts: list[Any]) -> None:
-        self.encode = self.response_type.encoder(self._version)
-        self.encode(response, parts)
+        if sum(map(len, parts)) > _FEW_BYTES:
+            self._answers = WALKS
 
 
 class Registry:
     """What one broker serves: all registered APIs, or the part that an older release had."""
 
-    __slots__ = ("_instrument", "_routes", "apis")
+    __slots__ = ("_instrument", "_routes", "advertised", "apis")
 
     def __init__(self, apis: Iterable[Api]) -> None:
         self.apis: Mapping[int, Api] = {api.key: api for api in sorted(apis, key=lambda api: api.key)}
+        self.advertised: dict[int, list[bytes]] = {}
+        """The entries of ApiVersions, by its version: every connection begins with them."""
         self._routes: dict[int, Route] = {}
         self._instrument: Callable[[Route, int], None] | None = None
 

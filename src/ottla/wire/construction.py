@@ -1,4 +1,4 @@
-"""Compiles constructors, and holds what the generated code of both directions shares."""
+"""Compiles constructors, and holds what both directions share, whether they are compiled or walk over the fields."""
 
 from __future__ import annotations
 
@@ -8,12 +8,40 @@ from functools import cache
 from struct import Struct as Layout
 from typing import Any
 
-from .schema import UNSET, Field, Struct
+from .schema import FIXED, UNSET, Field, Message, Struct
 
 
 @cache
 def layout(code: str) -> Layout:
     return Layout(">" + code)
+
+
+def least_size(cls: type[Struct], version: int, flexible: bool) -> int:
+    """The fewest bytes that a struct can take: what bounds the count of an array of them."""
+    size = int(flexible)
+    for field in cls.FIELDS:
+        if not field.exists(version) or field.is_tagged(version):
+            continue
+        if field.kind in FIXED:
+            size += layout(FIXED[field.kind]).size
+        elif field.kind == "struct":
+            item = field.struct
+            assert item is not None
+            size += 1 if field.is_nullable(version) else least_size(item, version, flexible)
+        elif flexible:
+            size += 1
+        else:
+            size += 2 if field.kind == "string" else 4
+    return size
+
+
+def message_of(cls: type[Struct]) -> type[Message]:
+    """The message that a struct belongs to."""
+    message: Any = cls.OWNER
+    while not issubclass(message, Message):
+        message = message.OWNER
+    found: type[Message] = message
+    return found
 
 
 def materialize(name: str, lines: list[str], namespace: dict[str, Any], label: str) -> Any:

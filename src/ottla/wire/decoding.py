@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import error as layout_error
 from typing import Any
 
-from .construction import bind_class, fresh_default, layout, materialize
+from .construction import bind_class, fresh_default, layout, least_size, materialize
 from .primitives import REPLACING, MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
 from .schema import FIXED, Decoder, Field, Message, Struct
 
@@ -22,25 +22,6 @@ BASE_NAMESPACE: dict[str, Any] = {
     "skip_tags": skip_tags,
     **{f"unpack_run_{kind}": RunOf("unpack_from", code) for kind, code in FIXED.items()},
 }
-
-
-def least_size(cls: type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a struct can take: what bounds the count of an array of them."""
-    size = int(flexible)
-    for field in cls.FIELDS:
-        if not field.exists(version) or field.is_tagged(version):
-            continue
-        if field.kind in FIXED:
-            size += layout(FIXED[field.kind]).size
-        elif field.kind == "struct":
-            item = field.struct
-            assert item is not None
-            size += 1 if field.is_nullable(version) else least_size(item, version, flexible)
-        elif flexible:
-            size += 1
-        else:
-            size += 2 if field.kind == "string" else 4
-    return size
 
 
 class DecoderWriter:

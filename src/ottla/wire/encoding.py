@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .construction import layout, materialize
+from .construction import layout, materialize, message_of
 from .primitives import SMALL_UVARINTS, RunOf, encode_uvarint
 from .schema import FIXED, Encoder, Field, Message, Struct
 
@@ -275,12 +275,3 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
 def compile_item_encoder(cls: type[Struct], version: int) -> Encoder:
     """The encoder of a struct by itself; the message it belongs to tells whether the version is flexible."""
     return EncoderWriter(cls, version, message_of(cls).is_flexible(version)).write()
-
-
-def message_of(cls: type[Struct]) -> type[Message]:
-    """The message that a struct belongs to."""
-    message: Any = cls.OWNER
-    while not issubclass(message, Message):
-        message = message.OWNER
-    found: type[Message] = message
-    return found

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from struct import error as layout_error
 from typing import Any, NoReturn
 
-from .construction import layout
-from .decoding import least_size
-from .encoding import message_of
+from .construction import layout, least_size, message_of
 from .primitives import REPLACING, Buffer, MalformedMessage, decode_uvarint, encode_uvarint, skip_tags
 from .schema import FIXED, Decoder, Encoder, Field, Message, Struct
 

@@ -285,9 +285,11 @@ class StructType(type):
 
 
 # How many of a class are made before its constructor is compiled.
-UNCOMPILED_INSTANCES: Final = 32
+UNCOMPILED_INSTANCES: Final = 100
 # How often a version of a message is encoded, or decoded, before a function is compiled for it.
-WALKS: Final = 4
+WALKS: Final = 16
+# The same for a struct by itself, which may be long: a topic with all its partitions.
+WALKS_OF_ITEMS: Final = 4
 # Values longer than this are abbreviated in repr().
 REPR_BYTES: Final = 32
 
@@ -332,7 +334,7 @@ class Struct(metaclass=StructType):
         encoder = cls.ITEM_ENCODERS.get((cls, version))
         if encoder is None:
             walks = cls.ITEM_WALKS[cls, version] = cls.ITEM_WALKS.get((cls, version), 0) + 1
-            if walks <= WALKS:
+            if walks <= WALKS_OF_ITEMS:
                 from .interpreting import interpreting_item_encoder
 
                 encoder = interpreting_item_encoder(cls, version)

@@ -12,7 +12,7 @@ from ottla.cluster.topics import java_hash
 from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
-from ottla.wire.messages.topics import (
+from ottla.wire.messages.partitions import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,

@@ -18,7 +18,7 @@ from ottla.errors import (
 )
 from ottla.server.api import RequestContext, handles
 from ottla.server.handlers.answers import own_message
-from ottla.wire.messages.topics import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.wire.messages.partitions import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.wire.messages.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 TrimmedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult

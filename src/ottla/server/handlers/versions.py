@@ -6,7 +6,8 @@ import re
 
 from ottla.cluster.features import SUPPORTED_FEATURES
 from ottla.errors import InvalidRequest, UnsupportedVersion
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import Registry, RequestContext, handles
+from ottla.wire.interpreting import interpreting_item_encoder
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
@@ -38,11 +39,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
         ctx.connection.client_software = (name, version)
     image = ctx.broker.metadata
     return ApiVersionsResponse(
-        api_keys=[
-            ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in apis.values()
-            if api.advertised
-        ],
+        api_keys=[*_advertised(ctx.broker.registry, ctx.version)],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -54,3 +51,18 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
             for name, level in sorted(image.features.items())
         ],
     )
+
+
+def _advertised(registry: Registry, version: int) -> list[bytes]:
+    """An entry for each API; what is encoded once need not be compiled."""
+    entries = registry.advertised.get(version)
+    if entries is None:
+        entry = ApiVersionsResponse.ApiVersion
+        encode = interpreting_item_encoder(entry, version)
+        entries = registry.advertised[version] = []
+        for api in registry.apis.values():
+            if api.advertised:
+                parts: list[bytes] = []
+                encode(entry(api_key=api.key, min_version=api.min_version, max_version=api.max_version), parts)
+                entries.append(b"".join(parts))
+    return entries

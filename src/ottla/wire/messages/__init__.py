@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .log_dirs import *  # noqa: F403
     from .metadata import *  # noqa: F403
     from .offsets import *  # noqa: F403
+    from .partitions import *  # noqa: F403
     from .produce import *  # noqa: F403
     from .quorum import *  # noqa: F403
     from .quotas import *  # noqa: F403
@@ -79,9 +80,8 @@ FAMILIES: Final[dict[str, dict[str, int]]] = {
         "ListTransactions": 66,
         "DescribeProducers": 61,
     },
-    "topics": {
-        "CreateTopics": 19,
-        "DeleteTopics": 20,
+    "topics": {"CreateTopics": 19, "DeleteTopics": 20},
+    "partitions": {
         "CreatePartitions": 37,
         "DeleteRecords": 21,
         "ElectLeaders": 43,

@@ -36,7 +36,7 @@ class ApiVersionsResponse(Message, key=18, versions="0-4", flexible="3+"):
         min_version_level: int = int16()
 
     error_code: int = int16()
-    api_keys: list[ApiVersion] = array(ApiVersion)
+    api_keys: list[ApiVersion | bytes] = array(ApiVersion, ready_made=True)
     throttle_time_ms: int = int32("1+")
     supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0)
     finalized_features_epoch: int = int64("3+", default=-1, tag=1)
