@@ -89,7 +89,7 @@ class World:
     def tell(self, member: str, *batches: tuple[int, int, Sequence[int]]) -> int:
         codes: list[int] = []
         wanted = [AcknowledgementBatch(*batch) for batch in batches]
-        self.partition.acknowledge(member, wanted, lambda error: codes.append(0 if error is None else error.code))
+        self.partition.acknowledge(member, wanted, lambda error: codes.append(0 if error is None else error.code))()
         return codes[0] if codes else -1
 
     @property
@@ -244,9 +244,11 @@ def test_a_log_that_begins_later() -> None:
     world.partition.log_starts_at(5)
     assert (world.start, world.partition.in_flight.done_count) == (5, 1)
     assert world.tell("m", (0, 5, [ACCEPT])) == 0
+    assert world.start == 5, "the member still has what was before it"
+    world.clock.advance(LOCK_MS)
     assert world.start == 7
-    world.partition.log_starts_at(15)
-    assert world.read("m") == [(15, 19, 1)]
+    world.partition.log_starts_at(14)
+    assert world.read("m") == [(12, 19, 1)], "the batch is given whole"
 
 
 def test_holes_in_the_log() -> None:

@@ -55,7 +55,11 @@ def test_the_last_session_of_a_group() -> None:
     sessions.end(first)
     assert (gone, sessions.of_connection("c1"), len(sessions)) == ([], [], 1)
     sessions.end(first)
+    sessions.connection_closed("c1")
     sessions.end(second)
+    assert gone == [], "its member may be back soon"
+    sessions.connection_closed("c2")
+    sessions.connection_closed("c2")
     assert gone == ["g"]
 
 

@@ -6,8 +6,8 @@ and a client that shows an answer as it came (a list of topics, say) shows it in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 from ottla.cluster.topics import java_hash
 
@@ -49,6 +49,61 @@ def java_map(keys: Iterable[T], hash_of: Callable[[T], int], buckets: int = _FIR
     while len(each) > buckets * 3 // 4:
         buckets *= 2
     return sorted(each, key=lambda key: _spread(hash_of(key)) & (buckets - 1))
+
+
+class JavaOrder(Generic[T]):
+    """The keys of a HashMap or HashSet that changes while it is in use; it begins with so many buckets at least."""
+
+    __slots__ = ("_buckets", "_hash_of", "_size")
+
+    def __init__(self, hash_of: Callable[[T], int], buckets: int = _FIRST_BUCKETS) -> None:
+        self._buckets: list[list[T]] = [[] for _ in range(1 << (max(buckets, 1) - 1).bit_length())]
+        self._hash_of = hash_of
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        return (key for bucket in self._buckets for key in bucket)
+
+    def __contains__(self, key: T) -> bool:
+        return key in self._bucket(key)
+
+    def _bucket(self, key: T) -> list[T]:
+        return self._buckets[_spread(self._hash_of(key)) & (len(self._buckets) - 1)]
+
+    def add(self, key: T) -> None:
+        bucket = self._bucket(key)
+        if key not in bucket:
+            bucket.append(key)
+            self._size += 1
+            if self._size > len(self._buckets) * 3 // 4:
+                self._grow()
+
+    def compute(self, key: T) -> None:
+        """As `add`, by computeIfAbsent: see `java_computed_map`."""
+        if self._size > len(self._buckets) * 3 // 4:
+            self._grow()
+        bucket = self._bucket(key)
+        if key not in bucket:
+            bucket.insert(0, key)
+            self._size += 1
+
+    def remove(self, key: T) -> None:
+        self._bucket(key).remove(key)
+        self._size -= 1
+
+    def _grow(self) -> None:
+        keys = list(self)
+        self._buckets = [[] for _ in range(2 * len(self._buckets))]
+        for key in keys:
+            self._bucket(key).append(key)
+
+
+def uuid_hash(value: bytes) -> int:
+    """Of Kafka's Uuid, without sign."""
+    return long_hash(int.from_bytes(value[:8], "big") ^ int.from_bytes(value[8:], "big"))
 
 
 def java_computed_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:

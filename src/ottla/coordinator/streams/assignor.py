@@ -4,15 +4,17 @@ Members of one process share its state folders, so load is balanced between proc
 then. Active tasks are given out in three rounds: to who had them, to who kept them in standby, to who has least. Then
 come the standby tasks: to who was active before, to who had them in standby, to who has least, and never two copies
 to one process. A member's quota is its share of what is left, so that nobody keeps so much that others get nothing.
+Who comes first among equals is decided by the order of Kafka's hash maps and heaps.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
+from ottla.cluster.hash_order import JavaOrder, java_names
+from ottla.cluster.topics import java_hash
 from ottla.coordinator.streams.tasks import Target
 
 logger = logging.getLogger(__name__)
@@ -31,12 +33,60 @@ class SubtopologySpec(NamedTuple):
     is_stateful: bool
 
 
+T = TypeVar("T")
+
+
+class _Heap(Generic[T]):
+    """Java's PriorityQueue: of equals it gives others first than Python's heap does."""
+
+    __slots__ = ("_items", "_key")
+
+    def __init__(self, key: Callable[[T], float], items: Iterable[T]) -> None:
+        self._key = key
+        self._items: list[T] = []
+        for item in items:
+            self.push(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: T) -> None:
+        items, key = self._items, self._key
+        at = len(items)
+        items.append(item)
+        while at:
+            parent = (at - 1) >> 1
+            if key(item) >= key(items[parent]):
+                break
+            items[at] = items[parent]
+            at = parent
+        items[at] = item
+
+    def pop(self) -> T:
+        items, key = self._items, self._key
+        first, item = items[0], items.pop()
+        if not items:
+            return first
+        at, count = 0, len(items)
+        while at < count >> 1:
+            child = 2 * at + 1
+            if child + 1 < count and key(items[child]) > key(items[child + 1]):
+                child += 1
+            if key(item) <= key(items[child]):
+                break
+            items[at] = items[child]
+            at = child
+        items[at] = item
+        return first
+
+
 class _Process:
     """The members of one process, and what they get."""
 
-    __slots__ = ("active", "counts", "standby", "task_count", "tasks")
+    __slots__ = ("_by_count", "active", "counts", "standby", "task_count", "tasks")
 
     def __init__(self) -> None:
+        self._by_count: _Heap[list[str | int]] | None = None
         self.counts: dict[str, int] = {}
         self.active: dict[str, list[Task]] = {}
         self.standby: dict[str, list[Task]] = {}
@@ -49,6 +99,10 @@ class _Process:
 
     def add(self, member_id: str, task: Task, *, active: bool) -> int:
         """Give a member a task; how many it has now."""
+        self._by_count = None
+        return self._add(member_id, task, active=active)
+
+    def _add(self, member_id: str, task: Task, *, active: bool) -> int:
         (self.active if active else self.standby)[member_id].append(task)
         self.tasks.add(task)
         self.task_count += 1
@@ -56,11 +110,25 @@ class _Process:
         return self.counts[member_id]
 
     def add_to_least_loaded(self, task: Task, *, active: bool) -> int:
-        return self.add(min(self.counts, key=self.counts.__getitem__), task, active=active)
+        if len(self.counts) == 1:
+            return self._add(next(iter(self.counts)), task, active=active)
+        if self._by_count is None:
+            self._by_count = _Heap(_count_of, ([name, self.counts[name]] for name in java_names(self.counts)))
+        least = self._by_count.pop()
+        count = least[1] = self._add(str(least[0]), task, active=active)
+        self._by_count.push(least)
+        return count
 
 
-_Queue = list[tuple[float, int, _Process]]
-"""A heap by load; the number keeps the order of processes with the same load."""
+def _count_of(member: list[str | int]) -> float:
+    return float(member[1])
+
+
+def _load_of(process: _Process) -> float:
+    return process.load
+
+
+_Queue = _Heap[_Process]
 _Previous = Callable[[Task], str | None]
 
 
@@ -97,7 +165,10 @@ class _Assignment:
         self._process_of: dict[str, _Process] = {}
         self._was_active: dict[Task, str] = {}
         self._was_standby: dict[Task, list[str]] = {}
-        for member_id, member in members.items():
+        order: JavaOrder[str] = JavaOrder(java_hash, buckets=len(members))
+        for member_id in java_names(members):
+            member = members[member_id]
+            order.add(member.process_id)
             process = self._process_of[member_id] = self.processes.setdefault(member.process_id, _Process())
             process.counts[member_id] = 0
             process.active[member_id] = []
@@ -108,6 +179,7 @@ class _Assignment:
             for subtopology, partitions in member.previous.standby.items():
                 for partition in partitions:
                     self._was_standby.setdefault((subtopology, partition), []).append(member_id)
+        self._turns = [self.processes[process_id] for process_id in order]
 
     # -- active tasks
 
@@ -116,11 +188,11 @@ class _Assignment:
         tasks = self._keep_active(tasks, self._previous_standby)
         queue = self._by_load()
         for task in sorted(tasks):
-            _, number, process = heappop(queue)
+            process = queue.pop()
             count = process.add_to_least_loaded(task, active=True)
             self._active_quota.reached(count)
             self._quota.reached(count)
-            heappush(queue, (process.load, number, process))
+            queue.push(process)
 
     def _keep_active(self, tasks: list[Task], previous: _Previous) -> list[Task]:
         """Give tasks to who had them before, within the quota; those that are left."""
@@ -190,20 +262,18 @@ class _Assignment:
         """To the least loaded process that has no copy of the task."""
         passed = []
         found = False
-        while queue and not found:
-            _, number, process = heappop(queue)
+        while len(queue) and not found:
+            process = queue.pop()
             if task not in process.tasks:
                 self._quota.reached(process.add_to_least_loaded(task, active=False))
                 found = True
-            passed.append((process.load, number, process))
-        for entry in passed:
-            heappush(queue, entry)
+            passed.append(process)
+        for process in reversed(passed):
+            queue.push(process)
         return found
 
     def _by_load(self) -> _Queue:
-        queue = [(process.load, number, process) for number, process in enumerate(self.processes.values())]
-        heapify(queue)
-        return queue
+        return _Heap(_load_of, self._turns)
 
 
 def assign(

@@ -47,8 +47,9 @@ def acknowledge(
     wanted: Wanted,
     renews: bool,
     done: Callable[[Outcome], None],
-) -> None:
-    """Carry all of it out; `done` is called when everything is stored, or cannot be."""
+) -> Callable[[], None]:
+    """Carry all of it out. Call what is returned to have it stored: `done` is called when it is, or cannot be."""
+    stores: list[Callable[[], None]] = []
     outcome: Outcome = dict.fromkeys(wanted)
     left = len(wanted) + 1
 
@@ -76,11 +77,17 @@ def acknowledge(
             if reader is None:
                 raise UnknownTopicOrPartition
             reader.partition.check_leads()
-            reader.share.acknowledge(member_id, batches, stored)
+            stores.append(reader.share.acknowledge(member_id, batches, stored))
         except KafkaError as error:
             outcome[place] = error
             one_done()
-    one_done()
+
+    def store() -> None:
+        for each in stores:
+            each()
+        one_done()
+
+    return store
 
 
 def _is_of_the_request(error: KafkaError) -> bool:

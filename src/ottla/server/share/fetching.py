@@ -20,7 +20,7 @@ from ottla.records.batch import Batch, batches
 from ottla.server.api import RequestContext
 from ottla.server.share.acknowledging import READ, TOPIC, Outcome, acknowledge, acknowledgements, leader_of
 from ottla.server.share.manager import Reader, ShareGroups
-from ottla.server.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
+from ottla.server.share.sessions import FINAL_EPOCH, Place, ShareSession
 from ottla.server.share.state import NOT_NOW
 from ottla.wire.messages import (
     ShareAcknowledgeRequest,
@@ -101,7 +101,7 @@ def share_acknowledge(
             _resolve(future, response)
 
     wanted = acknowledgements(request.topics)
-    acknowledge(ctx, share, *key, wanted, request.is_renew_ack, acknowledged)
+    acknowledge(ctx, share, *key, wanted, request.is_renew_ack, acknowledged)()
     return future.result() if future.done() else future
 
 
@@ -133,7 +133,9 @@ def share_fetch(
     if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
         raise UnknownServerError("")
     fetch = ShareFetch(ctx, share, request, session)
-    acknowledge(ctx, share, *key, wanted, request.is_renew_ack, fetch.acknowledged)
+    store = acknowledge(ctx, share, *key, wanted, request.is_renew_ack, fetch.acknowledged)
+    fetch.begin()
+    store()
     return fetch.future.result() if fetch.future.done() else fetch.future
 
 
@@ -146,8 +148,11 @@ class ShareFetch:
         "_ctx",
         "_data",
         "_group_id",
+        "_has_moved",
+        "_is_ready",
         "_loading",
         "_member_id",
+        "_read_places",
         "_readers",
         "_request",
         "_scheduled",
@@ -165,7 +170,10 @@ class ShareFetch:
         self._request = request
         self._session = session
         self._group_id, self._member_id = session.key
-        self._acknowledged: Outcome = {}
+        self._acknowledged: Outcome | None = None
+        self._is_ready = False
+        self._has_moved = False
+        self._read_places: dict[Place, None] = {}
         self._data: dict[Place, FetchData] = {}
         self._readers: dict[Place, Reader] = {}
         self._loading = 0
@@ -177,10 +185,17 @@ class ShareFetch:
     def acknowledged(self, outcome: Outcome) -> None:
         """The first half is done."""
         self._acknowledged = outcome
+        if self._request.share_session_epoch == FINAL_EPOCH:
+            self._share.release(self._session, self._answer)
+        elif self._is_ready:
+            self._answer()
+
+    def begin(self) -> None:
+        """The second half, which waits for the first one only with its answer."""
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
-            self._share.release(self._session, self._answer)
-        elif request.is_renew_ack or request.max_records < 1 or not self._session.places:
+            return
+        if request.is_renew_ack or request.max_records < 1 or not self._session.places:
             self._answer()
         else:
             self._load()
@@ -227,7 +242,7 @@ class ShareFetch:
 
     def _loaded(self) -> None:
         self._loading -= 1
-        if self._loading or self.future.done():
+        if self._loading or self._is_ready:
             return
         if self._data or self._request.max_wait_ms <= 0:
             self._time_is_up()
@@ -259,11 +274,11 @@ class ShareFetch:
 
     def _again(self) -> None:
         self._scheduled = False
-        if not self.future.done():
+        if not self._is_ready:
             self._try()
 
     def _time_is_up(self) -> None:
-        if not self.future.done() and not self._try(at_last=True):
+        if not self._is_ready and not self._try(at_last=True):
             self._answer()
 
     def _forget(self, _: object) -> None:
@@ -280,12 +295,18 @@ class ShareFetch:
         found = self._read()
         if self._data and not at_last:
             at_last = True  # an error is told of at once, with what else there is
+        if self._has_moved:
+            self._has_moved = False
+            at_last = True  # as with Kafka, the next request goes on from where the log begins now
         if not at_last and sum(len(read.raw) for read in found.values()) < max(self._request.min_bytes, 1):
             return False
         for place, read in found.items():
             self._hand_out(place, read)
         if not self._acquired_count and not self._data:
-            if not at_last and any(self._next_offset(place) != read.offset for place, read in found.items()):
+            if at_last:
+                self._answer()
+                return True
+            if any(self._next_offset(place) != read.offset for place, read in found.items()):
                 self.freed()  # all of it was aborted, say: there may be more behind it
             return False
         self._answer()
@@ -301,10 +322,11 @@ class ShareFetch:
             for place, reader in self._readers.items()
             if not reader.share.is_closed and reader.share.can_acquire
         }
+        self._read_places = dict.fromkeys(readers)
         limit = max(self._request.max_bytes // len(readers), 1) if readers else 0
         for place, reader in readers.items():
             try:
-                read = self._read_one(reader, limit)
+                read = self._read_one(reader, limit, at_least_one=not found)
             except KafkaError as error:
                 self._failed(place, error)
                 continue
@@ -312,16 +334,19 @@ class ShareFetch:
                 found[place] = read
         return found
 
-    def _read_one(self, reader: Reader, limit: int) -> ReadRecords | None:
+    def _read_one(self, reader: Reader, limit: int, *, at_least_one: bool) -> ReadRecords | None:
         partition = reader.partition
         partition.check_leads()
-        reader.share.log_starts_at(partition.log_start_offset)
         offset = reader.share.in_flight.next_offset()
+        if offset < partition.log_start_offset:
+            reader.share.log_starts_at(partition.log_start_offset)
+            self._has_moved = True
+            return None
         committed_only = self._share.settings(self._group_id).committed_only
         size = min(limit, max(self._request.min_bytes, FIRST_READ_BYTES))
         while True:
             try:
-                readable = partition.read(offset, size, committed_only=committed_only, at_least_one=True)
+                readable = partition.read(offset, size, committed_only=committed_only, at_least_one=at_least_one)
             except OffsetOutOfRange:
                 return None  # the group was sent beyond the end
             records = readable.records
@@ -362,13 +387,15 @@ class ShareFetch:
     # -- answering
 
     def _answer(self) -> None:
-        if self.future.done():
+        self._is_ready = True
+        if self.future.done() or self._acknowledged is None:
             return
         response = ShareFetchResponse(acquisition_lock_timeout_ms=self._share.settings(self._group_id).limits.lock_ms)
         data = dict(self._data)
-        if self._request.share_session_epoch == INITIAL_EPOCH:
-            for place in self._session.places:
+        for place in self._read_places:
+            if place in self._session.unheard:
                 data.setdefault(place, FetchData(partition_index=place[1], records=b""))
+        self._session.unheard.difference_update(data)
         for place, error in self._acknowledged.items():
             one = data.setdefault(place, FetchData(partition_index=place[1], records=b""))
             if error is not None:

@@ -4,14 +4,15 @@
         ^                       |------reject, gap, delivered too often-->  ARCHIVED
         +--release, lock ran out+
 
-Neighbours with the same fate are one run; a run is split when a part of it meets another fate. What is not in a run is
-unknown: not read yet, or read before a restart and not told about since. The start offset moves over what is done.
+Records that were handed out together are a batch, for good. It has one fate, one run, until a part of it meets another
+one; from then on its records are told apart. What is not in a run is unknown: not read yet, or read before a restart
+and not told about since. The start offset moves over what is done.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ottla.clock import TimerHandle
@@ -46,6 +47,21 @@ class Lock:
             self.handle.cancel()
 
 
+class Taken:
+    """Records that were handed out together, first and last."""
+
+    __slots__ = ("by_record", "first", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self.by_record = False
+        """They have met different fates, or might have: each goes its own way now."""
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
 class Run:
     __slots__ = ("batch", "count", "first", "is_moving", "last", "lock", "member", "state")
 
@@ -55,7 +71,7 @@ class Run:
         last: int,
         state: int,
         count: int,
-        batch: tuple[int, int],
+        batch: Taken,
         member: str = NOBODY,
         lock: Lock | None = None,
     ) -> None:
@@ -65,7 +81,6 @@ class Run:
         self.count = count
         """Deliveries so far."""
         self.batch = batch
-        """The records that were acquired together, first and last."""
         self.member = member
         self.lock = lock
         self.is_moving = False
@@ -75,10 +90,6 @@ class Run:
         return self.last - self.first + 1
 
     @property
-    def is_whole(self) -> bool:
-        return (self.first, self.last) == self.batch
-
-    @property
     def is_free(self) -> bool:
         return self.state == AVAILABLE and not self.is_moving
 
@@ -86,7 +97,7 @@ class Run:
         """Whether the next run is in no way different."""
         return (
             self.last + 1 == after.first
-            and self.batch == after.batch
+            and self.batch is after.batch
             and (self.state, self.count, self.member) == (after.state, after.count, after.member)
             and self.lock is after.lock
             and self.is_moving == after.is_moving
@@ -97,32 +108,36 @@ class Run:
         rest = Run(offset, self.last, self.state, self.count, self.batch, self.member, self.lock)
         rest.is_moving = self.is_moving
         self.last = offset - 1
+        self.batch.by_record = True
         return rest
 
 
 class InFlight:
     """The runs of one share partition, in order."""
 
-    __slots__ = ("_hint", "done_count", "end", "runs", "start")
+    __slots__ = ("_hint", "end", "runs", "start")
 
     def __init__(self, start: int, batches: Sequence[StateBatch] = ()) -> None:
         self.start = start
         self.end = start
         """The first offset that was never read."""
         self.runs: list[Run] = []
-        self.done_count = 0
-        """Of records from the start on."""
+        """Somebody may still have records from before the start."""
         self._hint = start
         """Nothing below it is free."""
         for first, last, state, count in batches:
             if last >= start:
                 first = max(first, start)
-                self.runs.append(Run(first, last, state, count, (first, last)))
+                self.runs.append(Run(first, last, state, count, Taken(first, last)))
                 self.end = last + 1
-                if state in DONE:
-                    self.done_count += last - first + 1
 
     # -- looking
+
+    @property
+    def done_count(self) -> int:
+        """Of records from the start on."""
+        start = self.start
+        return sum(run.last - max(run.first, start) + 1 for run in self.runs if run.state in DONE and run.last >= start)
 
     def next_offset(self) -> int:
         """The first record that may be handed out."""
@@ -144,7 +159,17 @@ class InFlight:
 
     @property
     def size(self) -> int:
-        return self.end - self.start
+        return self.end - self.start if self.runs else 0
+
+    def batches(self, first: int, last: int) -> list[Taken]:
+        """Those that hold a record of this range."""
+        found: list[Taken] = []
+        for run in self.runs[self._slot(first) :]:
+            if run.first > last:
+                break
+            if not found or found[-1] is not run.batch:
+                found.append(run.batch)
+        return found
 
     # -- changing
 
@@ -162,24 +187,22 @@ class InFlight:
             yield run
             slot += 1
 
-    def at(self, offset: int) -> Run | None:
-        """The run that holds `offset`, from there on; neighbours with the same fate are joined to it."""
-        slot = self._slot(offset)
-        if slot == len(self.runs) or self.runs[slot].first > offset:
-            return None
-        run = self.runs[slot]
-        if run.first < offset:
-            slot += 1
-            self.runs.insert(slot, run.split(offset))
-            run = self.runs[slot]
-        while slot + 1 < len(self.runs) and run.is_like(self.runs[slot + 1]):
-            run.last = self.runs.pop(slot + 1).last
-        return run
+    def runs_of(self, batch: Taken) -> list[Run]:
+        found: list[Run] = []
+        for run in self.runs[self._slot(batch.first) :]:
+            if run.batch is not batch:
+                break
+            found.append(run)
+        return found
 
-    def unknown_until(self, first: int, last: int) -> int:
-        """The end of what is in no run, of the range that begins at `first`."""
-        slot = self._slot(first)
-        return min(last, self.runs[slot].first - 1) if slot < len(self.runs) else last
+    def join(self, batch: Taken) -> None:
+        """Let neighbours with the same fate be one run again."""
+        slot = self._slot(batch.first)
+        while slot + 1 < len(self.runs) and self.runs[slot + 1].batch is batch:
+            if self.runs[slot].is_like(self.runs[slot + 1]):
+                self.runs[slot].last = self.runs.pop(slot + 1).last
+            else:
+                slot += 1
 
     def cut(self, run: Run, offset: int) -> None:
         """Let `run` end before `offset`; the rest is a run of its own."""
@@ -189,21 +212,18 @@ class InFlight:
     def add(self, run: Run) -> None:
         self.runs.insert(self._slot(run.first), run)
         self.end = max(self.end, run.last + 1)
-        if run.state in DONE:
-            self.done_count += len(run)
 
     def fill(self, first: int, last: int) -> None:
         """There are no records in this range: whatever of it is unknown or free is done with."""
         offset = first
         for run in list(self.between(first, last)):
             if run.first > offset:
-                self.add(Run(offset, run.first - 1, ARCHIVED, 0, (offset, run.first - 1)))
+                self.add(Run(offset, run.first - 1, ARCHIVED, 0, Taken(offset, run.first - 1)))
             if run.is_free:
                 run.state = ARCHIVED
-                self.done_count += len(run)
             offset = run.last + 1
         if offset <= last:
-            self.add(Run(offset, last, ARCHIVED, 0, (offset, last)))
+            self.add(Run(offset, last, ARCHIVED, 0, Taken(offset, last)))
 
     def advance(self) -> None:
         """Move the start over what is done."""
@@ -211,18 +231,15 @@ class InFlight:
         for run in self.runs:
             if run.first > self.start or run.state not in DONE or run.is_moving:
                 break
-            self.start = run.last + 1
-            self.done_count -= len(run)
+            self.start = max(self.start, run.last + 1)
             gone += 1
         del self.runs[:gone]
 
-    def move_start(self, offset: int, dropped: Callable[[Run], None]) -> None:
-        """The log begins later than before: what is below is gone."""
-        for run in list(self.between(self.start, offset - 1)):
-            if run.state in DONE:
-                self.done_count -= len(run)
-            dropped(run)
-            self.runs.remove(run)
+    def move_start(self, offset: int) -> None:
+        """The log begins later than before. What is below and free is done with; what somebody has stays his."""
+        if self.runs:
+            for run in [run for run in self.runs if run.first < offset and run.is_free]:
+                self.cut(run, offset)
+                run.state = ARCHIVED
         self.start = offset
         self.end = max(self.end, offset)
-        self.advance()

@@ -247,8 +247,18 @@ class ShareGroups:
         one_done()
 
     def connection_closed(self, connection: Any) -> None:
-        for session in self.sessions.of_connection(connection):
-            self.release(session, lambda: None)
+        sessions = self.sessions.of_connection(connection)
+        left = len(sessions) + 1
+
+        def released() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self.sessions.connection_closed(connection)
+
+        for session in sessions:
+            self.release(session, released)
+        released()
 
 
 def _settings(config: GroupConfig) -> Settings:

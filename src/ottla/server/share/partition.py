@@ -8,24 +8,24 @@ from typing import Final, NamedTuple, Protocol
 from ottla.clock import Timer
 from ottla.coordinator.share_state import StateBatch
 from ottla.errors import InvalidRecordState, InvalidRequest, KafkaError
+from ottla.server.share.handing import Handing, Range
 from ottla.server.share.inflight import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
     AVAILABLE,
-    DONE,
     NOBODY,
     Acquired,
     InFlight,
     Lock,
     Run,
+    Taken,
 )
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 _STATE_OF: Final[Mapping[int, int]] = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
 Done = Callable[[KafkaError | None], None]
-Range = tuple[int, int]
 
 
 class Limits(NamedTuple):
@@ -59,10 +59,6 @@ class _Change(NamedTuple):
     member: str
     lock: Lock | None
 
-    @property
-    def done_count(self) -> int:
-        return self.last - self.first + 1 if self.state in DONE else 0
-
 
 class SharePartition:
     __slots__ = ("_limits", "_storage", "_timer", "in_flight", "is_closed", "on_free")
@@ -82,7 +78,10 @@ class SharePartition:
     @property
     def can_acquire(self) -> bool:
         in_flight = self.in_flight
-        return in_flight.next_offset() < in_flight.end or in_flight.size < self._limits().records
+        if in_flight.next_offset() < in_flight.end or in_flight.size < self._limits().records:
+            return True
+        in_flight.advance()  # which otherwise waits for an acknowledgement; of aborted records there is none
+        return in_flight.size < self._limits().records
 
     def acquire(
         self, member: str, offset: int, batches: Sequence[Range], max_records: int, batch_size: int, *, exact: bool
@@ -94,19 +93,19 @@ class SharePartition:
         if not batches or max_records <= 0:
             return []
         in_flight, limits = self.in_flight, self._limits()
-        first, last = max(batches[0][0], offset, in_flight.start), batches[-1][1]
-        if not in_flight.runs:
-            in_flight.start = in_flight.end = first
-        elif first > offset:
+        first, last = batches[0][0], batches[-1][1]
+        most = min(max_records, limits.records - in_flight.size)
+        if most <= 0:
+            if offset >= in_flight.end:
+                return []
+            most = min(max_records, in_flight.end - offset)  # what was in flight before is no more of it
+            last = min(last, in_flight.end - 1)
+        if in_flight.runs and first > offset:
             in_flight.fill(offset, first - 1)  # compaction left nothing there
-        handing = _Handing(self, member, limits, max_records, batch_size, exact)
-        while first <= last and handing.goes_on:
-            run = in_flight.at(first)
-            if run is None:
-                first = handing.take_new(first, in_flight.unknown_until(first, last), batches)
-            else:
-                first = handing.take_again(run, last)
-        in_flight.advance()
+        handing = Handing(
+            in_flight, member, last, most, batch_size, limits.deliveries, lambda: self.locked(limits), exact=exact
+        )
+        handing.hand_out(first, batches)
         return handing.acquired
 
     def locked(self, limits: Limits) -> Lock:
@@ -116,8 +115,12 @@ class SharePartition:
 
     # -- acknowledging
 
-    def acknowledge(self, member: str, batches: Sequence[AcknowledgementBatch], done: Done) -> None:
-        """All of it or nothing; `done` is called when it is stored."""
+    def acknowledge(self, member: str, batches: Sequence[AcknowledgementBatch], done: Done) -> Callable[[], None]:
+        """All of it or nothing. Call what is returned to have it stored; `done` is called when it is.
+
+        Until then the records are nobody's: a fetch that comes with the acknowledgements does not get them, as with
+        Kafka, where it does not wait for that to be stored either.
+        """
         changes: list[_Change] = []
         renewed: list[Run] = []
         try:
@@ -125,12 +128,12 @@ class SharePartition:
                 self._acknowledge(member, batch, changes, renewed)
         except KafkaError as error:
             self._take_back(changes)
-            done(error)
-            return
+            refusal = error
+            return lambda: done(refusal)
         limits = self._limits()
         for run in renewed:
             run.lock = self.locked(limits)
-        self._store(changes, done)
+        return self._to_store(changes, done)
 
     def _acknowledge(
         self, member: str, batch: AcknowledgementBatch, changes: list[_Change], renewed: list[Run]
@@ -140,24 +143,29 @@ class SharePartition:
         if last < in_flight.start:
             return  # done with already
         runs = in_flight.runs
-        if not runs or (last < runs[0].first and first < runs[0].first):
+        if not runs or (last < runs[0].batch.first and first < runs[0].batch.first):
             raise InvalidRecordState("Batch record not found. The request batch offsets are not found in the cache.")
         if first >= in_flight.end:
             raise InvalidRequest("Batch record not found. The first offset in request is past acquired records.")
         if last >= in_flight.end:
             raise InvalidRequest("Batch record not found. The last offset in request is past acquired records.")
-        for low, high, kind in _pieces(batch):
-            for run in in_flight.between(max(low, in_flight.start), high):
-                whole = run.is_whole and first <= run.first and run.last <= last and len(types) == 1
-                _check_owner(run, member, whole=whole)
-                if kind == RENEW:
-                    renewed.append(run)
-                else:
-                    changes.append(self._change(run, _STATE_OF[kind]))
+        start = in_flight.start
+        kinds = _pieces(batch)
+        for each in in_flight.batches(max(first, start), last):
+            _check_whole(each, in_flight, member)
+            if len(types) > 1 or each.first < max(first, start) or each.last > last:
+                each.by_record = True
+            for low, high, kind in kinds:
+                for run in in_flight.between(max(low, start, each.first), min(high, each.last)):
+                    _check_owner(run, member)
+                    if kind == RENEW:
+                        renewed.append(run)
+                    else:
+                        changes.append(self._change(run, _STATE_OF[kind]))
 
     def _change(self, run: Run, state: int) -> _Change:
-        """Let a run that somebody has go; too many deliveries make an end of it."""
-        if state == AVAILABLE and run.count >= self._limits().deliveries:
+        """Let a run that somebody has go; too many deliveries make an end of it, and so does an end of the log."""
+        if state == AVAILABLE and (run.count >= self._limits().deliveries or run.last < self.in_flight.start):
             state = ARCHIVED
         change = _Change(run.first, run.last, state, run.count, run.member, run.lock)
         run.state = state
@@ -172,11 +180,13 @@ class SharePartition:
                 run.is_moving = False
 
     def _store(self, changes: Sequence[_Change], done: Done) -> None:
+        self._to_store(changes, done)()
+
+    def _to_store(self, changes: Sequence[_Change], done: Done) -> Callable[[], None]:
+        """What stores these changes, as things are now, when it is called."""
         if not changes:
-            done(None)
-            return
+            return lambda: done(None)
         in_flight = self.in_flight
-        in_flight.done_count += sum(change.done_count for change in changes)
         moved: list[StateBatch] = []
         for change in sorted(changes):
             if moved and moved[-1].last + 1 == change.first and moved[-1][2:] == (change.state, change.delivery_count):
@@ -189,15 +199,15 @@ class SharePartition:
                 done(error)
                 return
             if error is not None:
-                in_flight.done_count -= sum(change.done_count for change in changes)
                 self._take_back(changes)
                 done(error)
-                self._let_go([run for run in in_flight.runs if run.lock is not None and run.lock.is_over])
+                self._let_go(self._held(lambda run: run.lock is not None and run.lock.is_over))
                 return
             self._settle(changes)
             done(None)
 
-        self._storage.write(in_flight.start, in_flight.done_count, moved, stored)
+        start, done_count = in_flight.start, in_flight.done_count
+        return lambda: self._storage.write(start, done_count, moved, stored)
 
     def _settle(self, changes: Sequence[_Change]) -> None:
         """The changes are stored: what is free may be handed out, the start may move."""
@@ -219,11 +229,18 @@ class SharePartition:
 
     def _run_out(self, lock: Lock) -> None:
         lock.is_over = True
-        self._let_go([run for run in self.in_flight.runs if run.lock is lock])
+        self._let_go(self._held(lambda run: run.lock is lock))
+
+    def _held(self, is_meant: Callable[[Run], bool]) -> list[Run]:
+        """What somebody has, cut where the log begins now."""
+        start = self.in_flight.start
+        for run in [run for run in self.in_flight.runs if run.first < start <= run.last and is_meant(run)]:
+            self.in_flight.cut(run, start)
+        return [run for run in self.in_flight.runs if run.state == ACQUIRED and is_meant(run)]
 
     def release(self, member: str, done: Done) -> None:
         """The member goes: what it has is there for others."""
-        held = [run for run in self.in_flight.runs if run.state == ACQUIRED and run.member == member]
+        held = self._held(lambda run: run.member == member)
         self._store([self._change(run, AVAILABLE) for run in held if not run.is_moving], done)
 
     def _let_go(self, runs: Sequence[Run]) -> None:
@@ -238,7 +255,6 @@ class SharePartition:
             for change in changes:
                 for run in self.in_flight.between(change.first, change.last):
                     run.state, run.member = change.state, NOBODY
-            self.in_flight.done_count += sum(change.done_count for change in changes)
             self._settle(changes)
 
         self._store(changes, stored)
@@ -258,15 +274,13 @@ class SharePartition:
                 first = high + 1
                 for run in in_flight.between(low, high):
                     run.state, run.member, run.lock = ARCHIVED, NOBODY, None
-                    in_flight.done_count += len(run)
             if first <= given.last:
                 rest.append(given._replace(first=first))
-        in_flight.advance()
         return rest
 
     def log_starts_at(self, offset: int) -> None:
         if offset > self.in_flight.start:
-            self.in_flight.move_start(offset, lambda run: None)
+            self.in_flight.move_start(offset)
 
     def close(self) -> None:
         """Nobody reads it here any more: no timer is left."""
@@ -274,116 +288,6 @@ class SharePartition:
         for run in self.in_flight.runs:
             if run.lock is not None:
                 run.lock.cancel()
-
-
-class _Handing:
-    """One hand-out: how much more may be given, and what was."""
-
-    __slots__ = (
-        "_batch_size",
-        "_exact",
-        "_last_batch",
-        "_left",
-        "_limits",
-        "_member",
-        "_partition",
-        "acquired",
-        "goes_on",
-    )
-
-    def __init__(
-        self, partition: SharePartition, member: str, limits: Limits, max_records: int, batch_size: int, exact: bool
-    ) -> None:
-        self._partition = partition
-        self._member = member
-        self._limits = limits
-        self._left = max_records
-        self._batch_size = batch_size
-        self._exact = exact
-        self._last_batch: Range | None = None
-        self.acquired: list[Acquired] = []
-        self.goes_on = True
-
-    def take_new(self, first: int, last: int, batches: Sequence[Range]) -> int:
-        """Records that nobody had; where to go on."""
-        in_flight, limits = self._partition.in_flight, self._limits
-        most = self._left
-        if first >= in_flight.end:
-            most = min(most, limits.records - in_flight.size)
-        if most <= 0:
-            self.goes_on = False
-            return first
-        stop = min(first + most - 1, last)
-        batch_end = next((high for low, high in batches if low <= stop <= high), stop)
-        batch_end = min(batch_end, last)
-        if not self._exact:
-            stop = batch_end
-        for low, high in self._parts(first, stop, batches):
-            if low <= high:
-                run = Run(low, high, ACQUIRED, 1, (low, high), self._member, self._partition.locked(limits))
-                in_flight.add(run)
-            self.acquired.append(Acquired(low, high, 1))
-        if stop < batch_end:
-            # The rest of the batch is known now; it is the next to go.
-            in_flight.add(Run(stop + 1, batch_end, AVAILABLE, 0, (first, batch_end)))
-            in_flight.freed(stop + 1)
-        self._took(stop - first + 1)
-        return stop + 1
-
-    def _parts(self, first: int, last: int, batches: Sequence[Range]) -> list[Range]:
-        """Cut at batches of the log, so that each part has about as many records as the member wants together."""
-        parts: list[Range] = []
-        if self._exact or last - first + 1 <= self._batch_size:
-            return [(first, last)]
-        begin = first
-        for low, _ in batches:
-            if first <= low <= last and low - begin >= self._batch_size:
-                parts.append((begin, low - 1))
-                begin = low
-        return [*parts, (begin, last)]
-
-    def take_again(self, run: Run, last: int) -> int:
-        """A run that was in flight before, if it is free; where to go on."""
-        if not run.is_free or run.first > last:
-            self._may_end(run)
-            return run.last + 1
-        if not self._exact:
-            self._may_end(run)
-            if not self.goes_on:
-                return run.first
-        self._last_batch = run.batch
-        in_flight = self._partition.in_flight
-        most = self._left if self._exact else len(run)
-        careful = self._careful(run)
-        if careful is not None:
-            most = min(most, careful)
-            self.goes_on = False
-        in_flight.cut(run, run.first + most)
-        run.state, run.member = ACQUIRED, self._member
-        run.count += 1
-        run.lock = self._partition.locked(self._limits)
-        self.acquired.append(Acquired(run.first, run.last, run.count))
-        self._took(len(run), ends=self._exact)
-        return run.last + 1
-
-    def _may_end(self, run: Run) -> None:
-        if self._left <= 0 and run.batch != self._last_batch:
-            self.goes_on = False
-
-    def _took(self, count: int, *, ends: bool = True) -> None:
-        self._left -= count
-        if ends and self._left <= 0:
-            self.goes_on = False
-
-    def _careful(self, run: Run) -> int | None:
-        """Fewer and fewer of what fails again and again, so that one bad record does not take others with it."""
-        limit = self._limits.deliveries
-        threshold = max(2, -(-limit // 2))
-        if run.count < threshold:
-            return None
-        if run.count >= limit - 1:
-            return 1
-        return max(1, (run.batch[1] - run.batch[0] + 1) >> (run.count - threshold + 1))
 
 
 def _pieces(batch: AcknowledgementBatch) -> list[tuple[int, int, int]]:
@@ -399,10 +303,18 @@ def _pieces(batch: AcknowledgementBatch) -> list[tuple[int, int, int]]:
     return pieces
 
 
-def _check_owner(run: Run, member: str, *, whole: bool) -> None:
+def _check_whole(batch: Taken, in_flight: InFlight, member: str) -> None:
+    if not batch.by_record:
+        for run in in_flight.runs_of(batch):
+            _check_owner(run, member)
+
+
+def _check_owner(run: Run, member: str) -> None:
+    """What Kafka says of records that are not the member's: it knows batches, until their records are told apart."""
+    by_record = run.batch.by_record
     if run.state != ACQUIRED or run.is_moving:
-        if whole:
-            raise InvalidRecordState("The batch cannot be acknowledged. The batch is not in the acquired state.")
-        raise InvalidRecordState("The offset cannot be acknowledged. The offset is not acquired.")
+        if by_record:
+            raise InvalidRecordState("The offset cannot be acknowledged. The offset is not acquired.")
+        raise InvalidRecordState("The batch cannot be acknowledged. The batch is not in the acquired state.")
     if run.member != member:
-        raise InvalidRecordState(f"Member is not the owner of {'batch record' if whole else 'offset'}")
+        raise InvalidRecordState(f"Member is not the owner of {'offset' if by_record else 'batch record'}")

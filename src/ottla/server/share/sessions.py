@@ -18,13 +18,17 @@ SessionKey = tuple[str, str]
 
 
 class ShareSession:
-    __slots__ = ("connection", "epoch", "key", "places")
+    __slots__ = ("connection", "epoch", "is_new", "key", "places", "unheard")
 
     def __init__(self, key: SessionKey, places: Iterable[Place], connection: Any) -> None:
         self.key = key
         self.epoch = 1
         """That the next request must have."""
         self.places: dict[Place, None] = dict.fromkeys(places)
+        self.unheard: set[Place] = set(self.places)
+        """What the first answer of a new session, or the first one of a partition that came later, names in any case,
+        even if nothing is there."""
+        self.is_new = True
         self.connection = connection
 
     def next(self) -> None:
@@ -38,15 +42,17 @@ class ShareSession:
 
 
 class ShareSessions:
-    __slots__ = ("_by_connection", "_limit", "_members", "_sessions", "on_group_gone")
+    __slots__ = ("_by_connection", "_groups_of", "_limit", "_members", "_sessions", "on_group_gone")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Any, set[SessionKey]] = {}
+        self._groups_of: dict[Any, set[str]] = {}
+        """Groups that a connection has had sessions of."""
         self._members: dict[str, int] = {}
         self.on_group_gone: Callable[[str], None] = lambda group_id: None
-        """The last session of a group has ended."""
+        """A connection was closed, and a group that it had sessions of has none any more."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -68,12 +74,16 @@ class ShareSessions:
             self._by_connection[old.connection].discard(key)
         session = self._sessions[key] = ShareSession(key, places, connection)
         self._by_connection.setdefault(connection, set()).add(key)
+        self._groups_of.setdefault(connection, set()).add(key[0])
         return session
 
     def go_on(self, key: SessionKey, epoch: int) -> ShareSession:
         session = self.find(key)
         if session.epoch != epoch:
             raise InvalidShareSessionEpoch
+        if session.is_new:
+            session.is_new = False
+            session.unheard.clear()
         session.next()
         return session
 
@@ -102,9 +112,13 @@ class ShareSessions:
                 raise InvalidRequest
             return self.begin(key, places, connection)
         session = self.go_on(key, epoch)
-        session.places.update(dict.fromkeys(places))
+        for place in places:
+            if place not in session.places:
+                session.places[place] = None
+                session.unheard.add(place)
         for place in forgotten:
             session.places.pop(place, None)
+            session.unheard.discard(place)
         return session
 
     def end(self, session: ShareSession) -> None:
@@ -120,7 +134,12 @@ class ShareSessions:
         self._members[group_id] -= 1
         if not self._members[group_id]:
             del self._members[group_id]
-            self.on_group_gone(group_id)
+
+    def connection_closed(self, connection: Any) -> None:
+        """Its sessions have ended. Before that a group without sessions is kept: its members may be back soon."""
+        for group_id in self._groups_of.pop(connection, ()):
+            if group_id not in self._members:
+                self.on_group_gone(group_id)
 
     def of_connection(self, connection: Any) -> list[ShareSession]:
         return [self._sessions[key] for key in self._by_connection.get(connection, ())]

@@ -1,0 +1,56 @@
+"""What Kafka's own assignors of share and streams groups gave, as members came and went: the same, to the partition."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.coordinator.assignors import MemberSpec as ShareMember
+from ottla.coordinator.share_assignor import assign_simple
+from ottla.coordinator.streams.assignor import MemberSpec, SubtopologySpec, assign
+from ottla.coordinator.streams.tasks import Target
+
+GOLDEN = Path(__file__).parent / "golden"
+Tasks = dict[str, list[int]]
+
+
+def cases(name: str) -> list[Any]:
+    """Kafka 4.3.1's answers. A case: what members had before, what they were given."""
+    lines = (GOLDEN / f"assignments-{name}.jsonl").read_text().splitlines()
+    return [pytest.param(json.loads(line), id=str(number)) for number, line in enumerate(lines)]
+
+
+def places(tasks: Tasks) -> dict[bytes, frozenset[int]]:
+    return {bytes.fromhex(topic): frozenset(indexes) for topic, indexes in tasks.items() if indexes}
+
+
+def grouped(tasks: Tasks) -> dict[str, frozenset[int]]:
+    return {name: frozenset(indexes) for name, indexes in tasks.items() if indexes}
+
+
+def topic_ids(names: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(map(bytes.fromhex, names))
+
+
+@pytest.mark.parametrize("case", cases("simple"))
+def test_share_groups(case: Any) -> None:
+    members = {
+        name: ShareMember(None, topic_ids(member["topics"]), places(member["prev"]))
+        for name, member in case["members"].items()
+    }
+    assignable = {bytes.fromhex(topic): frozenset(range(count)) for topic, count in case["counts"].items()}
+    assert assign_simple(members, assignable) == {name: places(given) for name, given in case["out"].items()}
+
+
+@pytest.mark.parametrize("case", cases("sticky"))
+def test_streams_groups(case: Any) -> None:
+    members = {
+        name: MemberSpec(member["process"], Target(grouped(member["active"]), grouped(member["standby"])))
+        for name, member in case["members"].items()
+    }
+    topology = {name: SubtopologySpec(*described) for name, described in case["topology"].items()}
+    assert assign(members, topology, case["standby"]) == {
+        name: Target(grouped(given["active"]), grouped(given["standby"])) for name, given in case["out"].items()
+    }
