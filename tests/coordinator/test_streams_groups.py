@@ -309,8 +309,8 @@ def test_a_new_coordinator_knows_everything(world: Any) -> None:
         step()
         assert seen(world, world.fresh()) == seen(world, world.shard)
     world.restart()
-    described = describe_streams(world.shard, "s")
-    assert described.members[0].user_endpoint.port == 65535
+    described = {member.member_id: member for member in describe_streams(world.shard, "s").members}
+    assert described["a"].user_endpoint.port == 65535
     for _ in range(5):
         first.own(), second.own(), third.own()
     assert state(world) == "Stable"

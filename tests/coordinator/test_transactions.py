@@ -444,7 +444,7 @@ def test_filters(world: World) -> None:
     world.clock.advance(1000)
 
     def names(**filters: Any) -> list[str]:
-        return [name for name, _ in world.coordinator.list(**filters)[0]]
+        return sorted(name for name, _ in world.coordinator.list(**filters)[0])
 
     assert names() == ["orders-1", "orders-2"]
     assert names(state_names=["Ongoing"]) == ["orders-2"]

@@ -15,7 +15,9 @@ from interop.transacting import (
     producers,
     read_committed,
 )
-from interop.wire import Wire, batch
+from interop.wire import Wire, batch, batches_of
+
+from ottla.records.batch import CREATE_TIME, LOG_APPEND_TIME
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_GROUP = 0, -1, 2, 3, 22, 24
 TOPIC_FORBIDDEN, INVALID_REQUEST, OUT_OF_ORDER, STALE_EPOCH, INVALID_STATE = 29, 42, 45, 47, 48
@@ -47,6 +49,18 @@ def test_every_produce_version(version: int, commit: bool, begin, topic: str, wi
     assert read_committed(wire, topic) == []
     one.finish(commit, 5 if version >= KIP890 else 3)
     assert read_committed(wire, topic) == ([b"a", b"b"] if commit else [])
+
+
+def test_a_marker_has_the_time_of_its_topic(begin, make_topic, wire: Wire) -> None:
+    topic, other = make_topic(message_timestamp_type="LogAppendTime"), make_topic()
+    one = begin()
+    for name in (topic, other):
+        assert one.produce(name, b"a").error_code == NONE
+    one.finish(True)
+    records, marker = batches_of(wire.fetch(topic, 0))
+    assert (records.timestamp_type, marker.timestamp_type) == (LOG_APPEND_TIME, LOG_APPEND_TIME)
+    assert marker.crc_ok()
+    assert [batch.timestamp_type for batch in batches_of(wire.fetch(other, 0))] == [CREATE_TIME, CREATE_TIME]
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -26,7 +26,7 @@ from ottla.log.options import LogConfig
 from ottla.log.outcomes import AppendInfo
 from ottla.log.producers import Origin
 from ottla.log.times import MAX_TIMESTAMP
-from ottla.records.batch import Batch, Buffer
+from ottla.records.batch import LOG_APPEND_TIME, Batch, Buffer
 from ottla.records.validation import (
     InvalidRecords,
     InvalidTimestamps,
@@ -205,6 +205,10 @@ class Partition:
 
         `transaction_version` is the one under which the coordinator ended the transaction of a marker.
         """
+        if self._options.timestamp_type == LOG_APPEND_TIME:
+            now_ms = self._clock.now_ms()
+            for batch in batches:
+                batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
         try:
             info = self.log.append(batches, self.state.leader_epoch, origin, transaction_version=transaction_version)
         except KafkaStorageError as error:

@@ -6,9 +6,11 @@ groups: an absent one is Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
+from ottla.cluster.hash_order import FIRST_SLOTS, timeline_map, timeline_slots
+from ottla.cluster.topics import java_hash
 from ottla.coordinator.classic import STABLE, ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember
 from ottla.coordinator.consumer_protocol import PROTOCOL_TYPE
@@ -19,6 +21,8 @@ from ottla.wire.messages import ConsumerGroupDescribeResponse, DescribeGroupsRes
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import Shard
+
+T = TypeVar("T")
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -78,6 +82,14 @@ def describe_classic(shard: Shard, group_id: str, version: int) -> DescribeGroup
     )
 
 
+def members_in_order(members: Mapping[str, T]) -> list[T]:
+    """As a map of Kafka has them into which each member was put more than once."""
+    slots = FIRST_SLOTS
+    for size in range(len(members) + 1):
+        slots = timeline_slots(size, slots)
+    return [members[member_id] for member_id in timeline_map(members, java_hash, slots)]
+
+
 def describe_consumer(shard: Shard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
     group = shard.seen(group_id).group
     if not isinstance(group, ConsumerGroup):
@@ -91,7 +103,7 @@ def describe_consumer(shard: Shard, group_id: str) -> ConsumerGroupDescribeRespo
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.preferred_assignor(group.members, shard.settings.consumer_assignors[0]),
-        members=[_describe_member(shard, group, member) for member in group.members.values()],
+        members=[_describe_member(shard, group, member) for member in members_in_order(group.members)],
     )
 
 

@@ -257,7 +257,10 @@ class OffsetStore:
         if asked.topics is None:
             topics = list(self._fetch_all(offsets, unstable, by_id))
         else:
-            topics = [self._fetch_topic(topic, offsets, unstable, by_id) for topic in asked.topics]
+            wanted = list(asked.topics)
+            if by_id:  # nobody's ids come last
+                wanted.sort(key=lambda topic: self._shard.cluster.topic_by_id(topic.topic_id) is None)
+            topics = [self._fetch_topic(topic, offsets, unstable, by_id) for topic in wanted]
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
     @staticmethod

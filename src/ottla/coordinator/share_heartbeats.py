@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.coordinator.assignors import MemberSpec, Target
 from ottla.coordinator.consumer import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.deadlines import Deadline
+from ottla.coordinator.describe import members_in_order
 from ottla.coordinator.protocols import Client
 from ottla.coordinator.records import CoordinatorRecord, CorruptRecord
 from ottla.coordinator.replies import Result
@@ -352,7 +353,7 @@ class ShareProtocol:
             group_epoch=group.epoch,
             assignment_epoch=group.target_epoch,
             assignor_name=ASSIGNOR,
-            members=[self._described(member) for member in group.members.values()],
+            members=[self._described(member) for member in members_in_order(group.members)],
         )
 
     def _described(self, member: ShareMember) -> ShareGroupDescribeResponse.Member:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
+from ottla.cluster.hash_order import java_concurrent_map
+from ottla.cluster.topics import java_hash
 from ottla.coordinator import transaction_state as machine
 from ottla.coordinator.kept import Kept
 from ottla.coordinator.protocols import PartitionWriter
@@ -314,7 +316,8 @@ class TransactionShard(LogShard):
         return self.committed.get(transactional_id, self.transactions.get(transactional_id))
 
     def all_seen(self) -> Iterator[tuple[str, Transaction]]:
-        for transactional_id in {**self.transactions, **dict.fromkeys(self.committed.keys())}:
+        every = {**self.transactions, **dict.fromkeys(self.committed.keys())}
+        for transactional_id in java_concurrent_map(every, java_hash):
             transaction = self.seen(transactional_id)
             if transaction is not None:
                 yield transactional_id, transaction

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.clock import Clock, Timer, TimerHandle
+from ottla.cluster.hash_order import scala_map
 from ottla.coordinator.protocols import PartitionWriter
 from ottla.coordinator.replies import Reply
 from ottla.coordinator.settings import TypedSettings
@@ -215,10 +216,11 @@ class TransactionCoordinator(Shards[TransactionShard]):
         unknown = [name for name in state_names if name not in BY_NAME]
         matches = _matcher(pattern) if pattern else None
         latest_start_ms = self._clock.now_ms() - longer_than_ms
+        shards = {shard.partition: shard for shard in self.shards()}
         found = [
             (transactional_id, known)
-            for shard in self.shards()
-            for transactional_id, known in shard.all_seen()
+            for partition in scala_map(shards, int)
+            for transactional_id, known in shards[partition].all_seen()
             if (not state_names or known.state in states)
             and known.state is not State.DEAD
             and (not producer_ids or known.producer_id in producer_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.describe import members_in_order
 from ottla.coordinator.streams.group import StreamsGroup, StreamsMember
 from ottla.coordinator.streams.tasks import NO_TARGET, Assigned, Target, task_ids
 from ottla.coordinator.streams.topology import ConfiguredTopology, InternalTopic, TopicInfo, Topology
@@ -37,7 +38,9 @@ def describe(shard: Shard, group_id: str) -> DescribedGroup:
         group_state=group.state_name,
         assignment_epoch=group.target_epoch,
         topology=_as_brought(group.topology) if configured is None else _configured(configured),
-        members=[_member(member, group.target.get(member.member_id, NO_TARGET)) for member in group.members.values()],
+        members=[
+            _member(member, group.target.get(member.member_id, NO_TARGET)) for member in members_in_order(group.members)
+        ],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future, gather
 from collections.abc import Awaitable, Iterable
 
-from ottla.cluster.hash_order import scala_groups
+from ottla.cluster.hash_order import java_map, long_hash, scala_groups
 from ottla.cluster.leadership import Leadership
 from ottla.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from ottla.errors import (
@@ -154,6 +154,7 @@ def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition
         partition = ctx.broker.replicas.replica(name, index)
     except (InvalidTopicException, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
         return DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))
+    producers = partition.log.producers.producers
     return DescribedPartition(
         partition_index=index,
         error_code=NONE,
@@ -166,6 +167,6 @@ def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.txn_first_offset,
             )
-            for producer in partition.log.producers.producers.values()
+            for producer in map(producers.__getitem__, java_map(producers, long_hash))
         ],
     )

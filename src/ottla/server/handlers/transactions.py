@@ -505,7 +505,7 @@ def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactio
     except KafkaError as error:
         return DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id, error_code=error.code)
     by_topic: dict[str, list[int]] = {}
-    for name, index in sorted(known.partitions):
+    for name, index in java_map(known.partitions, partition_hash):
         by_topic.setdefault(name, []).append(index)
     return DescribeTransactionsResponse.TransactionState(
         error_code=NONE,
