@@ -16,8 +16,9 @@ from ottla.server.api import Registry, registered_apis
 from ottla.server.handlers.fetch_repeated import FIRST_VERSION, RepeatedFetch
 from ottla.wire.frames import request_header_version
 from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.partitions import DeleteRecordsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest
-from ottla.wire.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from ottla.wire.messages.topics import DeleteTopicsRequest
 from ottla.wire.primitives import ZERO_UUID
 
 NOW_MS = 1_700_000_000_000

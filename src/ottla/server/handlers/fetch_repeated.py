@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from ottla.server.api import Route
     from ottla.server.broker import Broker
 
-FIRST_VERSION = 5
-"""From here on an answer holds the three numbers in a row: high watermark, last stable offset, log start offset."""
+FIRST_VERSION = 4
+"""From here on batches are sent as they are stored."""
+_FIRST_WITH_LOG_START = 5
+"""An answer holds three numbers in a row: high watermark, last stable offset and, from here on, log start offset."""
 
 _READ_COMMITTED = 1
-_NUMBERS = Struct(">qqq")
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _KIND_BYTES = 4
@@ -46,9 +47,9 @@ def _request(before: int, behind: int) -> Struct:
 
 
 @lru_cache(maxsize=256)
-def _response(before: int, behind: int) -> Struct:
+def _response(before: int, numbers: int, behind: int) -> Struct:
     """A frame up to the length of the records: its size, the correlation id, the numbers and what is around them."""
-    return Struct(f">ii{before}sqqq{behind}s")
+    return Struct(f">ii{before}s{numbers}q{behind}s")
 
 
 class RepeatedFetch:
@@ -70,6 +71,7 @@ class RepeatedFetch:
         "_limit",
         "_min_bytes",
         "_name",
+        "_numbers",
         "_pack",
         "_partition",
         "_tail",
@@ -157,10 +159,12 @@ class RepeatedFetch:
         where = next(index for index, part in enumerate(parts) if part is records)
         self._flexible = route.flexible_response
         head = b"".join(parts[:where]).removesuffix(self._length(len(records)))
-        self._before_numbers, found, self._after_numbers = head.partition(_NUMBERS.pack(*_STAND_INS))
+        self._numbers = 3 if self._version >= _FIRST_WITH_LOG_START else 2
+        shown = b"".join([_OFFSET.pack(number) for number in _STAND_INS[: self._numbers]])
+        self._before_numbers, found, self._after_numbers = head.partition(shown)
         self._tail = b"".join(parts[where + 1 :])
         self._fixed_bytes = _ID_BYTES + len(head) + len(self._tail)
-        self._pack = _response(len(self._before_numbers), len(self._after_numbers)).pack
+        self._pack = _response(len(self._before_numbers), self._numbers, len(self._after_numbers)).pack
         return bool(found)
 
     def _length(self, size: int) -> bytes:
@@ -200,13 +204,12 @@ class RepeatedFetch:
         if region.__class__ is not FileRegion or aborted or length < self._min_bytes:
             return start
         encoded = self._length(length)
+        numbers = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
         head = self._pack(
             self._fixed_bytes + len(encoded) + length,
             correlation_id,
             self._before_numbers,
-            partition.high_watermark,
-            partition.last_stable_offset,
-            partition.log_start_offset,
+            *numbers[: self._numbers],
             self._after_numbers,
         )
         few = region.if_few()
