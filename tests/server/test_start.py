@@ -60,6 +60,7 @@ NOT_AT_START = (
     "ottla.cluster.acls",
     "ottla.cluster.changes",
     "ottla.cluster.departures",
+    "ottla.cluster.leadership",
     "ottla.cluster.quotas",
     "ottla.cluster.scram",
     "ottla.cluster.reassignment",
