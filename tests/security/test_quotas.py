@@ -9,8 +9,9 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.server.security.rates import TokenBucket, WindowedRate
 from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.partitions import CreatePartitionsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest
-from ottla.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 
 START = 1_700_000_000_000
 

@@ -11,15 +11,14 @@ from ottla.wire.messages.metadata import (
     FindCoordinatorRequest,
     MetadataRequest,
 )
-from ottla.wire.messages.topics import (
+from ottla.wire.messages.partitions import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
-    CreateTopicsRequest,
     DeleteRecordsRequest,
-    DeleteTopicsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ottla.wire.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
 from ottla.wire.primitives import ZERO_UUID
 

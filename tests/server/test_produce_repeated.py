@@ -17,9 +17,10 @@ from ottla.records.batch import Record, build_batch
 from ottla.server.api import Registry, registered_apis
 from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
 from ottla.wire.frames import request_header_version
+from ottla.wire.messages.partitions import DeleteRecordsRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest
-from ottla.wire.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from ottla.wire.messages.topics import DeleteTopicsRequest
 from ottla.wire.primitives import ZERO_UUID
 
 NOW_MS = 1_700_000_000_000

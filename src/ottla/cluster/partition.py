@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.clock import Clock
-from ottla.cluster.leadership import Committed, Leadership, Surroundings
 from ottla.cluster.metadata import NO_LEADER, PartitionState
 from ottla.errors import (
     FencedLeaderEpoch,
@@ -26,6 +25,7 @@ from ottla.log.options import LogConfig
 from ottla.log.outcomes import AppendInfo
 from ottla.log.producers import Origin
 from ottla.log.times import MAX_TIMESTAMP
+from ottla.plain import NamedTuple
 from ottla.records.batch import LOG_APPEND_TIME, Batch, Buffer
 from ottla.records.validation import (
     InvalidRecords,
@@ -37,6 +37,9 @@ from ottla.records.validation import (
     validate,
     validate_batch,
 )
+
+if TYPE_CHECKING:
+    from ottla.cluster.leadership import Committed, Leadership, Surroundings
 
 EMPTY = b""
 
@@ -112,6 +115,8 @@ class Partition:
             self.leadership = None
             leadership.resign()
         if leads and len(state.replicas) > 1:
+            from ottla.cluster.leadership import Leadership  # a broker that is alone starts without
+
             self._uncommitted_bytes = 0
             self.leadership = Leadership(
                 self.topic, state, self.log, self.broker_id, around, self._high_watermark_moved

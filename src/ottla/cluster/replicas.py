@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cluster.leadership import Surroundings
 from ottla.cluster.metadata import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
 from ottla.cluster.partition import Partition
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
@@ -19,6 +18,7 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
+    from ottla.cluster.leadership import Surroundings
     from ottla.log.manager import LogManager
 
 logger = logging.getLogger(__name__)

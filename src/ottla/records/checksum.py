@@ -7,17 +7,16 @@ more of a start that must stay below 300 ms. The extension module inside is all 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec
+from importlib.machinery import ExtensionFileLoader, PathFinder
 from typing import TYPE_CHECKING
 
 
 def _load() -> Callable[[bytes | bytearray | memoryview, int], int]:
-    package = find_spec("crc32c")
+    package = PathFinder.find_spec("crc32c")
     if package is not None:
         extension = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
-        if extension is not None and extension.loader is not None:
-            module = module_from_spec(extension)
+        if extension is not None and isinstance(extension.loader, ExtensionFileLoader):
+            module = extension.loader.create_module(extension)
             extension.loader.exec_module(module)
             function: Callable[[bytes | bytearray | memoryview, int], int] | None = getattr(module, "crc32c", None)
             if function is not None:

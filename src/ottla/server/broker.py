@@ -30,7 +30,6 @@ from ottla.server.chance import SystemChance
 from ottla.server.cleaning import Housekeeper
 from ottla.server.connection import Connection
 from ottla.server.coordination import GroupsOfBroker
-from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import BoundListener, ListenError
 from ottla.server.pace import Pace
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
@@ -41,6 +40,7 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import GroupCoordinator
+    from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.quotas import Quotas
     from ottla.server.share.manager import ShareGroups
@@ -85,9 +85,6 @@ class Broker:
         self.request_bytes_max: int = self.config["socket.request.max.bytes"]
         self.fetch_bytes_max: int = self.config["fetch.max.bytes"]
         self.metadata = MetadataImage()
-        self.fetch_sessions = FetchSessionCache(
-            self.config["max.incremental.fetch.session.cache.slots"], self.clock, self.chance.randbelow
-        )
         self.loop: asyncio.AbstractEventLoop
         self.timer: Timer
         self.logs: LogManager
@@ -459,6 +456,13 @@ class Broker:
             self._all_closed.set_result(None)
 
     # -- the cluster, as handlers ask for it -------------------------------------------------------------------
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessionCache:
+        from ottla.server.fetch_sessions import FetchSessionCache
+
+        slots = self.config["max.incremental.fetch.session.cache.slots"]
+        return FetchSessionCache(slots, self.clock, self.chance.randbelow)
 
     @cached_property
     def client_metrics(self) -> ClientMetrics:
