@@ -267,7 +267,9 @@ def test_after_a_crash_only_what_was_not_flushed_is_read_again(
     read: list[int] = []
     recover = Segment.recover
     monkeypatch.setattr(
-        Segment, "recover", lambda self, *arguments: read.append(self.base_offset) or recover(self, *arguments)
+        Segment,
+        "recover",
+        lambda self, *arguments, **named: read.append(self.base_offset) or recover(self, *arguments, **named),
     )
     jobs: list[tuple[Callable[[], None], Callable[[], None]]] = []
 

@@ -80,7 +80,7 @@ def test_corruption_in_the_middle_cuts_everything_after(
     bases = [segment.base_offset for segment in log.segments]
     victim = bases[2]
     data = bytearray(disk.read_bytes(name(victim, "log")))
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 + 30] ^= 1
     disk.write_atomic(name(victim, "log"), bytes(data))
     again = open_t(clean=False, segment_bytes=500)
     assert [segment.base_offset for segment in again.segments] == bases[:3]
@@ -88,6 +88,62 @@ def test_corruption_in_the_middle_cuts_everything_after(
     assert f"and {len(bases) - 3} later segments" in caplog.text
     assert max(again.producers.snapshot_offsets) <= again.log_end_offset
     assert again.producers.producers[5].last_sequence == again.log_end_offset - 1
+
+
+def move(disk: Disk, segment: int, position: int, offset: int) -> None:
+    """Give the batch at a position another offset, which no checksum covers."""
+    data = bytearray(disk.read_bytes(name(segment, "log")))
+    data[position : position + 8] = offset.to_bytes(8, "big", signed=True)
+    disk.write_atomic(name(segment, "log"), bytes(data))
+
+
+@pytest.mark.parametrize("segment", [0, 8])
+@pytest.mark.parametrize("shift", [-2, -1, 1, 2, 64, 1 << 40, -(1 << 62)])
+def test_a_damaged_offset_costs_no_other_batch(
+    open_t: Open, make_batch: Make, disk: Disk, segment: int, shift: int
+) -> None:
+    """As in Kafka: all is kept, since the batches behind it are sound."""
+    log = open_t(segment_bytes=500, index_interval_bytes=100)
+    fill(log, make_batch, 7)
+    size = log.segments[0].size // 4
+    assert [each.base_offset for each in log.segments] == [0, 8]
+    move(disk, segment, size, segment + 2 + shift)
+    again = open_t(clean=False, segment_bytes=500, index_interval_bytes=100)
+    assert [each.size for each in again.segments] == [4 * size, 3 * size]
+    assert again.log_end_offset == 14
+    assert again.append([make_batch(2, producer=(5, 0, 14))]).first_offset == 14
+    for offset in (4, 7, 12, 13):
+        region = again.read(offset, 1).records
+        assert Batch(bytes(region.read())).base_offset in (offset - offset % 2, segment + 2 + shift)
+    again.close()
+    assert open_t(clean=True, segment_bytes=500, index_interval_bytes=100).log_end_offset == 16
+
+
+def test_batches_that_come_again_at_the_end_are_cut_there_and_kept_before(
+    open_t: Open, make_batch: Make, disk: Disk
+) -> None:
+    log = open_t(segment_bytes=500)
+    fill(log, make_batch, 7)
+    size = log.segments[0].size // 4
+    for segment in (0, 8):
+        data = disk.read_bytes(name(segment, "log"))
+        disk.write_atomic(name(segment, "log"), data + data[:size])
+    again = open_t(clean=False, segment_bytes=500)
+    assert [each.size for each in again.segments] == [5 * size, 3 * size]
+    assert again.log_end_offset == 14
+    assert again.append([make_batch(2, producer=(5, 0, 14))]).first_offset == 14
+
+
+@pytest.mark.parametrize(("magic", "is_kept"), [(0, False), (1, False), (3, True), (66, True), (130, False)])
+def test_a_damaged_magic(open_t: Open, make_batch: Make, disk: Disk, magic: int, is_kept: bool) -> None:
+    """As in Kafka, for which all from 2 on are the format of today, with a checksum that does not cover the magic."""
+    log = open_t()
+    fill(log, make_batch, 4)
+    data = bytearray(disk.read_bytes(name(0, "log")))
+    data[len(data) // 4 + 16] = magic
+    disk.write_atomic(name(0, "log"), bytes(data))
+    again = open_t(clean=False)
+    assert again.log_end_offset == (8 if is_kept else 2)
 
 
 def test_recovery_starts_at_the_recovery_point(open_t: Open, make_batch: Make, disk: Disk) -> None:
@@ -246,7 +302,7 @@ def test_messages_of_old_formats_are_recovered_too(open_t: Open, disk: Disk, clo
         body = bytes([magic, 0]) + ((START_MS + offset).to_bytes(8, "big") if magic else b"")
         body += (1).to_bytes(4, "big") + b"k" + (2).to_bytes(4, "big") + b"vv"
         entry = crc32(body).to_bytes(4, "big") + body
-        return offset.to_bytes(8, "big") + len(entry).to_bytes(4, "big") + entry
+        return offset.to_bytes(8, "big", signed=True) + len(entry).to_bytes(4, "big") + entry
 
     disk.mkdir("t-0")
     whole = b"".join(message(offset, offset % 2) for offset in range(10))

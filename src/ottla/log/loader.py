@@ -191,10 +191,11 @@ class _Loader:
         rebuild_producers(producers, self.segments, segment.base_offset, self.clock.now_ms(), clean=False)
 
         def before_cut(position: int) -> None:
-            if self.config.refuse_damage:
-                _check_torn(segment, position)
+            _check_torn(segment, position)
 
-        truncated = segment.recover(producers, self.epochs, before_cut)
+        is_last = not any(n.endswith(LOG_SUFFIX) and _offset(n) > segment.base_offset for n in self.sizes)
+        refuses = self.config.refuse_damage
+        truncated = segment.recover(producers, self.epochs, before_cut if refuses else None, is_last=is_last)
         producers.take_snapshot()
         self.producers = self._producer_manager(list(producers.snapshot_offsets))
         return truncated

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
 from ottla.plain import NamedTuple
+
+T = TypeVar("T")
 
 
 class Located(NamedTuple):
@@ -14,6 +19,30 @@ class Located(NamedTuple):
     last_offset: int
     max_timestamp: int
     leader_epoch: int
+
+
+def in_order(entries: Iterable[tuple[Located, T]], low: int, high: int) -> Iterator[tuple[Located, T, bool]]:
+    """Each batch, and whether its offsets follow those of the batches before it, all of them from `low` to `high`.
+
+    No checksum covers the offset of a batch. One that goes back, or leaves a gap into which the next batch falls, is
+    the damaged one: those around it are sound, and Kafka keeps them all.
+    """
+
+    def follows(batch: Located, next_offset: int) -> bool:
+        if not low <= batch.base_offset <= batch.last_offset <= high:
+            return False
+        return batch.base_offset == low or not low <= next_offset <= batch.last_offset
+
+    waiting: tuple[Located, T] | None = None
+    for entry in entries:
+        if waiting is not None:
+            is_next = follows(waiting[0], entry[0].base_offset)
+            yield *waiting, is_next
+            if is_next:
+                low = waiting[0].last_offset + 1
+        waiting = entry
+    if waiting is not None:
+        yield *waiting, follows(waiting[0], -1)
 
 
 class TimestampedOffset(NamedTuple):

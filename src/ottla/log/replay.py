@@ -42,8 +42,7 @@ def rebuild_producers(
         if segment.base_offset in to_snapshot:
             producers.take_snapshot()
         for batch in segment.batches(segment.position_of(start)):
-            if batch.base_offset >= last_offset:
-                break
-            producers.replay(batch)
+            if batch.base_offset < last_offset:
+                producers.replay(batch)
     producers.map_end_offset = last_offset
     producers.take_snapshot()

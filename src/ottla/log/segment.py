@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from ottla.errors import KafkaStorageError
 from ottla.log.files import Chunk, Disk, File, FileRegion
@@ -19,7 +18,7 @@ from ottla.log.index import (
     TimeIndex,
     TransactionIndex,
 )
-from ottla.log.located import Located, TimestampedOffset
+from ottla.log.located import Located, TimestampedOffset, in_order
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ TXN_INDEX_SUFFIX: Final = ".txnindex"
 # field is something else, and the offset is the last one.
 _LOCATOR: Final = Struct(">qi4xb6xi")
 _LEGACY_TIMESTAMP: Final = Struct(">q")
-_LEGACY_CRC: Final = Struct(">I")
 _LEGACY_HEADER_SIZE: Final = 26
 _MIN_LEGACY_LENGTH: Final = 14
 _PROBE_BYTES: Final = 4096
@@ -246,9 +244,9 @@ class Segment:
                     chunk = bytes(chunk).ljust(HEADER_SIZE, b"\0")
             base_offset, length, magic, delta = _LOCATOR.unpack_from(chunk, inside)
             size = length + LOG_OVERHEAD
-            if position + size > stop or not 0 <= magic <= 2:
+            if position + size > stop or magic < 0:
                 return
-            if magic == 2:
+            if magic >= 2:  # no checksum covers it: as in Kafka, a larger one is this format until a CRC says otherwise
                 if length < MIN_BATCH_LENGTH:
                     return
                 batch = Batch(chunk, inside)
@@ -299,10 +297,10 @@ class Segment:
         if len(header) < _LOCATOR.size:
             return False
         base_offset, length, magic, delta = _LOCATOR.unpack_from(header)
-        if not 0 <= magic <= 2 or length < _MIN_LEGACY_LENGTH or base_offset < self.base_offset:
+        if magic < 0 or length < _MIN_LEGACY_LENGTH or base_offset < self.base_offset:
             return False
         # Not equal: Kafka notes the last offset of all batches that were appended together.
-        return bool(base_offset + (delta if magic == 2 else 0) <= last_offset)
+        return bool(base_offset + (delta if magic >= 2 else 0) <= last_offset)
 
     def _scan_for(self, offset: int, position: int, chunk: Chunk = b"") -> tuple[int, int] | None:
         """Position and size of the batch, from a batch's position on; `chunk` is what was read there already."""
@@ -319,7 +317,7 @@ class Segment:
             base_offset, length, magic, delta = unpack(chunk, inside)
             if length < _MIN_LEGACY_LENGTH:
                 return None
-            if (base_offset + delta if magic == 2 else base_offset) >= offset:
+            if (base_offset + delta if magic >= 2 else base_offset) >= offset:
                 return position, length + LOG_OVERHEAD
             position += length + LOG_OVERHEAD
         return None
@@ -363,13 +361,14 @@ class Segment:
         return last + 1, self.log.size - position
 
     def _sane_from(self, position: int) -> Iterator[Located]:
-        """As `locate_from`, up to where offsets cannot be: damage must not make an index or an end of the log."""
-        last = self.base_offset - 1
-        for batch in self.locate_from(position):
-            if not last < batch.base_offset <= batch.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
-                return
-            last = batch.last_offset
-            yield batch
+        """As `locate_from`, without batches out of order: damage must not make an index or an end of the log."""
+        found = ((batch, None) for batch in self.locate_from(position))
+        return (batch for batch, _, follows in in_order(found, *self._range) if follows)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        """The offsets that an index of this segment has room for."""
+        return self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
         """Whole v2 batches with their bytes, read in large pieces."""
@@ -382,15 +381,15 @@ class Segment:
                 chunk = self.log.view(position, min(_SCAN_BYTES, stop - position))
                 start, inside = position, 0
             batch = Batch(chunk, inside)
-            if batch.magic == 2 and batch.batch_length < MIN_BATCH_LENGTH:
+            if batch.magic >= 2 and batch.batch_length < MIN_BATCH_LENGTH:
                 return
-            if position + batch.size > stop or batch.batch_length < _MIN_LEGACY_LENGTH or not 0 <= batch.magic <= 2:
+            if position + batch.size > stop or batch.batch_length < _MIN_LEGACY_LENGTH or batch.magic < 0:
                 return
             if inside + batch.size > len(chunk):
                 chunk = self.log.view(position, max(min(_SCAN_BYTES, stop - position), batch.size))
                 start = position
                 batch = Batch(chunk, 0)
-            if batch.magic == 2:
+            if batch.magic >= 2:
                 yield batch
             position += batch.size
 
@@ -466,30 +465,45 @@ class Segment:
         self.time_index.write_pending()
 
     def recover(
-        self, producers: ProducerStateManager, epochs: LeaderEpochs, before_cut: Callable[[int], None] | None = None
+        self,
+        producers: ProducerStateManager,
+        epochs: LeaderEpochs,
+        before_cut: Callable[[int], None] | None = None,
+        *,
+        is_last: bool = True,
     ) -> int:
         """Check every batch, rebuild all indexes, cut what is not whole and right (`before_cut` may raise instead);
-        returns how many bytes went."""
+        returns how many bytes went.
+
+        Batches whose offsets are out of order stay, as in Kafka, where sound ones follow them; at the end of the last
+        segment they go, so that the log's end is where the last sound one ends.
+        """
+        from ottla.log.sound import sound_entries  # most starts have nothing to recover
+
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
         self._reset_progress()
         position = 0
-        expected = self.base_offset
-        for located, chunk in self._whole_entries():
-            if located.base_offset < expected or located.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-                break
-            batch = Batch(chunk) if located.leader_epoch != _LEGACY else None
-            if not (batch.crc_ok() if batch is not None else _legacy_crc_ok(chunk)):
-                break
-            self._index(located.last_offset, located.max_timestamp, position, located.size)
+        strange: list[tuple[Located, Batch | None]] = []
+        for located, batch, follows in in_order(sound_entries(self), *self._range):
+            if not follows:
+                if before_cut is not None:
+                    break
+                strange.append((located, batch))
+                continue
+            for _, other in strange:
+                self._replay(other, producers)
+            strange.clear()
+            self._index(located.last_offset, located.max_timestamp, located.position, located.size)
             if batch is not None:
                 epochs.assign(batch.leader_epoch, batch.base_offset)
-                for done, stable_offset in producers.replay(batch):
-                    if done.aborted:
-                        self.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
-            position += located.size
-            expected = located.last_offset + 1
+                self._replay(batch, producers)
+            position = located.position + located.size
+        if not is_last:
+            for located, other in strange:
+                self._replay(other, producers)
+                position = located.position + located.size
         truncated = self.log.size - position
         if truncated:
             if before_cut is not None:
@@ -498,20 +512,11 @@ class Segment:
         self._finish_indexes()
         return truncated
 
-    def _whole_entries(self) -> Iterator[tuple[Located, Chunk]]:
-        """Every entry with its bytes, read in pieces of a megabyte or more."""
-        chunk: Chunk = b""
-        start = 0
-        for located in self.locate_from(0):
-            inside = located.position - start
-            if inside + located.size > len(chunk):
-                chunk = self.log.view(located.position, max(_SCAN_BYTES, located.size))
-                start, inside = located.position, 0
-            piece = memoryview(chunk)[inside : inside + located.size]
-            if piece[16] < 2:
-                yield located._replace(leader_epoch=_LEGACY), piece
-            else:
-                yield located, piece
+    def _replay(self, batch: Batch | None, producers: ProducerStateManager) -> None:
+        if batch is not None:
+            for done, stable_offset in producers.replay(batch):
+                if done.aborted:
+                    self.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
 
     def truncate_to(self, offset: int) -> int:
         """Drop everything from the batch that holds `offset` on; returns how many bytes went."""
@@ -589,12 +594,3 @@ class Segment:
     def delete(self) -> None:
         for path in self.release():
             self._disk.remove(path)
-
-
-_LEGACY: Final = -2
-"""Marks an entry of format 0 or 1 during recovery."""
-
-
-def _legacy_crc_ok(entry: Chunk) -> bool:
-    view = memoryview(entry)
-    return bool(crc32(view[16:]) == _LEGACY_CRC.unpack_from(view, 12)[0])
