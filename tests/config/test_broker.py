@@ -88,6 +88,11 @@ def test_wildcard_addresses_are_bound_and_not_advertised() -> None:
     ("settings", "message"),
     [
         ({"listeners": "PLAINTEXT://h:70000"}, "port 70000 .* is not within 0 and 65535"),
+        ({"group.share.assignors": "foo"}, r"Class foo cannot be found \(group.share.assignors takes simple\)"),
+        (
+            {"group.share.assignors": "simple,org.apache.kafka.coordinator.group.assignor.SimpleAssignor"},
+            "group.share.assignors must contain exactly one assignor, but found 2",
+        ),
         ({"listeners": "PLAINTEXT://::1:9092"}, "Unable to parse PLAINTEXT://::1:9092"),
         ({"listeners": "://h:1"}, "Unable to parse"),
         ({"listeners": "CONTROLLER://:9093"}, "listeners has no entry that clients could use"),

@@ -43,7 +43,10 @@ class FakeState:
         done(outcome)
 
     def delete(self, group_id: str, partitions: Mapping[bytes, frozenset[int]], done: Callable[[Any], None]) -> None:
-        outcome = {}
+        outcome: dict[tuple[bytes, int], KafkaError | None] = {}
+        if self.error is not None:
+            done({(topic_id, index): self.error for topic_id, indexes in partitions.items() for index in indexes})
+            return
         for topic_id, indexes in partitions.items():
             for index in indexes:
                 self.offsets.pop((group_id, topic_id, index), None)
@@ -261,6 +264,23 @@ def test_deleting_needs_an_empty_group(world: Any, share: FakeState) -> None:
     assert deleted.error_code == 0
     assert not share.offsets
     assert "s" not in world.shard.groups and "s" not in world.fresh().groups
+
+
+def test_a_group_is_deleted_after_its_state(world: Any, share: FakeState) -> None:
+    topic = world.topic("t", 2)
+    assigned(world)
+    beat(world, "m", -1)
+    share.error = CoordinatorNotAvailable()
+    (failed,) = requests.delete_groups(world.coordinator, ["s"])
+    assert (failed.error_code, len(share.offsets)) == (CoordinatorNotAvailable.code, 2)
+    kept = world.fresh().groups["s"]
+    assert (kept.topics.deleting, kept.topics.initialized) == ({topic.topic_id}, {}), (
+        "it is known what is to be deleted"
+    )
+    share.error = None
+    (deleted,) = requests.delete_groups(world.coordinator, ["s"])
+    assert (deleted.error_code, share.offsets) == (0, {})
+    assert "s" not in world.fresh().groups
 
 
 def alter(world: Any, group_id: str, *places: tuple[str, int, int]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.config.keys import ConfigError
@@ -48,6 +48,7 @@ def check_broker(values: Mapping[str, Any]) -> None:
         first, second = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
         if values[first] >= values[second]:
             raise _conflict(values, first, "less than", second)
+    _check_assignors("group.share.assignors", values["group.share.assignors"])
     _check_logs(values)
     _check_network(values)
     if "classic" not in values["group.coordinator.rebalance.protocols"]:
@@ -58,6 +59,18 @@ def check_broker(values: Mapping[str, Any]) -> None:
     for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         if not 0 <= values[key] <= 4:
             raise ConfigError(f"Unknown compression type id: {values[key]} ({key} takes 0 to 4)")
+
+
+# There are no others: Kafka would load a class of that name.
+_SHARE_ASSIGNORS = frozenset({"simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"})
+
+
+def _check_assignors(key: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in _SHARE_ASSIGNORS:
+            raise ConfigError(f"Class {name} cannot be found ({key} takes simple)")
+    if len(names) != 1:
+        raise ConfigError(f"{key} must contain exactly one assignor, but found {len(names)}")
 
 
 def _check_logs(values: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ groups: an absent one is Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cluster.hash_order import FIRST_SLOTS, timeline_map, timeline_slots
 from ottla.cluster.topics import java_hash
@@ -15,12 +15,12 @@ from ottla.coordinator.classic import STABLE, ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember
 from ottla.coordinator.consumer_protocol import PROTOCOL_TYPE
 from ottla.coordinator.kinds import OtherGroup
-from ottla.coordinator.replies import Result
-from ottla.errors import GroupIdNotFound
+from ottla.coordinator.replies import Reply, Result
+from ottla.errors import GroupIdNotFound, KafkaError
 from ottla.wire.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime import Shard
+    from ottla.coordinator.runtime import AnyGroup, Shard
 
 T = TypeVar("T")
 
@@ -141,11 +141,40 @@ def _assignment(
     return ConsumerGroupDescribeResponse.Assignment(topic_partitions=found)
 
 
-def delete_group(shard: Shard, group_id: str) -> Result:
-    """The group and all its offsets; refused while it has members."""
+def delete_group(shard: Shard, group_id: str, response: Any = None) -> Result:
+    """The group and all its offsets; refused while it has members. `response` gets the error of what is done first."""
+    group = _deletable(shard, group_id)
+    if isinstance(group, OtherGroup):
+        reply: Reply[Any] = Reply()
+
+        def done(error: KafkaError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                answer = shard.run(_deleted(shard, _deletable(shard, group_id), response))
+            except KafkaError as refusal:
+                if response is not None:
+                    response.error_code = refusal.code
+                reply.resolve(response)
+                return
+            if isinstance(answer, Reply):
+                answer.forward(reply)
+            else:
+                reply.resolve(answer)
+
+        first = group.before_deleted(shard, done)
+        if first is not None:
+            return first._replace(response=reply)
+    return _deleted(shard, group, response)
+
+
+def _deletable(shard: Shard, group_id: str) -> AnyGroup:
     group = shard.groups.get(group_id)
     if group is None:
         raise GroupIdNotFound(f"Group {group_id} not found.")
     group.validate_delete()
-    then = group.on_deleted(shard) if isinstance(group, OtherGroup) else None
-    return Result([*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)], None, then)
+    return group
+
+
+def _deleted(shard: Shard, group: AnyGroup, response: Any) -> Result:
+    return Result([*shard.offsets.tombstones(group.group_id), *shard.group_tombstones(group)], response)

@@ -118,8 +118,8 @@ class OtherGroup:
         if not self.is_empty:
             raise NonEmptyGroup
 
-    def on_deleted(self, shard: Shard) -> Callable[[KafkaError | None], None] | None:
-        """What to do once its tombstones are kept."""
+    def before_deleted(self, shard: Shard, done: Callable[[KafkaError | None], None]) -> Result | None:
+        """What comes before its tombstones, if anything does; `done` is called after it."""
         return None
 
     def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int:

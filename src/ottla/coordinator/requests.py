@@ -269,7 +269,7 @@ def delete_groups(
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         try:
             shard = coordinator.shard_for(group_id)
-            results.append(shard.run(describe.delete_group(shard, group_id)._replace(response=result)))
+            results.append(shard.run(describe.delete_group(shard, group_id, result)))
         except KafkaError as error:
             result.error_code = error.code
             results.append(result)

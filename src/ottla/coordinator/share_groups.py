@@ -16,6 +16,7 @@ from ottla.coordinator.assignors import Target
 from ottla.coordinator.consumer import FIRST_EPOCH
 from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.records import CoordinatorRecord
+from ottla.coordinator.replies import Result
 from ottla.errors import GroupIdNotFound, KafkaError, UnknownMemberId
 from ottla.wire.stored import (
     ShareGroupCurrentMemberAssignmentValue,
@@ -185,17 +186,26 @@ class ShareGroup(OtherGroup):
     def rebalanced(self) -> list[CoordinatorRecord]:
         return [share_records.epoch_record(self.group_id, self.epoch + 1, self.metadata_hash)]
 
-    def on_deleted(self, shard: Shard) -> Callable[[KafkaError | None], None]:
-        """The share coordinators forget it too."""
+    def before_deleted(self, shard: Shard, done: Callable[[KafkaError | None], None]) -> Result | None:
+        """The share coordinators forget it first; until they have, it is known what they are to forget."""
         partitions = {**self.topics.initializing}
         for topic_id, indexes in self.topics.initialized.items():
             partitions[topic_id] = partitions.get(topic_id, NO_INDEXES) | indexes
+        for topic_id in self.topics.deleting:
+            if (topic := shard.cluster.topic_by_id(topic_id)) is not None:
+                partitions[topic_id] = frozenset(range(topic.partition_count))
+        if not partitions:
+            return None
 
         def then(error: KafkaError | None) -> None:
-            if error is None and partitions:
-                shard.cluster.share_state().delete(self.group_id, partitions, lambda outcome: None)
+            if error is None:
+                shard.cluster.share_state().delete(
+                    self.group_id, partitions, lambda outcome: done(next(filter(None, outcome.values()), None))
+                )
+            else:
+                done(error)
 
-        return then
+        return Result([share_records.topics_record(self.group_id, self.topics.with_deleting(partitions))], None, then)
 
     @property
     def has_unassigned(self) -> bool:

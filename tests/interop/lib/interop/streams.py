@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from interop.wire import NOT_READY, Wire
+from interop.wire import Wire
 from ottla.wire.messages import (
     DescribeConfigsRequest,
     FindCoordinatorRequest,
@@ -17,6 +17,7 @@ from ottla.wire.messages import (
 Beat = StreamsGroupHeartbeatRequest
 WAIT_S = 90
 GROUP_RESOURCE = 32
+LOADING = (14, 15, 16)
 NO_WAITING = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
 
 
@@ -104,8 +105,12 @@ class Member:
         return Beat(**(basics | fields))
 
     def send(self, **fields: Any) -> Any:
-        """One heartbeat, its answer as it is."""
-        return self.wire.call(self.request(**fields), 0)
+        """One heartbeat, its answer as it is, from a coordinator that has loaded the group."""
+        deadline = time.monotonic() + WAIT_S
+        while (answer := self.wire.call(self.request(**fields), 0)).error_code in LOADING:
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.02)
+        return answer
 
     def beat(self, **fields: Any) -> Any:
         """One heartbeat that must go well; the member follows it."""
@@ -138,7 +143,7 @@ def described(wire: Wire, group: str) -> Any:
 def find_coordinator(wire: Wire, group: str) -> None:
     """Waits until the group is served: the first look creates the offsets topic, which Apache Kafka then loads."""
     until(lambda: wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0)
-    until(lambda: described(wire, group).error_code not in NOT_READY)
+    until(lambda: described(wire, group).error_code not in LOADING)
 
 
 def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
