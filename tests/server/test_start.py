@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ottla.server import handlers, late
-from ottla.server.api import RequestContext, handles, registered_apis
+from ottla.server.api import RequestContext, Route, handles, registered_apis
 from ottla.server.chance import SystemChance
-from ottla.wire.schema import Message
+from ottla.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.schema import WALKS, Message
 
 # The event loop and what it brings come first: only what Ottla itself imports is looked at.
 START = """
@@ -162,3 +163,26 @@ def test_a_file_handle_is_kept_while_a_broker_runs() -> None:
     assert late._spare is not None
     late.stopped()
     assert (late._spare is not None) is (others > 0)
+
+
+def walked_over(name: str) -> list[bool]:
+    """Whether a request and its answer, sent again and again, are walked over instead of compiled."""
+    route = Route(registered_apis().apis[DescribeGroupsRequest.API_KEY], 2)
+    walks = []
+    for _ in range(WALKS + 2):
+        request, _ = route.decode(DescribeGroupsRequest(groups=[name]).encode(2), 0)
+        assert request.groups == [name]
+        parts: list[bytes] = []
+        described = DescribeGroupsResponse.DescribedGroup(group_id=name)
+        route.encode(DescribeGroupsResponse(groups=[described]), parts)
+        assert DescribeGroupsResponse.decode(b"".join(parts), 2).groups == [described]
+        early = (route.decode == route._decode_early, route.encode == route._encode_early)
+        assert early[0] is early[1]
+        walks.append(early[0])
+    return walks
+
+
+def test_early_requests_do_not_wait_for_a_compiler() -> None:
+    """A few small ones are walked over, of large ones only the first."""
+    assert walked_over("g") == [True] * WALKS + [False] * 2
+    assert walked_over("g" * 1000) == [True] + [False] * (WALKS + 1)
