@@ -1,5 +1,6 @@
 """Commands as users run them: in this process where that is enough, else as a child; and a real Kafka beside Ottla."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -17,6 +18,8 @@ import pytest
 from free_ports import free_ports
 
 from ottla.cli.main import main
+from ottla.client import Client
+from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "ottla.cli.main"]
@@ -154,3 +157,36 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     yield Kafka(port, folder, pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def streams_beat() -> Callable[..., Any]:
+    """`streams_beat(broker, "app", "t", 0)`: a heartbeat of the only member of a streams group that reads one topic."""
+
+    def beat(broker: Any, group: str, topic: str, epoch: int) -> Any:
+        shape = Beat.Subtopology(
+            subtopology_id="0",
+            source_topics=[topic],
+            source_topic_regex=[],
+            state_changelog_topics=[],
+            repartition_sink_topics=[],
+            repartition_source_topics=[],
+            copartition_groups=[],
+        )
+        joining = {
+            "rebalance_timeout_ms": 60_000,
+            "topology": Beat.Topology(epoch=0, subtopologies=[shape]),
+            "process_id": "p",
+            "active_tasks": [],
+            "standby_tasks": [],
+            "warmup_tasks": [],
+        }
+        request = Beat(group_id=group, member_id="m", member_epoch=epoch, **({} if epoch else joining))
+
+        async def main() -> Any:
+            async with Client(broker.bootstrap) as client:
+                return await client.retrying(lambda: client.ask_coordinator(group, request))
+
+        return asyncio.run(main())
+
+    return beat

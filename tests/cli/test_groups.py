@@ -1,6 +1,5 @@
 """`ottla groups`, on Ottla or, with --bootstrap, on Apache Kafka."""
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -8,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ottla.client.cluster import Client
-from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 
 
 @pytest.fixture
@@ -131,40 +127,16 @@ def test_members(cli: Any, topic: str, group: str, consumer: Any) -> None:
     assert "NON_EMPTY_GROUP" in cli("groups", "delete", group, code=1).err
 
 
-def test_a_streams_group(cli: Any, broker: Any, topic: str, unique: Callable[[str], str]) -> None:
+def test_a_streams_group(
+    cli: Any, broker: Any, topic: str, unique: Callable[[str], str], streams_beat: Callable[..., Any]
+) -> None:
     """Its members have the partitions that their tasks read; its offsets can be reset once it is empty."""
     name = unique("app")
-    shape = Beat.Subtopology(
-        subtopology_id="0",
-        source_topics=[topic],
-        source_topic_regex=[],
-        state_changelog_topics=[],
-        repartition_sink_topics=[],
-        repartition_source_topics=[],
-        copartition_groups=[],
-    )
-    joining = {
-        "rebalance_timeout_ms": 60_000,
-        "topology": Beat.Topology(epoch=0, subtopologies=[shape]),
-        "process_id": "p",
-        "active_tasks": [],
-        "standby_tasks": [],
-        "warmup_tasks": [],
-    }
-
-    def beat(epoch: int, **fields: Any) -> Any:
-        async def main() -> Any:
-            async with Client(broker.bootstrap) as client:
-                request = Beat(group_id=name, member_id="m", member_epoch=epoch, **fields)
-                return await client.retrying(lambda: client.ask_coordinator(name, request))
-
-        return asyncio.run(main())
-
-    answer = beat(0, **joining)
+    answer = streams_beat(broker, name, topic, 0)
     deadline = time.monotonic() + 60
     while not answer.active_tasks:
         assert time.monotonic() < deadline
-        answer = beat(answer.member_epoch)
+        answer = streams_beat(broker, name, topic, answer.member_epoch)
     (described,) = cli("groups", "describe", name, "--json").json
     assert (described["type"], described["state"]) == ("streams", "Stable")
     (member,) = described["members"]
@@ -175,7 +147,7 @@ def test_a_streams_group(cli: Any, broker: Any, topic: str, unique: Callable[[st
         "stop its consumers first"
         in cli("groups", "reset-offsets", name, "--topic", topic, "--to-latest", "--execute", code=1).err
     )
-    beat(-1)
+    streams_beat(broker, name, topic, -1)
     cli("groups", "reset-offsets", name, "--topic", topic, "--to-latest", "--execute")
     assert offsets(cli, name) == dict.fromkeys(range(len(places)), 0)
     cli("groups", "delete", name)

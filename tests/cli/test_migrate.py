@@ -1,6 +1,5 @@
 """`ottla migrate`: nothing is lost and nothing comes twice, wherever it is interrupted."""
 
-import asyncio
 import json
 import os
 import random
@@ -17,8 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.migration import Copy
-from ottla.client import Client
-from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 
 START_MS = 1_700_000_000_000
 
@@ -157,43 +154,17 @@ def test_gaps_shift_the_offsets_of_groups(ottla: Any, start_broker: Any, tmp_pat
     assert ottla("consume", "t", "-g", "g", "-f", "raw", on=target).out.split() == [str(n) for n in range(18, 30)]
 
 
-def test_a_streams_group_goes_on_where_it_was(ottla: Any, start_broker: Any, tmp_path: Path) -> None:
+def test_a_streams_group_goes_on_where_it_was(
+    ottla: Any, start_broker: Any, tmp_path: Path, streams_beat: Callable[..., Any]
+) -> None:
     source, target = start_broker(tmp_path / "source"), start_broker(tmp_path / "target")
     ottla("topics", "create", "t", on=source)
     ottla("produce", "t", "-v", "a", "-v", "b", "-v", "c", on=source)
-
-    def beat(broker: Any, epoch: int) -> Any:
-        none: list[Any] = []
-        shape = Beat.Subtopology(
-            subtopology_id="0",
-            source_topics=["t"],
-            source_topic_regex=none,
-            state_changelog_topics=none,
-            repartition_sink_topics=none,
-            repartition_source_topics=none,
-            copartition_groups=none,
-        )
-        joining = {
-            "rebalance_timeout_ms": 60_000,
-            "topology": Beat.Topology(epoch=0, subtopologies=[shape]),
-            "process_id": "p",
-            "active_tasks": none,
-            "standby_tasks": none,
-            "warmup_tasks": none,
-        }
-
-        async def main() -> Any:
-            async with Client(broker.bootstrap) as client:
-                request = Beat(group_id="app", member_id="m", member_epoch=epoch, **({} if epoch else joining))
-                return await client.retrying(lambda: client.ask_coordinator("app", request))
-
-        return asyncio.run(main())
-
     for epoch in (0, -1):
-        beat(source, epoch)
+        streams_beat(source, "app", "t", epoch)
     ottla("groups", "reset-offsets", "app", "--topic", "t", "--to-latest", "--execute", on=source)
     migrate(ottla, source, target, tmp_path / "state")
-    assert beat(target, 0).error_code == 0
+    assert streams_beat(target, "app", "t", 0).error_code == 0
     (described,) = ottla("groups", "describe", "app", "--json", on=target).json
     assert described["type"] == "streams"
     assert [(row["topic"], row["offset"]) for row in described["offsets"]] == [("t", 3)]

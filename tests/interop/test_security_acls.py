@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.secured import Secured
+from interop.secured import Secured, acls
 from interop.wire import Wire
 
 from ottla.records.batch import Record, build_batch
@@ -81,37 +81,8 @@ def alice(secured: Secured) -> Iterator[Wire]:
 
 @pytest.fixture
 def allow(admin: Wire, secured: Secured) -> Iterator[Callable[..., None]]:
-    """Adds ACLs, and takes all of them away afterwards."""
-
-    def add(
-        kind: int,
-        name: str,
-        operation: int,
-        principal: str = "User:alice",
-        *,
-        pattern: int = LITERAL,
-        permission: int = ALLOW,
-        host: str = "*",
-    ) -> None:
-        creation = m.CreateAclsRequest.AclCreation(
-            resource_type=kind,
-            resource_name=name,
-            resource_pattern_type=pattern,
-            principal=principal,
-            host=host,
-            operation=operation,
-            permission_type=permission,
-        )
-        assert admin.call(m.CreateAclsRequest(creations=[creation]), 3).results[0].error_code == 0
-        if secured.kind == "kafka":
-            time.sleep(0.5)  # in force a moment after the answer there, with it here
-
-    yield add
-    everything = m.DeleteAclsRequest.DeleteAclsFilter(
-        resource_type_filter=ANY, pattern_type_filter=ANY, operation=ANY, permission_type=ANY
-    )
-    everything.resource_name_filter = everything.principal_filter = everything.host_filter = None
-    assert admin.call(m.DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code == 0
+    with acls(secured, admin) as add:
+        yield add
 
 
 @pytest.fixture(scope="module")

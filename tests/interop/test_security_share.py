@@ -1,12 +1,11 @@
 """ACLs of share groups, on both brokers: what a user is told who may do nothing, or only something with the group."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.secured import Secured
+from interop.secured import Secured, acls
 from interop.sharing import Sharer
 from interop.wire import Wire
 
@@ -46,28 +45,8 @@ def alice(secured: Secured, topic: str) -> Iterator[Wire]:
 
 @pytest.fixture
 def allow(admin: Wire, secured: Secured) -> Iterator[Callable[..., None]]:
-    def add(kind: int, name: str, operation: int) -> None:
-        creation = m.CreateAclsRequest.AclCreation(
-            resource_type=kind,
-            resource_name=name,
-            resource_pattern_type=LITERAL,
-            principal="User:alice",
-            host="*",
-            operation=operation,
-            permission_type=ALLOW,
-        )
-        assert admin.call(m.CreateAclsRequest(creations=[creation]), 3).results[0].error_code == 0
-        if secured.kind == "kafka":
-            time.sleep(0.5)  # in force a moment after the answer there, with it here
-
-    yield add
-    everything = m.DeleteAclsRequest.DeleteAclsFilter(
-        resource_type_filter=ANY, pattern_type_filter=ANY, operation=ANY, permission_type=ANY
-    )
-    everything.resource_name_filter = everything.principal_filter = everything.host_filter = None
-    assert admin.call(m.DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code == 0
-    if secured.kind == "kafka":
-        time.sleep(0.5)
+    with acls(secured, admin) as add:
+        yield add
 
 
 def test_who_may_do_nothing(alice: Wire, admin: Wire, topic: str) -> None:

@@ -5,8 +5,11 @@ Files are read from the folder of that Ottla; for a broker of `--bootstrap`, $OT
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -82,6 +85,29 @@ def until() -> Callable[..., Any]:
         return found
 
     return wait
+
+
+@pytest.fixture
+def kill_after(until: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
+    """`kill_after(command, condition, chance)`: runs a command, and ends it with SIGKILL at some moment after that."""
+
+    def run(command: list[str], condition: Callable[[], bool], chance: random.Random) -> None:
+        path = tmp_path / "killed.log"
+        with path.open("wb") as log:
+            child = subprocess.Popen(
+                command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                until(lambda: condition() or child.poll() is not None, "the condition", 900)
+                assert child.poll() is None, path.read_text()
+                # Where in the next batch it strikes is up to chance.
+                until(lambda: chance.random() < 0.1, "luck")
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait(60)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -313,7 +310,7 @@ def test_topics_that_are_not_what_they_were(
 
 
 def test_a_driver_that_is_killed(
-    spark: Any, broker: Any, make_topic: Any, send: Any, until: Any, tmp_path: Path
+    spark: Any, broker: Any, make_topic: Any, send: Any, kill_after: Any, tmp_path: Path
 ) -> None:
     """SIGKILL at random moments: during a batch, between batches, in a commit; then once to the end."""
     topic = make_topic(2)
@@ -328,22 +325,9 @@ def test_a_driver_that_is_killed(
     def commits() -> int:
         return len(list(manifests.glob("*[0-9].json")))
 
-    for round_number in range(3):
+    for _ in range(3):
         wanted = commits() + chance.randint(1, 4)
-        log = (tmp_path / f"{round_number}.log").open("wb")
-        child = subprocess.Popen(
-            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            until(lambda: commits() >= wanted or child.poll() is not None, f"{wanted} commits", 900)  # noqa: B023
-            assert child.poll() is None, (tmp_path / f"{round_number}.log").read_text()
-            # Where in the next batch it strikes is up to chance.
-            until(lambda: chance.random() < 0.1, "luck")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait(60)
-            log.close()
+        kill_after(command, lambda: commits() >= wanted, chance)  # noqa: B023
         seen = sorted(path.name for path in out.glob("topic=*/**/*.parquet"))
         assert len(seen) == len(set(seen))
     left = 2000 - sum(file.records for file in Table.open(LocalStore(str(out))).state.files.values())

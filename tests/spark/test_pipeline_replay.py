@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -135,7 +132,7 @@ def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
 
 
 def test_a_replay_that_is_killed(
-    spark: Any, broker: Any, make_topic: Any, send: Any, records_of: Any, until: Any, tmp_path: Path
+    spark: Any, broker: Any, make_topic: Any, send: Any, records_of: Any, kill_after: Any, tmp_path: Path
 ) -> None:
     """SIGKILL at random moments, then once to the end: each record is there once, in order."""
     topic = make_topic(2)
@@ -152,21 +149,9 @@ def test_a_replay_that_is_killed(
     def replayed() -> int:
         return sum(Reached.of(one.metadata).records for one in cluster.committed(group).values())
 
-    for round_number in range(int(os.environ.get("OTTLA_SPARK_KILLS", "1"))):
+    for _ in range(int(os.environ.get("OTTLA_SPARK_KILLS", "1"))):
         wanted = replayed() + chance.randint(1, 100)
-        log = (tmp_path / f"{round_number}.log").open("wb")
-        child = subprocess.Popen(
-            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            until(lambda: replayed() >= wanted or child.poll() is not None, f"{wanted} records", 900)  # noqa: B023
-            assert child.poll() is None, (tmp_path / f"{round_number}.log").read_text()
-            until(lambda: chance.random() < 0.1, "luck")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait(60)
-            log.close()
+        kill_after(command, lambda: replayed() >= wanted, chance)  # noqa: B023
     before = replayed()
     assert 0 < before < 4000
     # Python workers of the killed driver may still write: whoever opens a partition first fences them.

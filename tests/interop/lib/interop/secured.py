@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,19 @@ from free_ports import free_ports
 
 from interop import toolchains
 from interop.wire import Wire
-from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.wire.messages import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
 
 START_TIMEOUT_S = 60
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 USERS = ("admin", "alice", "bob", "carol")
+_ANY, _LITERAL, _ALLOW = 1, 3, 3  # of ACLs
 
 
 def key_and_chain(leaf: trustme.LeafCert) -> bytes:
@@ -157,3 +164,42 @@ class Secured:
             leaf = self.authority.issue_cert(f"{name}@example.org", common_name=name, organization_name="Ottla")
             path.write_bytes(key_and_chain(leaf))
         return path
+
+
+@contextlib.contextmanager
+def acls(broker: Secured, admin: Wire) -> Iterator[Callable[..., None]]:
+    """Gives a function that adds ACLs, and takes all of them away afterwards."""
+
+    def settle() -> None:
+        if broker.kind == "kafka":
+            time.sleep(0.5)  # in force a moment after the answer there, with it here
+
+    def add(
+        kind: int,
+        name: str,
+        operation: int,
+        principal: str = "User:alice",
+        *,
+        pattern: int = _LITERAL,
+        permission: int = _ALLOW,
+        host: str = "*",
+    ) -> None:
+        creation = CreateAclsRequest.AclCreation(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal=principal,
+            host=host,
+            operation=operation,
+            permission_type=permission,
+        )
+        assert admin.call(CreateAclsRequest(creations=[creation]), 3).results[0].error_code == 0
+        settle()
+
+    yield add
+    everything = DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=_ANY, pattern_type_filter=_ANY, operation=_ANY, permission_type=_ANY
+    )
+    everything.resource_name_filter = everything.principal_filter = everything.host_filter = None
+    assert admin.call(DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code == 0
+    settle()
