@@ -31,6 +31,13 @@ GROUP_KEYS = """
     consumer.heartbeat.interval.ms share.record.lock.duration.ms share.assignment.interval.ms share.isolation.level
     streams.session.timeout.ms share.partition.max.record.locks streams.num.standby.replicas
 """
+SUPPORTED = """
+    group.version kraft.version metadata.version share.version streams.version transaction.version
+    eligible.leader.replicas.version
+"""
+FINALIZED = """
+    group.version streams.version transaction.version eligible.leader.replicas.version share.version metadata.version
+"""
 BROKER_KEYS = """
     log.cleaner.min.compaction.lag.ms offsets.topic.num.partitions sasl.oauthbearer.jwks.endpoint.refresh.ms
     remote.log.metadata.manager.listener.name log.flush.interval.messages controller.socket.timeout.ms
@@ -190,6 +197,13 @@ def test_groups(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
         assert wire.call(request, 8).topics[0].partitions[0].error_code == NONE
     listed = [group.group_id for group in wire.call(m.ListGroupsRequest(), 5).groups if group.group_id in names]
     assert listed == [f"listed-{number}" for number in [4, 0, 7, 3, 6, 2, 5, 1]]
+
+
+def test_features(wire: Wire) -> None:
+    request = m.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+    found = wire.call(request, 4)
+    assert [feature.name for feature in found.supported_features] == SUPPORTED.split()
+    assert [feature.name for feature in found.finalized_features] == FINALIZED.split()
 
 
 def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:
