@@ -6,7 +6,6 @@ from ottla.cluster.hash_order import (
     java_concurrent_map,
     java_map,
     java_names,
-    java_set_of_all,
     long_hash,
     partition_hash,
     scala_groups,
@@ -65,12 +64,6 @@ def test_groups() -> None:
     few = {"b": {1: "b1", 0: "b0"}, "a": {0: "a0"}}
     assert [(name, sorted(parts)) for name, parts in scala_groups(few)] == [("a", ["a0"]), ("b", ["b0", "b1"])]
     assert [name for name, _ in scala_groups(few, immutable=True)] == ["a", "b"]
-
-
-def test_all_names() -> None:
-    names = [f"topic-{index}" for index in range(12)]
-    assert sorted(java_set_of_all(names)) == sorted(names)
-    assert java_set_of_all(names) == java_set_of_all(reversed(names))
 
 
 def test_a_timeline_map() -> None:

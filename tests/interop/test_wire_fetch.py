@@ -223,6 +223,19 @@ def test_a_session_sends_changes_only(make_topic, wire: Wire) -> None:
     assert sorted(p.partition_index for p in rest.responses[0].partitions) == [1, 2]
 
 
+@pytest.mark.parametrize("version", [7, 12, 13, 17])
+def test_a_new_session_forgets_nothing(version: int, make_topic, wire: Wire) -> None:
+    topic = make_topic(2)
+    request = wire.fetch_request(
+        [(topic, 0, 0), (topic, 1, 0)], version, session=(0, 0), forgotten=[(topic, 0), (topic, 1)]
+    )
+    full = wire.call(request, version)
+    assert [entry.partition_index for entry in full.responses[0].partitions] == [0, 1]
+    wire.produce(topic, batch(b"x"))
+    changed = wire.call(wire.fetch_request([], version, session=(full.session_id, 1), max_wait_ms=10000), version)
+    assert [entry.partition_index for entry in changed.responses[0].partitions] == [0]
+
+
 def test_session_errors(make_topic, wire: Wire) -> None:
     topic = make_topic()
     places = [(topic, 0, 0)]

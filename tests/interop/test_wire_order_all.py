@@ -5,14 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import find_group
+from interop.transacting import Transacting, describe, find_group
 from interop.wire import TIMEOUT_S, Wire
 
 from ottla.cluster.topics import java_hash
 from ottla.wire import messages as m
+from ottla.wire.primitives import ZERO_UUID
 
 BROKER, TOPIC, GROUP = 4, 2, 32
-NONE, INVALID_REQUEST = 0, 42
+NONE, UNKNOWN_TOPIC, INVALID_REQUEST, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 0, 3, 42, 69, 100
 
 TOPIC_KEYS = """
     compression.type remote.log.delete.on.disable leader.replication.throttled.replicas remote.storage.enable
@@ -29,6 +30,13 @@ GROUP_KEYS = """
     share.heartbeat.interval.ms streams.heartbeat.interval.ms share.delivery.count.limit
     consumer.heartbeat.interval.ms share.record.lock.duration.ms share.assignment.interval.ms share.isolation.level
     streams.session.timeout.ms share.partition.max.record.locks streams.num.standby.replicas
+"""
+SUPPORTED = """
+    group.version kraft.version metadata.version share.version streams.version transaction.version
+    eligible.leader.replicas.version
+"""
+FINALIZED = """
+    group.version streams.version transaction.version eligible.leader.replicas.version share.version metadata.version
 """
 BROKER_KEYS = """
     log.cleaner.min.compaction.lag.ms offsets.topic.num.partitions sasl.oauthbearer.jwks.endpoint.refresh.ms
@@ -88,6 +96,92 @@ def test_partitions_of_all_offsets(version: int, wire: Wire, unique: Callable[[s
     assert fetched() == [5, 0, 2, 4, 1, 6, 3]
 
 
+def test_unknown_ids_come_last(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
+    group, entry = find_group(wire, unique("g")), m.OffsetFetchRequest.OffsetFetchRequestTopics
+    known, unknown = wire.topic_id(topic), b"\xee" * 16
+    topics = [entry(topic_id=topic_id, partition_indexes=[0]) for topic_id in (unknown, known, ZERO_UUID)]
+    one = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
+    found = wire.call(m.OffsetFetchRequest(groups=[one]), 10).groups[0].topics
+    assert [(each.topic_id, each.partitions[0].error_code) for each in found] == [
+        (known, NONE),
+        (unknown, UNKNOWN_TOPIC_ID),
+        (ZERO_UUID, UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_partitions_of_a_transaction(wire: Wire, unique: Callable[[str], str]) -> None:
+    topic = wire.make(unique("t"), 6)
+    transaction = Transacting(wire, unique("tx")).start()
+    transaction.add((topic, [5, 1, 0, 4, 2, 3]))
+
+    def bucket(index: int) -> int:
+        hashed = 31 * (31 + index) + java_hash(topic) & 0xFFFFFFFF
+        return (hashed ^ hashed >> 16) & 15
+
+    (found,) = describe(wire, transaction.name).topics
+    assert [bucket(index) for index in found.partitions] == sorted(bucket(index) for index in range(6))
+
+
+def test_an_assignor_with_half_of_the_votes(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
+    def described(*assignors: str) -> list[str]:
+        group, names = find_group(wire, unique("g")), []
+        for number, assignor in enumerate(assignors):
+            beat = m.ConsumerGroupHeartbeatRequest(
+                group_id=group,
+                member_id=f"member-{number}",
+                member_epoch=0,
+                rebalance_timeout_ms=5000,
+                subscribed_topic_names=[topic],
+                server_assignor=assignor,
+                topic_partitions=[],
+            )
+            assert wire.call(beat, 1).error_code == NONE
+            names.append(wire.call(m.ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups[0].assignor_name)
+        return names
+
+    assert described("range", "uniform", "range") == ["range", "uniform", "range"]
+    assert described("uniform", "range") == ["uniform", "uniform"]
+
+
+def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], str]) -> None:
+    topic = wire.make(unique("t"), 4)
+    request = m.AlterShareGroupOffsetsRequest
+
+    def alter(group: str, *topics: tuple[str, list[int]]) -> dict[str, list[tuple[int, int]]]:
+        entries = [
+            request.AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=[
+                    request.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=3)
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ]
+        answer = wire.call(request(group_id=group, topics=entries), 0)
+        assert answer.error_code == NONE
+        found = [
+            (each.topic_name, [(p.partition_index, p.error_code) for p in each.partitions]) for each in answer.responses
+        ]
+        assert len(dict(found)) == len(found)
+        return dict(found)
+
+    def code(group: str) -> int:
+        found: int = wire.call(m.ShareGroupDescribeRequest(group_ids=[group]), 1).groups[0].error_code
+        return found
+
+    first, second, third = (find_group(wire, unique("g")) for _ in range(3))
+    # What is named in two places is answered in one.
+    assert alter(first, (topic, [3, 1]), ("nowhere", [0]), (topic, [2, 99])) == {
+        topic: [(3, NONE), (1, NONE), (2, NONE), (99, UNKNOWN_TOPIC)],
+        "nowhere": [(0, UNKNOWN_TOPIC)],
+    }
+    # A topic that is there makes the group, even without partitions.
+    assert alter(second, (topic, [99])) == {topic: [(99, UNKNOWN_TOPIC)]}
+    assert alter(third, ("nowhere", [0])) == {"nowhere": [(0, UNKNOWN_TOPIC)]}
+    assert [code(group) for group in (first, second, third)] == [NONE, NONE, GROUP_NOT_FOUND]
+
+
 def test_groups(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
     """By the partitions of the offsets that keep them."""
     names = [f"listed-{number}" for number in range(8)]
@@ -103,6 +197,13 @@ def test_groups(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
         assert wire.call(request, 8).topics[0].partitions[0].error_code == NONE
     listed = [group.group_id for group in wire.call(m.ListGroupsRequest(), 5).groups if group.group_id in names]
     assert listed == [f"listed-{number}" for number in [4, 0, 7, 3, 6, 2, 5, 1]]
+
+
+def test_features(wire: Wire) -> None:
+    request = m.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+    found = wire.call(request, 4)
+    assert [feature.name for feature in found.supported_features] == SUPPORTED.split()
+    assert [feature.name for feature in found.finalized_features] == FINALIZED.split()
 
 
 def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:

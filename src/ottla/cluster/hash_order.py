@@ -164,12 +164,6 @@ def persistent_map(names: Iterable[str]) -> list[str]:
     return sorted(names, key=java_hash)
 
 
-def java_set_of_all(names: Iterable[str]) -> list[str]:
-    """As a HashSet has them that is made of the keys of such a map."""
-    each = persistent_map(names)
-    return java_map(each, java_hash, 1 << max(int(len(each) / 0.75), _FIRST_BUCKETS - 1).bit_length())
-
-
 def scala_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
     """As Scala's mutable HashMap or HashSet has them: three quarters full it doubles; a bucket is sorted by hash."""
     each = list(keys)

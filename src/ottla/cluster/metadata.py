@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.cluster.hash_order import java_set_of_all
+from ottla.cluster.hash_order import scala_map
+from ottla.cluster.topics import java_hash
 from ottla.plain import NamedTuple, Plain
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -233,7 +234,7 @@ class MetadataImage:
     def all_topics(self) -> list[TopicState]:
         """As Kafka lists them: by their names' hashes."""
         if self._in_hash_order is None:
-            self._in_hash_order = [self.topics[name] for name in java_set_of_all(self.topics)]
+            self._in_hash_order = [self.topics[name] for name in scala_map(self.topics, java_hash)]
         return self._in_hash_order
 
     def broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:

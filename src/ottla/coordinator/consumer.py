@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ottla.cluster.hash_order import java_names
 from ottla.coordinator.assignors import Target
 from ottla.coordinator.regex import ResolvedRegex
 from ottla.errors import (
@@ -226,7 +227,8 @@ class ConsumerGroup:
         for member in members.values():
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + 1
-        return max(votes, key=lambda name: votes[name]) if votes else default
+        # Of two with as many votes it is the one that a Java map has first.
+        return max(java_names(votes), key=votes.__getitem__) if votes else default
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(member) for member in self.members.values())

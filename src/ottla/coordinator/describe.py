@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.cluster.hash_order import FIRST_SLOTS, timeline_map, timeline_slots
+from ottla.cluster.hash_order import FIRST_SLOTS, java_names, timeline_map, timeline_slots
 from ottla.cluster.topics import java_hash
 from ottla.coordinator.classic import STABLE, ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember
@@ -117,7 +117,7 @@ def _describe_member(
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_names=java_names(member.topics),
         subscribed_topic_regex=member.regex,
         assignment=_assignment(shard, member.assigned),
         target_assignment=_assignment(shard, group.target.get(member.member_id, {})),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.cluster.hash_order import java_names
 from ottla.coordinator.assignors import MemberSpec, Target
 from ottla.coordinator.consumer import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.deadlines import Deadline
@@ -365,7 +366,7 @@ class ShareProtocol:
             member_epoch=member.epoch,
             client_id=member.client_id,
             client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_names=java_names(member.topics),
             assignment=ShareGroupDescribeResponse.Assignment(
                 topic_partitions=[
                     places(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.cluster.hash_order import java_names
 from ottla.coordinator.replies import Reply, Result
 from ottla.coordinator.share_groups import ShareGroup, share_group
 from ottla.coordinator.share_heartbeats import Outcome, ShareProtocol
@@ -63,12 +64,16 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
     offsets: dict[bytes, dict[int, int]] = {}
     names: dict[bytes, str] = {}
     answers: dict[tuple[bytes, int], AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = {}
+    results: dict[str, AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic] = {}
+    makes_group = False
     for topic in request.topics:
         found = shard.cluster.topic(topic.topic_name)
-        result = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name, topic_id=ZERO_UUID if found is None else found.topic_id, partitions=[]
-        )
-        response.responses.append(result)
+        makes_group |= found is not None
+        result = results.get(topic.topic_name)
+        if result is None:
+            result = results[topic.topic_name] = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name, topic_id=ZERO_UUID if found is None else found.topic_id, partitions=[]
+            )
         for wanted in topic.partitions:
             index = wanted.partition_index
             one = answered(partition_index=index)
@@ -79,8 +84,11 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
             names[found.topic_id] = found.name
             offsets.setdefault(found.topic_id, {})[index] = wanted.start_offset
             answers[found.topic_id, index] = one
+    response.responses = [results[name] for name in java_names(results)]
     if not offsets:
-        return Result((), response)
+        # A topic that is there makes the group, even if none of its partitions is.
+        is_new = makes_group and request.group_id not in shard.groups
+        return Result([topics_record(group.group_id, group.topics)] if is_new else (), response)
     reply: Reply[AlterShareGroupOffsetsResponse] = Reply()
     made = {topic_id: (names[topic_id], frozenset(each)) for topic_id, each in offsets.items()}
     records = [topics_record(group.group_id, group.topics.with_initializing(made))]

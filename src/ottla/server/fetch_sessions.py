@@ -75,8 +75,8 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH + 1
         self.created_ms = self.last_used_ms = now_ms
 
-    def change(self, request: FetchRequest) -> None:
-        """Take in the partitions that a request adds, changes or forgets."""
+    def add(self, request: FetchRequest) -> None:
+        """Take in the partitions that a request adds or changes."""
         by_id = self.uses_topic_ids
         for topic in request.topics:
             name = topic.topic_id if by_id else topic.topic
@@ -87,6 +87,9 @@ class FetchSession:
                     self.partitions[key] = SessionPartition(topic.topic, topic.topic_id, wanted)
                 else:
                     partition.update(wanted)
+
+    def forget(self, request: FetchRequest) -> None:
+        by_id = self.uses_topic_ids
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -152,7 +155,8 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpoch()
         if session.uses_topic_ids != (version >= 13):
             raise FetchSessionTopicIdError()
-        session.change(request)
+        session.add(request)
+        session.forget(request)
         if not session.partitions:
             # Nothing is left to follow: Kafka closes the session and answers without one.
             del self._sessions[session.session_id]
@@ -169,7 +173,7 @@ class FetchSessionCache:
         while session_id in self._sessions:
             session_id = 1 + self._randbelow(_INT32_MAX - 1)
         session = FetchSession(session_id, version >= 13, self._clock.monotonic_ms())
-        session.change(request)
+        session.add(request)  # there is nothing yet that it could forget
         self._sessions[session_id] = session
         return session
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from ottla.cluster.features import SUPPORTED_FEATURES
+from ottla.cluster.features import METADATA_VERSION, SUPPORTED_FEATURES
+from ottla.cluster.hash_order import java_map, java_names
+from ottla.cluster.topics import java_hash
 from ottla.errors import InvalidRequest, UnsupportedVersion
 from ottla.server.api import Registry, RequestContext, handles
 from ottla.wire.interpreting import interpreting_item_encoder
@@ -12,6 +15,11 @@ from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 """Names and versions of client software become metric names, hence Kafka's narrow alphabet (KIP-511)."""
+
+
+def _finalized_order(names: Iterable[str]) -> list[str]:
+    """As Kafka's map has them, which is just large enough; the version of the metadata is put there last."""
+    return java_map(sorted(names, key=lambda name: (name == METADATA_VERSION, name)), java_hash, 1)
 
 
 @handles(ApiVersionsRequest)
@@ -42,13 +50,13 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
         api_keys=[*_advertised(ctx.broker.registry, ctx.version)],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
+            for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in java_names(SUPPORTED_FEATURES))
             if low > 0 or ctx.version >= 4
         ],
         finalized_features_epoch=ctx.broker.metadata_offset,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(image.features.items())
+            for name, level in ((name, image.features[name]) for name in _finalized_order(image.features))
         ],
     )
 
