@@ -125,14 +125,19 @@ def java_concurrent_map(keys: Iterable[T], hash_of: Callable[[T], int], added_at
     return sorted(each, key=lambda key: _spread(hash_of(key)) & (buckets - 1))
 
 
+def java_copy(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
+    """As a HashSet has them that is made of a collection: it has room for all from the start."""
+    each = list(keys)
+    return java_map(each, hash_of, 1 << max(int(len(each) / 0.75), _FIRST_BUCKETS - 1).bit_length())
+
+
 def java_names(names: Iterable[str]) -> list[str]:
     return java_map(names, java_hash)
 
 
 def java_set_of_all(names: Iterable[str]) -> list[str]:
     """As a HashSet has them that is made of the keys of Kafka's persistent map, which is sorted by hash."""
-    each = sorted(names, key=java_hash)
-    return java_map(each, java_hash, 1 << max(int(len(each) / 0.75), _FIRST_BUCKETS - 1).bit_length())
+    return java_copy(sorted(names, key=java_hash), java_hash)
 
 
 def scala_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
