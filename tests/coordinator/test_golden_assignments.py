@@ -1,4 +1,4 @@
-"""What Kafka's own assignors of share and streams groups gave, as members came and went: the same, to the partition."""
+"""What Kafka's own assignors gave consumer, share and streams groups as members came and went: the same, exactly."""
 
 import json
 from collections.abc import Iterable
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator.assignors import MemberSpec as ShareMember
+from ottla.coordinator.assignors import MemberSpec as Reader
+from ottla.coordinator.assignors import assign_uniform
 from ottla.coordinator.share_assignor import assign_simple
 from ottla.coordinator.streams.assignor import MemberSpec, SubtopologySpec, assign
 from ottla.coordinator.streams.tasks import Target
@@ -34,14 +35,23 @@ def topic_ids(names: Iterable[str]) -> frozenset[bytes]:
     return frozenset(map(bytes.fromhex, names))
 
 
-@pytest.mark.parametrize("case", cases("simple"))
-def test_share_groups(case: Any) -> None:
-    members = {
-        name: ShareMember(None, topic_ids(member["topics"]), places(member["prev"]))
+def readers(case: Any) -> dict[str, Reader]:
+    return {
+        name: Reader(None, topic_ids(member["topics"]), places(member["prev"]))
         for name, member in case["members"].items()
     }
+
+
+@pytest.mark.parametrize("case", cases("uniform"))
+def test_consumer_groups(case: Any) -> None:
+    counts = {bytes.fromhex(topic): count for topic, count in case["counts"].items()}
+    assert assign_uniform(readers(case), counts) == {name: places(given) for name, given in case["out"].items()}
+
+
+@pytest.mark.parametrize("case", cases("simple"))
+def test_share_groups(case: Any) -> None:
     assignable = {bytes.fromhex(topic): frozenset(range(count)) for topic, count in case["counts"].items()}
-    assert assign_simple(members, assignable) == {name: places(given) for name, given in case["out"].items()}
+    assert assign_simple(readers(case), assignable) == {name: places(given) for name, given in case["out"].items()}
 
 
 @pytest.mark.parametrize("case", cases("sticky"))

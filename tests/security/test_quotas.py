@@ -8,9 +8,11 @@ import pytest
 
 from ottla.clock import ManualClock
 from ottla.server.security.rates import TokenBucket, WindowedRate
+from ottla.wire.messages import FindCoordinatorRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.partitions import CreatePartitionsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest
+from ottla.wire.messages.share_groups import AlterShareGroupOffsetsRequest, ShareFetchRequest
 from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 
 START = 1_700_000_000_000
@@ -149,6 +151,56 @@ def test_fetched_bytes(run: Any, run_broker: Any) -> None:
             again = await client.fetch("t", 1)
             assert again.throttle_time_ms == 0
             assert len(again.responses[0].partitions[0].records) > 5_000
+
+    run(main())
+
+
+def test_shared_bytes(run: Any, run_broker: Any) -> None:
+    """Of records that a member of a share group got: they are sent, and then it waits."""
+
+    async def main() -> None:
+        clock = ManualClock(START)
+        async with run_broker(clock=clock) as running:
+            client, other = await running.connect(), await running.connect()
+            await client.create_topic("t")
+            for _ in range(4):
+                await client.call(_produce("t", 5_000), 9)
+            found = await client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+            assert found.coordinators[0].error_code == 0, found
+            place = AlterShareGroupOffsetsRequest
+            start = place.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+            topic = place.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[start])
+            altered = await client.call(place(group_id="g", topics=[topic]), 0)
+            assert altered.error_code == altered.responses[0].partitions[0].error_code == 0, altered
+            await set_quota(other, "consumer_byte_rate", 1000, client_id="test")
+            wanted = ShareFetchRequest.FetchTopic(
+                topic_id=altered.responses[0].topic_id,
+                partitions=[ShareFetchRequest.FetchPartition(partition_index=0, acknowledgement_batches=[])],
+            )
+            answers = [
+                await client.call(
+                    ShareFetchRequest(
+                        group_id="g",
+                        member_id="m",
+                        share_session_epoch=epoch,
+                        max_wait_ms=0,
+                        min_bytes=1,
+                        max_bytes=1 << 20,
+                        max_records=500,
+                        batch_size=500,
+                        topics=[] if epoch else [wanted],
+                        forgotten_topics_data=[],
+                    ),
+                    2,
+                )
+                for epoch in range(2)
+            ]
+            sizes = [len(answer.responses[0].partitions[0].records) for answer in answers]
+            assert all(5_000 < size <= 10_000 for size in sizes)
+            assert answers[0].throttle_time_ms == 0 < answers[1].throttle_time_ms
+            assert await is_muted(client)
+            clock.advance(answers[1].throttle_time_ms + 12_000)
+            await answered(client)
 
     run(main())
 

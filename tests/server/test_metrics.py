@@ -8,12 +8,15 @@ from ottla.server.broker import Broker
 from ottla.server.metrics import error_finder, metrics_endpoint
 from ottla.wire.messages import (
     RESPONSES,
+    AlterShareGroupOffsetsRequest,
     ApiVersionsRequest,
     CreateTopicsRequest,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     MetadataRequest,
     OffsetCommitRequest,
     ProduceResponse,
+    ShareFetchRequest,
 )
 
 
@@ -58,6 +61,48 @@ def test_what_the_page_says(run: Any, run_broker: Any) -> None:
             assert await get(endpoint.port, "/health") == (200, "ok\n")
             assert (await get(endpoint.port, "/nothing"))[0] == 404
             assert (await get(endpoint.port, "/metrics", "POST"))[0] == 405
+            await endpoint.stop()
+
+    run(main())
+
+
+def test_share_groups(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker() as running:
+            endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
+            await endpoint.start()
+            _, page = await get(endpoint.port, "/metrics")
+            assert sample(page, "ottla_share_sessions") == 0
+            client = await running.connect()
+            await client.create_topic("t")
+            for _ in range(3):
+                await client.produce("t", b"x")
+            await client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+            alter = AlterShareGroupOffsetsRequest
+            start = alter.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+            topic = alter.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[start])
+            altered = await client.call(alter(group_id="g", topics=[topic]), 0)
+            partition = ShareFetchRequest.FetchPartition(partition_index=0, acknowledgement_batches=[])
+            wanted = ShareFetchRequest.FetchTopic(topic_id=altered.responses[0].topic_id, partitions=[partition])
+            await client.call(
+                ShareFetchRequest(
+                    group_id="g",
+                    member_id="m",
+                    share_session_epoch=0,
+                    max_wait_ms=60_000,
+                    min_bytes=1,
+                    max_bytes=1 << 20,
+                    max_records=1,
+                    batch_size=1,
+                    topics=[wanted],
+                    forgotten_topics_data=[],
+                ),
+                2,
+            )
+            _, page = await get(endpoint.port, "/metrics")
+            assert sample(page, "ottla_share_sessions") == 1
+            assert sample(page, 'ottla_share_acquired{group="g",partition="0",topic="t"}') == 1
+            assert sample(page, 'ottla_share_lag{group="g",partition="0",topic="t"}') == 2
             await endpoint.stop()
 
     run(main())

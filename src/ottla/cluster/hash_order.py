@@ -155,6 +155,12 @@ def timeline_map(keys: Iterable[T], hash_of: Callable[[T], int], slots: int | No
     return sorted(each, key=place)
 
 
+def java_copy(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
+    """As a HashSet has them that is made of a collection: it has room for all from the start."""
+    each = list(keys)
+    return java_map(each, hash_of, 1 << max(int(len(each) / 0.75), _FIRST_BUCKETS - 1).bit_length())
+
+
 def java_names(names: Iterable[str]) -> list[str]:
     return java_map(names, java_hash)
 

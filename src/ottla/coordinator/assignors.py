@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from itertools import chain, islice
 from typing import NamedTuple
+
+from ottla.cluster.hash_order import java_copy, java_map, java_names, uuid_hash
 
 Target = dict[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -68,29 +71,41 @@ def _uniform_same(
     quota, extra = divmod(total, len(members))
     kept: dict[str, dict[bytes, set[int]]] = {}
     room: list[tuple[str, int]] = []
-    free: dict[tuple[bytes, int], None] = dict.fromkeys(
-        (topic_id, index) for topic_id in sorted(topics) for index in range(partition_counts[topic_id])
-    )
-    for member_id, spec in members.items():
-        left = quota + (extra > 0)
-        extra -= extra > 0
+    given: set[tuple[bytes, int]] = set()
+    revoked: dict[tuple[bytes, int], None] = {}
+    for position, member_id in enumerate(java_names(members)):
+        target = members[member_id].target
+        takes_extra = extra > 0
+        left = quota + takes_extra
         mine = kept[member_id] = {}
-        for topic_id, indexes in spec.target.items():
-            for index in sorted(indexes):
+        for topic_id in java_map(sorted(target.keys() & topics), uuid_hash):
+            for index in java_copy(sorted(target[topic_id]), int):
+                place = topic_id, index
                 # A partition can be gone, or in two targets after a static member was replaced.
-                if left and (topic_id, index) in free:
-                    del free[topic_id, index]
+                if index >= partition_counts[topic_id] or place in given:
+                    continue
+                if left:
+                    given.add(place)
                     mine.setdefault(topic_id, set()).add(index)
                     left -= 1
+                else:
+                    revoked[place] = None
+        if left and takes_extra and len(members) - position > extra:
+            left, takes_extra = left - 1, False  # a later member may have one more already
+        extra -= takes_extra
         if left:
             room.append((member_id, left))
-    waiting = iter(free)
+    # What nobody had goes first, then what somebody gave up, in the order of Kafka's hash maps.
+    nobodys = (
+        (topic_id, index)
+        for topic_id in java_map(sorted(topics), uuid_hash)
+        for index in range(partition_counts[topic_id])
+        if (topic_id, index) not in given and (topic_id, index) not in revoked
+    )
+    waiting = chain(nobodys, [place for place in revoked if place not in given])
     for member_id, left in room:
-        for _ in range(left):
-            found = next(waiting, None)
-            if found is None:
-                break
-            kept[member_id].setdefault(found[0], set()).add(found[1])
+        for topic_id, index in islice(waiting, left):
+            kept[member_id].setdefault(topic_id, set()).add(index)
     return _freeze(kept)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
-from ottla.cluster.hash_order import JavaOrder, java_map, java_names, uuid_hash
+from ottla.cluster.hash_order import JavaOrder, java_copy, java_map, java_names, uuid_hash
 from ottla.coordinator.assignors import Members, Target
 
 Place = tuple[bytes, int]
@@ -83,7 +83,7 @@ class _Balance:
             target = members[member_id].target
             for topic_id in java_map(sorted(target), uuid_hash):
                 if topic_id in topics:
-                    for index in java_map(sorted(target[topic_id]), _same):
+                    for index in java_copy(sorted(target[topic_id]), _same):
                         self._keep(position, (topic_id, index))
         self._cut_members()
         self._cut_places()

@@ -241,6 +241,11 @@ class Broker:
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfBroker(self)
 
+    @property
+    def share_in_use(self) -> ShareGroups | None:
+        """Share groups, if any request about them came yet."""
+        return self._share
+
     def _new_share(self) -> ShareGroups:
         from ottla.server.share.manager import ShareGroups
         from ottla.server.share.state import ShareStates

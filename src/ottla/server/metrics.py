@@ -220,6 +220,7 @@ class _State:
             end.add_metric(key, partition.log.log_end_offset)
         yield from (size, start, end)
         yield from self._groups()
+        yield from self._share_groups()
 
     def _groups(self) -> Iterator[Any]:
         from prometheus_client.core import GaugeMetricFamily
@@ -240,6 +241,23 @@ class _State:
                             lag.add_metric((group_id, topic, str(index)), behind)
         yield GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
         yield lag
+
+    def _share_groups(self) -> Iterator[Any]:
+        """Of the partitions that this broker leads: who reads them is known here, whoever coordinates the group."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        share = self._broker.share_in_use
+        labels = ("group", "topic", "partition")
+        held = GaugeMetricFamily("ottla_share_acquired", "Records that members of a share group have.", labels=labels)
+        lag = GaugeMetricFamily("ottla_share_lag", "Records that a share group is not done with.", labels=labels)
+        for group_id, reader in () if share is None else share.readers():
+            partition, in_flight = reader.partition, reader.share.in_flight
+            key = (group_id, partition.topic, str(partition.index))
+            held.add_metric(key, in_flight.acquired_count)
+            lag.add_metric(key, max(0, partition.high_watermark - in_flight.start - in_flight.done_count))
+        sessions = 0 if share is None else len(share.sessions)
+        yield GaugeMetricFamily("ottla_share_sessions", "Sessions of members of share groups.", sessions)
+        yield from (held, lag)
 
 
 class MetricsOfSeveral:

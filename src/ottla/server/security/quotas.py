@@ -158,6 +158,11 @@ class Quotas:
             rate.record(-response_bytes, now_ms)
         return throttle_ms
 
+    def share_fetch_throttle_ms(self, ctx: RequestContext, response_bytes: int) -> int:
+        """As for a fetch, but the answer is sent: the records are the member's already. Kafka sends none, and nobody
+        gets them until their locks run out."""
+        return self._record(FETCHED, ctx, response_bytes)
+
     def fetch_bytes_max(self, ctx: RequestContext) -> int:
         """The most that one fetch may read: no more than the quota allows in all windows but one."""
         limit, _ = self._meter(FETCHED, ctx.connection, ctx.client_id)

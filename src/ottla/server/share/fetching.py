@@ -323,7 +323,11 @@ class ShareFetch:
             if not reader.share.is_closed and reader.share.can_acquire
         }
         self._read_places = dict.fromkeys(readers)
-        limit = max(self._request.max_bytes // len(readers), 1) if readers else 0
+        quotas = self._ctx.broker.quotas
+        most = self._request.max_bytes
+        if quotas is not None:
+            most = min(most, quotas.fetch_bytes_max(self._ctx))
+        limit = max(most // len(readers), 1) if readers else 0
         for place, reader in readers.items():
             try:
                 read = self._read_one(reader, limit, at_least_one=not found)
@@ -413,6 +417,10 @@ class ShareFetch:
             for topic_id, partitions in by_topic.items()
         ]
         self._name_nodes(response)
+        quotas = self._ctx.broker.quotas
+        if quotas is not None:
+            sent_bytes = sum(len(one.records or b"") for one in data.values())
+            response.throttle_time_ms = quotas.share_fetch_throttle_ms(self._ctx, sent_bytes)
         self.future.set_result(response)
 
     def _name_nodes(self, response: ShareFetchResponse) -> None:

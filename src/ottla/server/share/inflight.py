@@ -139,6 +139,10 @@ class InFlight:
         start = self.start
         return sum(run.last - max(run.first, start) + 1 for run in self.runs if run.state in DONE and run.last >= start)
 
+    @property
+    def acquired_count(self) -> int:
+        return sum(map(len, (run for run in self.runs if run.state == ACQUIRED)))
+
     def next_offset(self) -> int:
         """The first record that may be handed out."""
         offset = max(self._hint, self.start)

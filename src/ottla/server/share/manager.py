@@ -145,6 +145,10 @@ class ShareGroups:
 
     # -- partitions
 
+    def readers(self) -> list[tuple[str, Reader]]:
+        """What is read here, with the group that does."""
+        return [(key.group_id, reader) for key, reader in self._readers.items()]
+
     def reader(self, group_id: str, topic_id: bytes, index: int) -> Reader | None:
         """What a group reads here already."""
         return self._readers.get(ShareKey(group_id, topic_id, index))
