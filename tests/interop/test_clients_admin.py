@@ -120,3 +120,14 @@ def test_creation_can_be_switched_off(start_broker, unique) -> None:
         assert refused["error"]["name"] in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MSG_TIMED_OUT"), refused
     finally:
         client.close()
+
+
+def test_a_topic_that_cannot_be_created_is_unknown(start_broker, unique) -> None:
+    """Two replicas do not fit on one broker; who asks about the topic only hears that there is none."""
+    broker = start_broker(default_replication_factor=2)
+    topic = unique("t")
+    with Wire(broker.address) as wire:
+        for _ in range(2):
+            found = wire.metadata(topic, create=True).topics[0]
+            assert (found.error_code, found.partitions) == (3, [])
+        assert wire.metadata(topic).topics[0].error_code == 3

@@ -133,10 +133,8 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
         try:
             ctx.broker.controller.auto_create_topic(name)
             return _described(ctx, request, ctx.broker.metadata.topics[name])
-        except InvalidTopicException:
-            pass  # a collision: Kafka, which creates topics in the background, only says that there is none
-        except KafkaError as error:
-            return _refused(ctx, request, name, error.code)
+        except KafkaError:
+            pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none
     return _refused(ctx, request, name, UnknownTopicOrPartition.code)
 
 
