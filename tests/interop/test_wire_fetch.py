@@ -223,6 +223,21 @@ def test_a_session_sends_changes_only(make_topic, wire: Wire) -> None:
     assert sorted(p.partition_index for p in rest.responses[0].partitions) == [1, 2]
 
 
+@pytest.mark.parametrize("version", [4, 6, 11, 12, 13, 17])
+def test_no_part_of_a_first_batch(version: int, make_topic, wire: Wire) -> None:
+    """The first partition gets a batch that is too large; the next ones whole batches or nothing."""
+    topic = make_topic(2)
+    for partition in (0, 1):
+        wire.produce(topic, batch(b"x" * 40), partition)
+    places = [(topic, 0, 0), (topic, 1, 0)]
+    for isolation in (0, 1):
+        request = wire.fetch_request(places, version, partition_max_bytes=50, isolation_level=isolation)
+        first, second = wire.call(request, version).responses[0].partitions
+        assert len(records_of(first)) == 1
+        assert (second.error_code, second.high_watermark, bytes(second.records)) == (NONE, 1, b"")
+        assert second.aborted_transactions is None
+
+
 @pytest.mark.parametrize("version", [7, 12, 13, 17])
 def test_a_new_session_forgets_nothing(version: int, make_topic, wire: Wire) -> None:
     topic = make_topic(2)

@@ -164,6 +164,7 @@ def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], st
             (each.topic_name, [(p.partition_index, p.error_code) for p in each.partitions]) for each in answer.responses
         ]
         assert len(dict(found)) == len(found)
+        assert [name for name, _ in found] == sorted(dict(found), key=lambda name: name == topic)  # unknown ones first
         return dict(found)
 
     def code(group: str) -> int:
@@ -172,9 +173,9 @@ def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], st
 
     first, second, third = (find_group(wire, unique("g")) for _ in range(3))
     # What is named in two places is answered in one.
-    assert alter(first, (topic, [3, 1]), ("nowhere", [0]), (topic, [2, 99])) == {
-        topic: [(3, NONE), (1, NONE), (2, NONE), (99, UNKNOWN_TOPIC)],
+    assert alter(first, (topic, [3, 1]), ("nowhere", [0]), ("no other", []), (topic, [2, 99])) == {
         "nowhere": [(0, UNKNOWN_TOPIC)],
+        topic: [(3, NONE), (1, NONE), (2, NONE), (99, UNKNOWN_TOPIC)],
     }
     # A topic that is there makes the group, even without partitions.
     assert alter(second, (topic, [99])) == {topic: [(99, UNKNOWN_TOPIC)]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.cluster.hash_order import java_names
 from ottla.coordinator.replies import Reply, Result
 from ottla.coordinator.share_groups import ShareGroup, share_group
 from ottla.coordinator.share_heartbeats import Outcome, ShareProtocol
@@ -84,7 +83,11 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
             names[found.topic_id] = found.name
             offsets.setdefault(found.topic_id, {})[index] = wanted.start_offset
             answers[found.topic_id, index] = one
-    response.responses = [results[name] for name in java_names(results)]
+    # Topics that are not there come first, if there is anything to say of them.
+    response.responses = sorted(
+        (result for result in results.values() if result.topic_id != ZERO_UUID or result.partitions),
+        key=lambda result: result.topic_id != ZERO_UUID,
+    )
     if not offsets:
         # A topic that is there makes the group, even if none of its partitions is.
         is_new = makes_group and request.group_id not in shard.groups

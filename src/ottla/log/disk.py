@@ -65,6 +65,10 @@ class FileRegion:
         """The bytes; a view without a copy where memory allows."""
         return self._file.view(self.position, self._length)
 
+    def head(self, count: int) -> Chunk:
+        """The first bytes, up to so many."""
+        return self._file.view(self.position, min(count, self._length))
+
     def if_few(self) -> Chunk | None:
         """The bytes, where reading them costs less than handing over the file: one packet with the rest of an answer.
 

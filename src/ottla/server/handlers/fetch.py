@@ -42,6 +42,9 @@ READ, CLUSTER_ACTION = 3, 9
 _HARD_LIMIT_UP_TO = 2
 """Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
 
+_BATCH_PREFIX = 12
+"""Base offset and length, which is that of what follows."""
+
 _FIRST_TOPIC_ID_VERSION = 13
 
 _FIRST_RACK_VERSION = 11
@@ -99,6 +102,12 @@ def _model(
         return RepeatedFetch(ctx.version, request)
     last.learn(ctx.broker, route, frame, request, response)
     return last
+
+
+def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
+    """Whether not even the first batch is whole: only the oldest versions get such a part."""
+    head = records.head(_BATCH_PREFIX) if isinstance(records, FileRegion) else records[:_BATCH_PREFIX]
+    return len(head) < _BATCH_PREFIX or _BATCH_PREFIX + int.from_bytes(head[8:], "big") > len(records)
 
 
 @handles(FetchRequest, on_error=_fetch_error, model=_model)
@@ -228,6 +237,14 @@ class Reading:
             at_least_one=at_least_one,
         )
         records: Sized = result.records
+        is_cut = (
+            len(records) >= limit > 0
+            and not at_least_one
+            and self.ctx.version > _HARD_LIMIT_UP_TO
+            and _is_cut(result.records)
+        )
+        if is_cut:
+            records = b""
         if self.ctx.version < 4 and len(records):
             records = _converted(result.records, wanted.fetch_offset, self.ctx.version)
         return PartitionData(
@@ -238,7 +255,7 @@ class Reading:
             log_start_offset=partition.log_start_offset,
             aborted_transactions=(
                 [Aborted(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in result.aborted]
-                if committed_only
+                if committed_only and not is_cut
                 else None
             ),
             records=records,
