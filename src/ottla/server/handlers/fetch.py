@@ -81,6 +81,12 @@ def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) 
     )
 
 
+def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
+    """Whether not even the first batch is whole: only the oldest versions get such a part."""
+    head = records.head(_BATCH_PREFIX) if isinstance(records, FileRegion) else records[:_BATCH_PREFIX]
+    return len(head) < _BATCH_PREFIX or _BATCH_PREFIX + int.from_bytes(head[8:], "big") > len(records)
+
+
 @handles(FetchRequest, on_error=_fetch_error)
 def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
     """v0–v18. v0–v1 answer in message format 0, v2–v3 in format 1 (4.0 dropped them, 3.9 is the model); v3 limits the
@@ -382,12 +388,6 @@ def _not_read(index: int, code: int) -> PartitionData:
     data = _failed(index, code)
     data.aborted_transactions = []
     return data
-
-
-def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
-    """Whether not even the first batch is whole: only the oldest versions get such a part."""
-    head = records.head(_BATCH_PREFIX) if isinstance(records, FileRegion) else records[:_BATCH_PREFIX]
-    return len(head) < _BATCH_PREFIX or _BATCH_PREFIX + int.from_bytes(head[8:], "big") > len(records)
 
 
 def _converted(records: FileRegion | bytes, fetch_offset: int, version: int) -> bytes:
