@@ -12,7 +12,7 @@ from ottla.wire.primitives import ZERO_UUID
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_TOPIC = 0, -1, 3, 22, 17
 INVALID_REQUEST, WRONG_MAPPING, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 42, 49, 69, 100
-CORRUPT_MESSAGE, INVALID_ACKS, INVALID_RECORD = 2, 21, 87
+OUT_OF_RANGE, CORRUPT_MESSAGE, INVALID_ACKS, SESSION_NOT_FOUND, INVALID_RECORD = 1, 2, 21, 70, 87
 TRANSACTION_ABORTABLE = 120
 NOBODYS_ID = b"\xee" * 16
 ALL_TOPIC_OPERATIONS = 3576
@@ -293,11 +293,34 @@ def test_fetch_with_an_isolation_that_is_none(version: int, topic: str, wire: Wi
     assert fetched(answer) == ([(0, UNKNOWN_SERVER_ERROR, [])] if version < 13 else [])
 
 
+@pytest.mark.parametrize("isolation", [2, -1])
+@pytest.mark.parametrize("version", [6, 7, 12])
+def test_an_isolation_that_is_none_matters_where_something_is_read(
+    version: int, isolation: int, topic: str, wire: Wire
+) -> None:
+    def ask(*places: tuple[str, int, int], session: tuple[int, int] = (0, -1)) -> tuple[int, int, list[Any]]:
+        request = wire.fetch_request(places, version, isolation_level=isolation, session=session)
+        answer = wire.call(request, version)
+        return answer.error_code, answer.session_id, fetched(answer)
+
+    refused = UNKNOWN_SERVER_ERROR if version >= 7 else NONE
+    assert ask() == (NONE, 0, [])
+    assert ask((topic, 9, 0), ("absent", 0, 0)) == (NONE, 0, [(9, UNKNOWN_TOPIC, []), (0, UNKNOWN_TOPIC, [])])
+    both = [(9, UNKNOWN_SERVER_ERROR, []), (0, UNKNOWN_SERVER_ERROR, [])]
+    assert ask((topic, 9, 0), (topic, 0, 0)) == (refused, 0, both)
+    if version >= 7:
+        assert ask((topic, 0, 0), session=(77, 3)) == (SESSION_NOT_FOUND, 0, [])
+        assert ask((topic, 0, 0), session=(0, 0)) == (refused, 0, both[1:])
+
+
 def test_fetch_of_less_than_nothing(topic: str, wire: Wire) -> None:
     assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == NONE
     wire.produce(topic, batch(b"x"))
     assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
     assert wire.fetch(topic, 0, version=12, max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
+    for outside in (-1, 2):
+        assert wire.fetch(topic, outside, version=12, partition_max_bytes=-1).error_code == OUT_OF_RANGE
+    assert wire.fetch(topic, 1, version=12, partition_max_bytes=-1).error_code == NONE
     assert wire.fetch(topic, 0, version=12, current_leader_epoch=-2).error_code == NONE
 
 

@@ -147,6 +147,10 @@ class FetchSessionCache:
             return FetchPlan(session.partitions, session, full=True)
         return self._incremental(request, version)
 
+    def close(self, session: FetchSession) -> None:
+        """Forget a session that its client does not know of."""
+        self._sessions.pop(session.session_id, None)
+
     def _incremental(self, request: FetchRequest, version: int) -> FetchPlan:
         session = self._sessions.get(request.session_id)
         if session is None:

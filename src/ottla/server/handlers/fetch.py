@@ -116,9 +116,9 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs
     (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
     """
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        raise UnknownServerError(f"there is no isolation level {request.isolation_level}")
     plan = ctx.broker.fetch_sessions.plan(request, ctx.version)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        _refuse_isolation(ctx, request, plan)
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
         from ottla.server.handlers.replica_fetch import replica_fetch
@@ -129,6 +129,21 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:
         return reading.response()
     return LongPoll(reading).future
+
+
+def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+    """A level that there is none of is found out where partitions are read: not if there is none that could be."""
+    reading = Reading(ctx, request, plan)
+    for key in plan.partitions:
+        try:
+            reading.partition(key)
+        except _NOT_READ:
+            continue
+        except KafkaError:
+            pass  # it exists, and would have been asked
+        if plan.full and plan.session is not None:
+            ctx.broker.fetch_sessions.close(plan.session)  # the client is told of none
+        raise UnknownServerError(f"there is no isolation level {request.isolation_level}")
 
 
 class Reading:
@@ -228,7 +243,7 @@ class Reading:
                 return self._hint(wanted, partition, preferred_read_replica=nearest)
         committed_only = self.request.isolation_level == READ_COMMITTED
         limit = min(wanted.max_bytes, left)
-        if limit < 0 and wanted.fetch_offset < partition.high_watermark:
+        if limit < 0 and partition.log_start_offset <= wanted.fetch_offset < partition.high_watermark:
             raise UnknownServerError(f"{limit} bytes cannot be read")
         result = partition.read(
             wanted.fetch_offset,
