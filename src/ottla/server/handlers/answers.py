@@ -78,6 +78,8 @@ class Unknown:
             return self._merged(refuse(error))
 
     def _merged(self, response: ResponseT) -> ResponseT:
+        if not self.topics:
+            return response  # as it is: a topic that was named twice is answered twice
         answered: Any = response
         for topic in answered.topics:
             answer = self.topics.setdefault(self._key(topic), topic)

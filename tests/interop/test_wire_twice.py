@@ -1,0 +1,55 @@
+"""One thing twice in a request, and pages of topics whose cursor is nowhere."""
+
+from collections.abc import Callable
+
+from interop.transacting import find_group
+from interop.wire import Wire
+
+from ottla.wire import messages as m
+
+NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, DUPLICATE_RESOURCE = 0, -1, 3, 92
+INT32_MAX = (1 << 31) - 1
+SHA_256, SHA_512 = 1, 2
+
+
+# -- offsets
+
+
+def test_offsets_of_a_topic_that_is_named_twice(
+    make_topic: Callable[..., str], wire: Wire, unique: Callable[[str], str]
+) -> None:
+    topic, other, group = make_topic(2), make_topic(), find_group(wire, unique("g"))
+    entry, place = m.OffsetCommitRequest.OffsetCommitRequestTopic, m.OffsetCommitRequest.OffsetCommitRequestPartition
+    commit = m.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[entry(name=topic, partitions=[place(partition_index=0, committed_offset=1)])],
+    )
+    assert wire.call(commit, 8).topics[0].partitions[0].error_code == NONE
+
+    def delete(*wanted: tuple[str, list[int]]) -> list[tuple[str, list[tuple[int, int]]]]:
+        kind = m.OffsetDeleteRequest
+        topics = [
+            kind.OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes],
+            )
+            for name, indexes in wanted
+        ]
+        answer = wire.call(kind(group_id=group, topics=topics), 0)
+        assert answer.error_code == NONE
+        return [
+            (each.name, [(one.partition_index, one.error_code) for one in each.partitions]) for each in answer.topics
+        ]
+
+    # Only what does not exist makes Kafka put together what belongs together.
+    assert delete((topic, [0]), (other, [0]), (topic, [1])) == [
+        (topic, [(0, NONE)]),
+        (other, [(0, NONE)]),
+        (topic, [(1, NONE)]),
+    ]
+    assert delete((topic, [0]), (other, [7]), (topic, [1])) == [
+        (other, [(7, UNKNOWN_TOPIC)]),
+        (topic, [(0, NONE), (1, NONE)]),
+    ]
