@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from interop.transacting import find_group
 from interop.wire import Wire
 
@@ -53,3 +54,31 @@ def test_offsets_of_a_topic_that_is_named_twice(
         (other, [(7, UNKNOWN_TOPIC)]),
         (topic, [(0, NONE), (1, NONE)]),
     ]
+
+
+# -- passwords
+
+
+@pytest.mark.parametrize(
+    ("passwords", "code"),
+    [
+        ([b""], UNKNOWN_SERVER_ERROR),
+        ([b"", b""], DUPLICATE_RESOURCE),
+        ([b"", b"x"], DUPLICATE_RESOURCE),
+        ([b"x", b""], DUPLICATE_RESOURCE),
+        ([b"", b"", b""], DUPLICATE_RESOURCE),
+    ],
+)
+def test_a_user_twice_with_an_empty_password(
+    passwords: list[bytes], code: int, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    user = unique("u")
+    new = [
+        m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name=user, mechanism=SHA_256, iterations=4096, salt=b"salt", salted_password=password
+        )
+        for password in passwords
+    ]
+    new[-1].mechanism = SHA_512
+    (found,) = wire.call(m.AlterUserScramCredentialsRequest(deletions=[], upsertions=new), 0).results
+    assert (found.user, found.error_code) == (user, code)

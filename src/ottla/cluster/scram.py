@@ -54,13 +54,14 @@ def alter_credentials(
     image: MetadataImage, deletions: Iterable[tuple[str, int]], upsertions: Iterable[NewCredential]
 ) -> tuple[list[Message], dict[str, KafkaError | None]]:
     """The records, and one outcome a user. A user named twice is refused, even for two mechanisms."""
-    planned: dict[str, Message] = {}
+    planned: dict[str, Message | None] = {}
     errors: dict[str, KafkaError] = {}
 
-    def plan(user: str, make: Message | KafkaError) -> None:
+    def plan(user: str, make: Message | KafkaError | None) -> None:
         if user in errors:
             return
-        if planned.pop(user, None) is not None:
+        if user in planned:
+            del planned[user]
             errors[user] = DuplicateResource("A user credential cannot be altered twice in the same request")
         elif isinstance(make, KafkaError):
             errors[user] = make
@@ -71,10 +72,13 @@ def alter_credentials(
         plan(user, _deletion(image, user, mechanism))
     for new in upsertions:
         plan(new.user, _upsertion(new))
+    for user in [user for user, record in planned.items() if record is None]:
+        del planned[user]
+        errors[user] = UnknownServerError()  # Java takes no key of no bytes, and Kafka trips over that at the end
     removed = [user for user, record in planned.items() if isinstance(record, stored.RemoveUserScramCredentialRecord)]
     added = [user for user in planned if user not in removed]
     order = [user for users in (removed, added, errors) for user in java_names(users)]
-    return list(planned.values()), {user: errors.get(user) for user in order}
+    return [record for record in planned.values() if record is not None], {user: errors.get(user) for user in order}
 
 
 def _deletion(image: MetadataImage, user: str, mechanism: int) -> Message | KafkaError:
@@ -86,7 +90,8 @@ def _deletion(image: MetadataImage, user: str, mechanism: int) -> Message | Kafk
     return stored.RemoveUserScramCredentialRecord(name=user, mechanism=mechanism)
 
 
-def _upsertion(new: NewCredential) -> Message | KafkaError:
+def _upsertion(new: NewCredential) -> Message | KafkaError | None:
+    """None if no credential can be made of an empty password."""
     error = _check_names(new.user, new.mechanism)
     if error is not None:
         return error
@@ -95,7 +100,7 @@ def _upsertion(new: NewCredential) -> Message | KafkaError:
     if new.iterations > ITERATIONS_MAX:
         return UnacceptableCredential("Too many iterations")
     if not new.salted_password:
-        return UnknownServerError()  # Java takes no key of no bytes, and Kafka trips over that
+        return None
     made = credential(new.mechanism, new.salt, new.salted_password, new.iterations)
     return stored.UserScramCredentialRecord(
         name=new.user,
