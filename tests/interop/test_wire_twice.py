@@ -82,3 +82,43 @@ def test_a_user_twice_with_an_empty_password(
     new[-1].mechanism = SHA_512
     (found,) = wire.call(m.AlterUserScramCredentialsRequest(deletions=[], upsertions=new), 0).results
     assert (found.user, found.error_code) == (user, code)
+
+
+# -- pages of topics
+
+
+@pytest.mark.parametrize(
+    ("limit", "cursor", "pages", "following"),
+    [
+        (0, None, [[0]], (0, 1)),
+        (-5, 1, [[1]], (0, 2)),
+        (4, 3, [[], [0, 1]], None),
+        (1, 100, [[], [0]], (1, 1)),
+        (1, INT32_MAX - 1, [[], [0]], (1, 1)),
+        # A sum that needs more than 32 bits.
+        (1, INT32_MAX, [[]], (0, -INT32_MAX - 1)),
+        (2, INT32_MAX, [[]], (0, -INT32_MAX)),
+    ],
+)
+def test_pages_of_topics(
+    limit: int,
+    cursor: int | None,
+    pages: list[list[int]],
+    following: tuple[int, int] | None,
+    wire: Wire,
+    unique: Callable[[str], str],
+) -> None:
+    name = unique("t")
+    topics = [wire.make(f"{name}-a", 3), wire.make(f"{name}-b", 2)]
+    kind = m.DescribeTopicPartitionsRequest
+    request = kind(
+        topics=[kind.TopicRequest(name=topic) for topic in topics],
+        response_partition_limit=limit,
+        cursor=None if cursor is None else kind.Cursor(topic_name=topics[0], partition_index=cursor),
+    )
+    answer = wire.call(request, 0)
+    assert [(each.name, [one.partition_index for one in each.partitions]) for each in answer.topics] == list(
+        zip(topics, pages, strict=False)
+    )
+    found = answer.next_cursor
+    assert (None if found is None else (topics.index(found.topic_name), found.partition_index)) == following

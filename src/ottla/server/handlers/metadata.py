@@ -39,6 +39,8 @@ TOPIC, CLUSTER = 2, 4
 DESCRIBE = 8
 NOT_REQUESTED = -(1 << 31)
 
+_INT32 = 1 << 31
+
 _KEPT_ANSWERS = 8
 """Encoded answers kept for a topic: few versions are spoken at a time."""
 
@@ -258,10 +260,11 @@ def describe_topic_partitions(
         if topic is None:
             response.topics.append(_undescribed(ctx, name))
             continue
-        described = _described_page(ctx, topic, first, left)
+        # Kafka adds in 32 bits: a cursor near their end makes it answer nothing, and with a cursor below 0.
+        after = (first + left + _INT32) % (2 * _INT32) - _INT32
+        described = _described_page(ctx, topic, first, after)
         response.topics.append(described)
         left -= len(described.partitions)
-        after = first + len(described.partitions)
         if after < len(topic.partitions):
             response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=after)
             break
@@ -282,10 +285,9 @@ def _undescribed(
 
 
 def _described_page(
-    ctx: RequestContext, topic: TopicState, first: int, limit: int
+    ctx: RequestContext, topic: TopicState, first: int, after: int
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    last = min(first + limit, len(topic.partitions))
-    page = [topic.partitions[index] for index in range(first, last)]
+    page = [topic.partitions[index] for index in range(first, min(after, len(topic.partitions)))]
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
