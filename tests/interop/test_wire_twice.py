@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 from interop.transacting import find_group
-from interop.wire import Wire
+from interop.wire import LATEST, Wire, batch
 
 from ottla.wire import messages as m
 
-NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, DUPLICATE_RESOURCE = 0, -1, 3, 92
+NONE, UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, UNKNOWN_TOPIC, DUPLICATE_RESOURCE = 0, -1, 2, 3, 92
+INVALID_TOPIC, INVALID_ACKS, INVALID_RECORD = 17, 21, 87
 INT32_MAX = (1 << 31) - 1
 SHA_256, SHA_512 = 1, 2
 
@@ -122,3 +123,62 @@ def test_pages_of_topics(
     )
     found = answer.next_cursor
     assert (None if found is None else (topics.index(found.topic_name), found.partition_index)) == following
+
+
+# -- records: that they are one batch is seen before anything else about a partition that exists
+
+
+def _old() -> bytes:
+    """Says to be of a format before the current one."""
+    records = batch(b"x")
+    records[16] = 1
+    return bytes(records)
+
+
+ONE, TWO = bytes(batch(b"x")), bytes(batch(b"x") + batch(b"y"))
+WRONG_CRC = ONE[:-1] + bytes([ONE[-1] ^ 1])
+MISSHAPEN = {"two": TWO, "none": b"", "old": _old(), "cut": ONE[:-1]}
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("shape", MISSHAPEN)
+def test_the_shape_of_records_comes_before_acks_and_internal_topics(
+    shape: str, version: int, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    find_group(wire, unique("g"))
+    records = MISSHAPEN[shape]
+    assert wire.produce(topic, records, 0, version, acks=2).error_code == INVALID_RECORD
+    assert wire.produce(topic, records, 9, version, acks=2).error_code == UNKNOWN_TOPIC
+    assert wire.produce(topic, WRONG_CRC, 0, version, acks=2).error_code == INVALID_ACKS
+    for acks in (-1, 2):
+        assert wire.produce("__consumer_offsets", records, 0, version, acks).error_code == INVALID_RECORD
+    assert wire.produce("__consumer_offsets", WRONG_CRC, 0, version).error_code == INVALID_TOPIC
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize(
+    ("sent", "acks", "code", "appended"),
+    [
+        ([ONE, ONE], -1, NONE, 1),
+        ([ONE, WRONG_CRC], -1, CORRUPT_MESSAGE, 0),
+        ([ONE, TWO], -1, INVALID_RECORD, 1),
+        ([TWO, ONE], -1, INVALID_RECORD, 1),
+        ([ONE, TWO, WRONG_CRC], -1, INVALID_RECORD, 0),
+        ([b"", ONE, ONE[:-1]], 1, INVALID_RECORD, 1),
+        ([TWO, TWO], -1, INVALID_RECORD, 0),
+        ([ONE, TWO], 2, INVALID_RECORD, 0),
+    ],
+)
+def test_records_of_a_partition_that_comes_twice(
+    sent: list[bytes], acks: int, code: int, appended: int, version: int, topic: str, wire: Wire
+) -> None:
+    entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
+    first, *rest = [data(index=0, records=records) for records in sent]
+    for topics in ([[first, *rest]], [[first], rest]):
+        before = wire.list_offsets(topic, LATEST).offset
+        request = m.ProduceRequest(
+            acks=acks, timeout_ms=30000, topic_data=[entry(name=topic, partition_data=each) for each in topics]
+        )
+        (answer,) = wire.call(request, version).responses
+        assert [(each.index, each.error_code) for each in answer.partition_responses] == [(0, code)]
+        assert wire.list_offsets(topic, LATEST).offset == before + appended

@@ -265,6 +265,24 @@ def _refuse_more_batches(buffer: Buffer, position: int) -> None:
         raise NotOneBatch("a partition may carry one record batch only")
 
 
+def shape_error(buffer: Buffer, produce_version: int) -> KafkaError | None:
+    """What is wrong with a partition's records before any log is looked at: `validate` finds it first of all."""
+    from ottla.records.legacy import any_batches
+
+    if produce_version < FIRST_V2_PRODUCE_VERSION:
+        return None
+    entries = any_batches(buffer)
+    try:
+        first = next(entries, None)
+        if not isinstance(first, Batch):
+            return NotOneBatch("a partition must carry one record batch of the current format")
+        _check_zstd(first, produce_version)
+        _refuse_more_batches(buffer, first.position + first.size)
+    except KafkaError as error:
+        return error
+    return None
+
+
 def is_sound_unread(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
     """Whether a client's batch is to be stored as it came without a look at its records: `validate_batch` in short.
 

@@ -12,11 +12,14 @@ from ottla.errors import (
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
+from ottla.records.validation import shape_error
 from ottla.server.acknowledging import Acknowledgements, name_nodes
 from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.handlers.answers import own_message
@@ -35,7 +38,14 @@ ADMIN_CLIENT = "__admin_client"
 
 NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
+_NONE_MISSHAPEN: Mapping[tuple[str, bytes, int], KafkaError] = MappingProxyType({})
+
 _SHAPE_ERRORS = (InvalidRecord.code, UnsupportedCompressionType.code)
+
+_NOT_FOUND = (UnknownTopicOrPartition.code, UnknownTopicId.code)
+
+_AFTER_SHAPE = (InvalidRequiredAcks, InvalidTopicException, NotEnoughReplicas, NotLeaderOrFollower)
+"""Errors found before the records are looked at, where Kafka has seen by then whether they are one batch."""
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse
@@ -128,12 +138,17 @@ def _appended(
     failed = False
     waits: Acknowledgements | None = None
     may_wait = request.acks == ALL and ctx.broker.replicas.around is not None
-    for topic in _each_once(request.topic_data):
+    topics, misshapen = _each_once(request.topic_data, ctx.version)
+    for topic in topics:
         partition_responses = []
         name = _name_of(ctx, topic.topic_id) if by_id else topic.name
         for data in topic.partition_data:
             refusal = refused.get((name, data.index)) if refused and name is not None else None
             outcome = _append(ctx, name, data, request.acks) if refusal is None else _refuse(ctx, name, data, refusal)
+            if misshapen and outcome.error_code not in _NOT_FOUND:
+                error = misshapen.get((topic.name, topic.topic_id, data.index))
+                if error is not None:
+                    outcome = failure(ctx.broker, ctx.version, name, data.index, None, error)
             if outcome.error_code:
                 failed = True
             elif may_wait and name is not None:
@@ -156,27 +171,52 @@ def _appended(
     return response if waits is None else waits.answer(response)
 
 
-def _each_once(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
-    """Of a partition that is named twice, the last records count, as in Kafka; a topic without any is not answered."""
+def _each_once(
+    topics: list[ProduceRequest.TopicProduceData], version: int
+) -> tuple[list[ProduceRequest.TopicProduceData], Mapping[tuple[str, bytes, int], KafkaError]]:
+    """Of a partition that is named twice, the last records count, as in Kafka; a topic without any is not answered.
+
+    Records that are no batch do not count, but are what such a partition is answered about: the errors.
+    """
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return topics
+        return topics, _NONE_MISSHAPEN
     by_topic: dict[tuple[str, bytes], dict[int, ProduceRequest.PartitionProduceData]] = {}
+    misshapen: dict[tuple[str, bytes, int], KafkaError] = {}
     for topic in topics:
-        partitions = by_topic.setdefault((topic.name, topic.topic_id), {})
+        key = topic.name, topic.topic_id
+        partitions = by_topic.setdefault(key, {})
         for data in topic.partition_data:
-            partitions[data.index] = data
-    return [
+            known = partitions.get(data.index)
+            if known is None:
+                partitions[data.index] = data
+                continue
+            place = *key, data.index
+            error = _shape_error(data, version)
+            if place not in misshapen:
+                first_error = _shape_error(known, version)
+                if first_error is not None:
+                    misshapen[place] = first_error
+            if error is None:
+                partitions[data.index] = data
+            else:
+                misshapen[place] = error
+    once = [
         ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
         for (name, topic_id), partitions in by_topic.items()
         if partitions
     ]
+    return once, misshapen
+
+
+def _shape_error(data: ProduceRequest.PartitionProduceData, version: int) -> KafkaError | None:
+    return None if data.records is None else shape_error(data.records, version)
 
 
 def _refused_last(responses: list[TopicResponse]) -> list[TopicResponse]:
     """In Kafka's order: what went to a log comes first, then what does not exist, then what is no batch."""
 
     def rank(outcome: PartitionResponse) -> int:
-        if outcome.error_code in (UnknownTopicOrPartition.code, UnknownTopicId.code):
+        if outcome.error_code in _NOT_FOUND:
             return 1
         return 2 if outcome.error_code in _SHAPE_ERRORS and outcome.log_start_offset < 0 else 0
 
@@ -224,6 +264,9 @@ def _append(
         if topic in INTERNAL_TOPICS and data.records and ctx.client_id != ADMIN_CLIENT:
             raise InvalidTopicException(f"Cannot append to internal topic {topic}")
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
+    except _AFTER_SHAPE as error:
+        found = _shape_error(data, ctx.version) or error
+        return failure(ctx.broker, ctx.version, topic, data.index, partition, found)
     except KafkaError as error:
         return failure(ctx.broker, ctx.version, topic, data.index, partition, error)
     return PartitionResponse(
