@@ -18,7 +18,7 @@ from ottla.wire.messages import (
 )
 from ottla.wire.primitives import ZERO_UUID
 
-NONE, UNKNOWN_TOPIC, METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE = 0, 3, 12, 15
+NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE = 0, -1, 3, 12, 15
 ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, INVALID_GROUP, UNKNOWN_MEMBER, INVALID_SESSION = 22, 23, 24, 25, 26
 REBALANCE, NON_EMPTY, GROUP_NOT_FOUND, MEMBER_ID_REQUIRED, FENCED_INSTANCE = 27, 68, 69, 79, 82
 SUBSCRIBED, UNKNOWN_TOPIC_ID, STALE_MEMBER_EPOCH = 86, 100, 113
@@ -209,6 +209,16 @@ def test_the_protocol_is_chosen_by_vote(group: str, wire: Wire, connect) -> None
     again = wire.call(join_request(group, first.member_id, protocols={"a": b"1", "b": b"1"}), 9)
     assert again.protocol_name == "b"
     assert {bytes(m.metadata) for m in again.members} == {b"1", b"2"}
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_an_id_that_was_given_ahead_is_not_for_a_static_member(version: int, group: str, wire: Wire) -> None:
+    ahead = wire.call(join_request(group), version)
+    assert ahead.error_code == MEMBER_ID_REQUIRED
+    refused = wire.call(join_request(group, ahead.member_id, instance="i"), version)
+    assert (refused.error_code, refused.member_id) == (UNKNOWN_SERVER_ERROR, "")
+    joined = wire.call(join_request(group, ahead.member_id), version)
+    assert (joined.error_code, joined.member_id, joined.generation_id) == (NONE, ahead.member_id, 1)
 
 
 def test_strangers(group: str, wire: Wire) -> None:

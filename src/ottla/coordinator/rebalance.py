@@ -140,6 +140,9 @@ class ClassicProtocol:
         if not group.supports(request.protocol_type, protocols):
             return Result((), join_error(InconsistentGroupProtocol.code, member_id, client.version))
         if member_id in group.pending_joins:
+            if request.group_instance_id is not None:
+                # Static members get no id ahead, so Kafka does not expect one here; the id can still be used without.
+                return Result((), join_error(UnknownServerError.code, NO_MEMBER, client.version))
             return self._add(group, member_id, request, client)
         try:
             member = group.validate_member(member_id, request.group_instance_id)
