@@ -13,9 +13,11 @@ from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,
     LeaveGroupRequest,
+    OffsetFetchRequest,
 )
 
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, FENCED_EPOCH = 0, 42, 25, 69, 110
+UNKNOWN_SERVER_ERROR, STALE_EPOCH = -1, 113
 UNSUPPORTED_ASSIGNOR, UNRELEASED_INSTANCE, FENCED_INSTANCE, INVALID_REGEX = 112, 111, 82, 128
 SPEAKERS = clients("consumer_protocol")
 
@@ -289,3 +291,21 @@ def test_why_a_pattern_is_none(pattern: str, reason: str, group: str, wire: Wire
         INVALID_REGEX,
         f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.",
     )
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_offsets_for_an_epoch_of_nobody(version: int, group: str, topic: str, wire: Wire) -> None:
+    member = new_id()
+    epoch = hello_assigned(wire, group, member, [topic]).member_epoch
+
+    def fetched(member_id: str | None, member_epoch: int) -> int:
+        asked = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=group, member_id=member_id, member_epoch=member_epoch, topics=None
+        )
+        (answer,) = wire.call(OffsetFetchRequest(groups=[asked]), version).groups
+        code: int = answer.error_code
+        return code
+
+    assert [fetched(None, each) for each in (-2, -1, 0, epoch)] == [NONE, NONE] + [UNKNOWN_SERVER_ERROR] * 2
+    assert [fetched("", each) for each in (-1, 0, epoch)] == [UNKNOWN_MEMBER] * 3
+    assert [fetched(member, each) for each in (-1, epoch, epoch + 1)] == [STALE_EPOCH, NONE, STALE_EPOCH]

@@ -12,7 +12,7 @@ from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, UNSUPPORTED = 0, 22, 23, 25, 35
-NON_EMPTY, GROUP_NOT_FOUND, SUBSCRIBED, STALE_EPOCH = 68, 69, 86, 113
+NON_EMPTY, GROUP_NOT_FOUND, SUBSCRIBED, STALE_EPOCH, UNKNOWN_SERVER_ERROR = 68, 69, 86, 113, -1
 
 
 @pytest.fixture
@@ -87,6 +87,7 @@ def test_members_commit_and_fetch_with_their_epoch(wire: Wire, group: str, topic
     assert fetch(wire, group, topic, who, member.epoch + 1) == (STALE_EPOCH, None)
     assert fetch(wire, group, topic, who, member.epoch - 1) == (STALE_EPOCH, None)
     assert fetch(wire, group, topic, "nobody", member.epoch) == (UNKNOWN_MEMBER, None)
+    assert fetch(wire, group, topic, None, member.epoch) == (UNKNOWN_SERVER_ERROR, None)
 
 
 def test_late_commits_of_tasks_that_a_member_kept(

@@ -29,6 +29,7 @@ from ottla.errors import (
     NonEmptyGroup,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnknownServerError,
     UnsupportedVersion,
 )
 from ottla.wire.stored import (
@@ -295,9 +296,11 @@ class ConsumerGroup:
         return check
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:
-        if member_id is None and epoch < 0:
-            return
-        member = self.members.get(member_id or "")
+        if member_id is None:
+            if epoch < 0:
+                return
+            raise UnknownServerError  # Kafka looks for nobody among the members, and trips
+        member = self.members.get(member_id)
         if member is None:
             raise UnknownMemberId
         if epoch != member.epoch:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.coordinator.consumer import FIRST_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.kinds import OtherGroup
 from ottla.coordinator.streams.tasks import NOTHING_ASSIGNED, Assigned, Target, epochs_of, sets_of
-from ottla.errors import StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from ottla.errors import StaleMemberEpoch, UnknownMemberId, UnknownServerError, UnsupportedVersion
 from ottla.wire.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
@@ -260,9 +260,11 @@ class StreamsGroup(OtherGroup):
         return check
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:
-        if member_id is None and epoch < 0:
-            return
-        member = self.member(member_id or "")
+        if member_id is None:
+            if epoch < 0:
+                return
+            raise UnknownServerError  # as in a consumer group
+        member = self.member(member_id)
         if epoch != member.epoch:
             raise StaleMemberEpoch(
                 f"The received member epoch {epoch} does not match the expected member epoch {member.epoch}."
