@@ -182,3 +182,25 @@ def test_records_of_a_partition_that_comes_twice(
         (answer,) = wire.call(request, version).responses
         assert [(each.index, each.error_code) for each in answer.partition_responses] == [(0, code)]
         assert wire.list_offsets(topic, LATEST).offset == before + appended
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_an_error_of_the_whole_names_each_partition_once(version: int, wire: Wire) -> None:
+    """In the order of a hash map; whether the topics exist is not looked at."""
+    no_batch = ONE[:8] + b"\0\0\0\1" + ONE[12:]
+    entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
+    wanted = [("first", [3, 0]), ("second", [1]), ("first", [0, 7, 20]), ("third", [])]
+    request = m.ProduceRequest(
+        acks=-1,
+        timeout_ms=30000,
+        topic_data=[
+            entry(name=name, partition_data=[data(index=index, records=no_batch) for index in indexes])
+            for name, indexes in wanted
+        ],
+    )
+    answer = wire.call(request, version)
+    assert {each.error_code for topic in answer.responses for each in topic.partition_responses} == {CORRUPT_MESSAGE}
+    assert [(topic.name, [each.index for each in topic.partition_responses]) for topic in answer.responses] == [
+        ("first", [20, 3, 7, 0]),
+        ("second", [1]),
+    ]

@@ -55,21 +55,21 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
     if request.acks == 0:
         _end_unanswered(ctx)
         return None
-    return ProduceResponse(
-        responses=[
-            TopicResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionResponse(
-                        index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
-                    )
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
+    from ottla.cluster.hash_order import java_computed_map, partition_hash, uuid_hash
+
+    def hash_of(place: tuple[str, bytes, int]) -> int:
+        name, topic_id, index = place
+        return 31 * (31 + uuid_hash(topic_id)) + partition_hash((name, index))
+
+    # From a map of partitions: each of them once.
+    places = [(topic.name, topic.topic_id, data.index) for topic in request.topic_data for data in topic.partition_data]
+    topics: dict[tuple[str, bytes], TopicResponse] = {}
+    for name, topic_id, index in java_computed_map(places, hash_of):
+        answer = topics.setdefault((name, topic_id), TopicResponse(name=name, topic_id=topic_id))
+        answer.partition_responses.append(
+            PartitionResponse(index=index, error_code=error.code, base_offset=-1, error_message=own_message(error))
+        )
+    return ProduceResponse(responses=list(topics.values()))
 
 
 def _end_unanswered(ctx: RequestContext) -> None:
