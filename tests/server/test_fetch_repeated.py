@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.errors import NotLeaderOrFollower
 from ottla.log.files import PosixDisk
 from ottla.records.batch import Record, batches, build_batch, end_transaction_marker
 from ottla.server.api import Registry, registered_apis
@@ -277,5 +278,25 @@ def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.
                 await client.call(quotas(entries=[quotas.EntryData(entity=[anybody], ops=[rate])]), 1)
                 await consumer.fetch(0)
                 assert len(served) == 1
+
+    run(main())
+
+
+def test_a_follower_takes_the_ordinary_way(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with run_broker(clock=ManualClock(NOW_MS)) as running:
+            client = await running.connect()
+            consumer = Consumer(running, client, 12)
+            await client.create_topic("t")
+            await client.produce("t", b"one")
+
+            def follows(*_: Any) -> None:
+                raise NotLeaderOrFollower
+
+            with counted(monkeypatch) as served, monkeypatch.context() as patch:
+                patch.setattr(type(running.broker.replicas), "leader", follows)
+                for _ in range(4):
+                    assert b"one" in await consumer.fetch(0)
+                assert not served
 
     run(main())

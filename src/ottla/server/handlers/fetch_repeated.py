@@ -119,16 +119,20 @@ class RepeatedFetch:
         topic, answered = request.topics[0], response.responses[0].partitions[0]
         if answered.error_code or answered.records.__class__ is not FileRegion or answered.aborted_transactions:
             return
+        name = topic.topic if self._version < 13 else broker.metadata.topics_by_id[topic.topic_id].name
+        try:
+            self._partition: Partition = broker.replicas.leader(name, self._index)
+        except KafkaError:
+            return  # a follower serves consumers, too
         if not self._learn_request(frame, request) or not self._learn_response(route, response):
             return
         wanted = topic.partitions[0]
-        self._name = topic.topic if self._version < 13 else broker.metadata.topics_by_id[topic.topic_id].name
+        self._name = name
         self._epoch = wanted.current_leader_epoch
         self._limit = min(wanted.partition_max_bytes, request.max_bytes)
         self._min_bytes = max(request.min_bytes, 1)
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._broker = broker
-        self._partition: Partition = broker.replicas.leader(self._name, self._index)
         self.route = route
 
     def _learn_request(self, frame: memoryview, request: FetchRequest) -> bool:
