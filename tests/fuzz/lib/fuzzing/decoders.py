@@ -49,16 +49,17 @@ def batch(data: bytes) -> None:
 
 
 def recovery(data: bytes) -> None:
-    """A log whose newest segment is anything at all: it opens, and what is left of it is whole."""
+    """A log whose newest segment is anything at all: it opens, and ends where the last batch that is left of it does.
+
+    Those before it may be out of order, as in Kafka: no checksum covers their offsets.
+    """
     disk = MemoryDisk(CLOCK)
     disk.mkdir("t-0")
     disk.open("t-0/00000000000000000000.log").append([data])
     disk.open("t-0/00000000000000000000.index").append([data[: crc32(data) % 64]])
     log = open_log(disk, "t", 0, LogConfig(), CLOCK, clean=bool(len(data) & 1))
-    end = 0
-    for one in log.batches(0):
-        assert one.base_offset >= end or log.log_end_offset == 0
-        end = one.next_offset
+    left = [batch for segment in log.segments for batch in segment.locate_from(0)]
+    assert log.log_end_offset == (left[-1].last_offset + 1 if left else 0)
     with suppress(KafkaError):
         log.offset_for_timestamp(1)
         log.read(log.log_start_offset, 1 << 20)
