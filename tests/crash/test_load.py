@@ -5,6 +5,7 @@ Memory and file handles are looked at from outside, in /proc.
 
 import contextlib
 import os
+import signal
 import socket
 import struct
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.wire import Wire, batch
+from interop.wire import Wire, batch, records_of
 
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest
@@ -79,6 +80,33 @@ def test_a_thousand_connections_abandoned_in_every_way(start_broker: Callable[..
         assert memory_kb(broker) - memory_before < GROWTH_MAX_KB
         assert wire.produce("t", batch(b"after")).error_code == 0
     assert "Traceback" not in broker.text()
+    assert broker.stop() == 0
+
+
+def test_what_clients_sent_before_they_reset_a_busy_broker(start_broker: Callable[..., Any]) -> None:
+    """Bytes and the reset are found together: the bytes count, and the connection ends at once."""
+    broker = start_broker()
+    with Wire(broker.address) as wire:
+        wire.make("t")
+        handles_before = handles(broker)
+        clients = [Wire(broker.address) for _ in range(20)]
+        for client in clients:
+            assert client.call(ApiVersionsRequest(), 0).error_code == 0
+        broker.process.send_signal(signal.SIGSTOP)
+        for number, client in enumerate(clients):
+            if number % 4 == 0:
+                client.socket.sendall(struct.pack(">i", 90 << 20) + b"\0" * 100)  # a part of a large frame
+            elif number % 4 == 1:
+                client.socket.sendall(b"\0")  # a part of a length
+            elif number % 4 == 2:
+                assert client.produce("t", batch(b"%d" % number), acks=0) is None
+            else:
+                client.send(client.fetch_request([("t", 0, 0)], max_wait_ms=500_000, min_bytes=1 << 20), 12)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        broker.process.send_signal(signal.SIGCONT)
+        assert settles(lambda: handles(broker) <= handles_before + 1), handles(broker)
+        assert {record.value for record in records_of(wire.fetch("t", 0))} == {b"2", b"6", b"10", b"14", b"18"}
     assert broker.stop() == 0
 
 

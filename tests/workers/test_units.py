@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import marshal
 import os
 import signal
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from ottla.clock import ManualClock
 from ottla.cluster.elections import sharing_a_folder
@@ -26,6 +29,7 @@ from ottla.workers.supervisor import _Watch
 
 FOLDER = b"f" * 16
 ELSEWHERE = b"e" * 16
+LAST_WORDS = [("state", (bytes(2_000),)), ("gone", (5,))]
 
 
 def image_of(brokers: dict[int, bytes], replicas: dict[str, list[list[int]]]) -> MetadataImage:
@@ -236,6 +240,26 @@ def test_the_end_of_a_worker_ends_what_waits_for_it() -> None:
             await second.call("wait")
 
     asyncio.run(run())
+
+
+def test_a_worker_that_dies_behind_its_last_words_is_noticed() -> None:
+    """uvloop, which serves, tells once of a socket with an error: here the other end had something left to read."""
+
+    async def run() -> None:
+        left, right = socket.socketpair()
+        right.send(b"never read")
+        lost = asyncio.Event()
+        received: list[Any] = []
+        left.sendall(b"".join(struct.pack(">I", len(word)) + word for word in map(marshal.dumps, LAST_WORDS)))
+        left.close()
+        link = Link(right, 1, asyncio.get_running_loop())
+        link.start(lambda _, kind, arguments: received.append((kind, arguments)), lambda *_: None, lambda _: lost.set())
+        await asyncio.wait_for(lost.wait(), 30)
+        assert received == LAST_WORDS
+
+    for new_loop in (uvloop.new_event_loop, asyncio.new_event_loop):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(run())
 
 
 def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:

@@ -158,12 +158,16 @@ class Connection:
             self._consume_partial(partial, received)
             if self._out:
                 self._flush()
+            else:
+                self._keep_watching()
             return
         pace = self.broker.pace
         began_ns = perf_counter_ns() if pace is not None else 0
         self._consume(buffer, 0, received)
         if self._out:
             self._flush()
+        else:
+            self._keep_watching()
         if pace is not None and received < _LARGE_READ:
             pace.stay(self, began_ns, self._served_next)
 
@@ -218,6 +222,16 @@ class Connection:
             self.close(str(error), logging.DEBUG)
             return
         self._pause_reading()
+
+    def _keep_watching(self) -> None:
+        """Find the end of a peer that has reset the connection behind bytes that were read just now.
+
+        uvloop watches no longer a socket that has an error, once it has told of it; and what had arrived before the
+        error is read first. An answer would fail, so only those who sent none have to look.
+        """
+        if not self._closed and self._reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._loop.remove_reader(self._fd)
+            self._loop.add_reader(self._fd, self._on_readable)
 
     def _pause_reading(self) -> None:
         if self._reading:

@@ -139,6 +139,10 @@ class Link:
         if not count:
             self._lost()
             return
+        if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            # Its last messages are read before the end of the stream, and uvloop watches no socket with an error.
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.add_reader(self._sock.fileno(), self._on_readable)
         if self._in:
             self._in += _received_bytes[:count]
             if len(self._in) < 4 or len(self._in) < 4 + _LENGTH.unpack_from(self._in)[0]:

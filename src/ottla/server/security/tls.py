@@ -212,6 +212,8 @@ class TlsConnection(Connection):
         self.last_active_ms = self.broker.clock.monotonic_ms()
         self._incoming.write(buffer[:received])
         self._decrypt()
+        if not self._out:
+            self._keep_watching()
 
     def _decrypt(self) -> None:
         """Serve what has arrived, as long as nothing holds the connection up."""
