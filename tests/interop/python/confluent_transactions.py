@@ -8,6 +8,10 @@ from driver_loop import Refused, serve
 
 WAIT_S = 30
 
+# Without it librdkafka forgets a broker that it lost and yet waits for it in send_offsets_to_transaction, for ever and
+# whatever the timeout (confluentinc/librdkafka#5511, #5456, open in 2.16).
+KEEP_LOST_BROKERS = {"metadata.recovery.strategy": "none"}
+
 
 class Transactions:
     def __init__(self, bootstrap: str) -> None:
@@ -92,7 +96,9 @@ class Transactions:
         while time.monotonic() < deadline:
             lives += 1
             consumer = self._consumer(group)
-            producer = Producer({**self.base, "transactional.id": transactional_id, "linger.ms": 0})
+            producer = Producer(
+                {**self.base, **KEEP_LOST_BROKERS, "transactional.id": transactional_id, "linger.ms": 0}
+            )
             try:
                 producer.init_transactions(WAIT_S)
                 if self._copy(producer, consumer, TopicPartition(source, 0), target, deadline):
