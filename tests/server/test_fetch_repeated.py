@@ -2,61 +2,28 @@
 
 import random
 import struct
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from repeating import NOW_MS, Talk, counted, ordinary
 
 from ottla.clock import ManualClock
 from ottla.errors import NotLeaderOrFollower
 from ottla.log.files import PosixDisk
 from ottla.records.batch import Record, batches, build_batch, end_transaction_marker
-from ottla.server.api import Registry, registered_apis
 from ottla.server.handlers.fetch_repeated import FIRST_VERSION, RepeatedFetch
-from ottla.wire.frames import request_header_version
 from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.partitions import DeleteRecordsRequest
-from ottla.wire.messages.quotas import AlterClientQuotasRequest
-from ottla.wire.messages.topics import DeleteTopicsRequest
 from ottla.wire.primitives import ZERO_UUID
 
-NOW_MS = 1_700_000_000_000
 LAST_VERSION = 17
 
 
-@contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Which requests were served from memory."""
-    served: list[int] = []
-    original = RepeatedFetch.serve
-
-    def serve(self: RepeatedFetch, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
-        stop = original(self, buffer, start, end, out)
-        if stop != start:
-            served.append(struct.unpack_from(">i", buffer, start + 8)[0])
-        return stop
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RepeatedFetch, "serve", serve)
-        yield served
-
-
-def ordinary() -> Registry:
-    return Registry(api.replace(model=None) for api in registered_apis().apis.values())
-
-
-class Consumer:
-    """One connection; answers are kept as they came, but for ids that are the broker's own."""
+class Consumer(Talk):
+    """One that asks in one version."""
 
     def __init__(self, running: Any, client: Any, version: int) -> None:
-        self.running, self.client, self.version = running, client, version
-        self.heard: list[bytes] = []
-
-    def topic_id(self, name: str) -> bytes:
-        topic = self.running.broker.metadata.topics.get(name)
-        return topic.topic_id if topic is not None else b"no such topic id"
+        super().__init__(running, client)
+        self.version = version
 
     def frame(
         self, offset: int, *, topic: str = "t", partition: int = 0, epoch: int = -1, fetched_epoch: int = -1,
@@ -89,13 +56,7 @@ class Consumer:
                 )
             ],
         )
-        self.client.correlation_id += 1
-        head = struct.pack(">hhih", request.API_KEY, version, self.client.correlation_id, len(client_id))
-        head += client_id.encode()
-        if request_header_version(request.API_KEY, version) >= 2:
-            head += b"\0"
-        body = head + request.encode(version) + behind
-        return struct.pack(">i", len(body)) + body
+        return self.framed(request, version, client_id, behind)
 
     async def hear(self) -> bytes:
         answer: bytes = await self.client.read_frame()
@@ -107,12 +68,6 @@ class Consumer:
     async def fetch(self, offset: int, **how: Any) -> bytes:
         self.client.writer.write(self.frame(offset, **how))
         return await self.hear()
-
-    async def delete_records(self, offset: int) -> None:
-        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
-        await self.client.call(
-            DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]), 2
-        )
 
 
 def transactional(producer_id: int) -> memoryview:
@@ -203,12 +158,12 @@ def test_the_short_way_answers_as_the_ordinary_one(
     async def main() -> None:
         disk = PosixDisk(tmp_path / "short")
         async with run_broker(disk=disk, clock=ManualClock(NOW_MS)) as running:
-            with counted(monkeypatch) as served:
+            with counted(monkeypatch, RepeatedFetch) as served:
                 short = await conversation(version, running)
         assert len(served) > 5
         disk = PosixDisk(tmp_path / "long")
         async with run_broker(disk=disk, clock=ManualClock(NOW_MS), registry=ordinary()) as running:
-            with counted(monkeypatch) as served:
+            with counted(monkeypatch, RepeatedFetch) as served:
                 long = await conversation(version, running)
         assert not served
         assert short == long
@@ -227,7 +182,7 @@ def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, versio
             for _ in range(4):
                 assert b"old" in await consumer.fetch(0)
             frame = consumer.frame(0)
-            await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+            await consumer.delete("t")
             client.writer.write(frame)
             gone = await consumer.hear()
             at = 4 + 1 + 4 + 2 + 4 + 1 + (2 if version < 13 else 16) + 1 + 4
@@ -246,7 +201,7 @@ def test_at_the_end_a_consumer_waits_for_records(run: Any, run_broker: Any, monk
             consumer = Consumer(running, client, 12)
             await client.create_topic("t")
             await producer.produce("t", b"one")
-            with counted(monkeypatch) as served:
+            with counted(monkeypatch, RepeatedFetch) as served:
                 for _ in range(3):
                     await consumer.fetch(0, max_wait_ms=500)
                 assert len(served) == 1
@@ -268,14 +223,11 @@ def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.
             consumer = Consumer(running, client, 12)
             await client.create_topic("t")
             await client.produce("t", b"one")
-            with counted(monkeypatch) as served:
+            with counted(monkeypatch, RepeatedFetch) as served:
                 for _ in range(3):
                     await consumer.fetch(0)
                 assert len(served) == 1
-                quotas = AlterClientQuotasRequest
-                anybody = quotas.EntityData(entity_type="client-id", entity_name=None)
-                rate = quotas.OpData(key="consumer_byte_rate", value=1e9, remove=False)
-                await client.call(quotas(entries=[quotas.EntryData(entity=[anybody], ops=[rate])]), 1)
+                await consumer.limit("consumer_byte_rate")
                 await consumer.fetch(0)
                 assert len(served) == 1
 
@@ -293,7 +245,7 @@ def test_a_follower_takes_the_ordinary_way(run: Any, run_broker: Any, monkeypatc
             def follows(*_: Any) -> None:
                 raise NotLeaderOrFollower
 
-            with counted(monkeypatch) as served, monkeypatch.context() as patch:
+            with counted(monkeypatch, RepeatedFetch) as served, monkeypatch.context() as patch:
                 patch.setattr(type(running.broker.replicas), "leader", follows)
                 for _ in range(4):
                     assert b"one" in await consumer.fetch(0)

@@ -2,50 +2,19 @@
 
 import random
 import struct
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from repeating import NOW_MS, Talk, counted, ordinary
 
 from ottla.clock import ManualClock
 from ottla.cluster.partition import Partition
 from ottla.errors import KafkaStorageError
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.records.batch import Record, build_batch
-from ottla.server.api import Registry, registered_apis
 from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
-from ottla.wire.frames import request_header_version
-from ottla.wire.messages.partitions import DeleteRecordsRequest
 from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.quotas import AlterClientQuotasRequest
-from ottla.wire.messages.topics import DeleteTopicsRequest
 from ottla.wire.primitives import ZERO_UUID
-
-NOW_MS = 1_700_000_000_000
-
-
-@contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Which requests were served from memory."""
-    served: list[int] = []
-    original = RepeatedProduce.serve
-
-    def serve(self: RepeatedProduce, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
-        answers: deque[bytes] = deque()
-        stop = original(self, buffer, start, end, answers)
-        out.extend(answers)
-        rest = b"".join(answers)
-        while rest:
-            size, correlation_id = struct.unpack_from(">ii", rest)
-            served.append(correlation_id)
-            rest = rest[4 + size :]
-        return stop
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RepeatedProduce, "serve", serve)
-        yield served
 
 
 def batch(*values: bytes, **options: Any) -> bytearray:
@@ -57,17 +26,7 @@ def damaged(records: bytearray) -> bytearray:
     return records
 
 
-class Talk:
-    """One connection to one broker; answers are kept as they came, but for ids that are the broker's own."""
-
-    def __init__(self, running: Any, client: Any) -> None:
-        self.running, self.client = running, client
-        self.heard: list[bytes] = []
-
-    def topic_id(self, name: str) -> bytes:
-        topic = self.running.broker.metadata.topics.get(name)
-        return topic.topic_id if topic is not None else b"no such topic id"
-
+class Producer(Talk):
     async def produce(
         self, records: Any, *, version: int, topic: str = "t", partition: int = 0, acks: int = -1, behind: bytes = b"",
         more: bool = False, client_id: str = "c",
@@ -86,34 +45,16 @@ class Talk:
                 )
             ],
         )
-        self.client.writer.write(self.frame(request, version, client_id, behind))
+        self.client.writer.write(self.framed(request, version, client_id, behind))
         if acks:
             self.heard.append((await self.client.read_frame()).replace(topic_id, b"the topic's id.."))
-
-    def frame(self, request: Any, version: int, client_id: str, behind: bytes = b"") -> bytes:
-        self.client.correlation_id += 1
-        head = struct.pack(">hhih", request.API_KEY, version, self.client.correlation_id, len(client_id))
-        head += client_id.encode()
-        if request_header_version(request.API_KEY, version) >= 2:
-            head += b"\0"
-        body = head + request.encode(version) + behind
-        return struct.pack(">i", len(body)) + body
-
-    async def delete(self, name: str) -> None:
-        await self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)
-
-    async def delete_records(self, offset: int) -> None:
-        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
-        await self.client.call(
-            DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]), 2
-        )
 
 
 async def conversation(seed: int, version: int, running: Any) -> tuple[list[bytes], bytes]:
     """A producer that mostly repeats itself, with everything in between that must not be mistaken for it."""
     rng = random.Random(seed)
     client = await running.connect()
-    talk = Talk(running, client)
+    talk = Producer(running, client)
     await client.create_topic("t", 2)
     await client.create_topic("u")
     sequence = 0
@@ -169,10 +110,6 @@ async def conversation(seed: int, version: int, running: Any) -> tuple[list[byte
     return talk.heard, bytes(log.read(start, 1 << 30).records.read()) if log.log_end_offset > start else b""
 
 
-def ordinary() -> Registry:
-    return Registry(api.replace(model=None) for api in registered_apis().apis.values())
-
-
 @pytest.mark.parametrize("version", range(FIRST_VERSION, 14))
 def test_the_short_way_answers_as_the_ordinary_one(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
@@ -180,11 +117,11 @@ def test_the_short_way_answers_as_the_ordinary_one(
     async def main() -> None:
         for seed in range(2):
             async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS)) as running:
-                with counted(monkeypatch) as served:
+                with counted(monkeypatch, RepeatedProduce) as served:
                     short = await conversation(seed, version, running)
             assert len(served) > 5
             async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS), registry=ordinary()) as running:
-                with counted(monkeypatch) as served:
+                with counted(monkeypatch, RepeatedProduce) as served:
                     long = await conversation(seed, version, running)
             assert not served
             assert short == long
@@ -196,9 +133,9 @@ def test_a_transaction_takes_the_ordinary_way(run: Any, run_broker: Any, monkeyp
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
-            talk = Talk(running, client)
+            talk = Producer(running, client)
             await client.create_topic("t")
-            with counted(monkeypatch) as served:
+            with counted(monkeypatch, RepeatedProduce) as served:
                 for _ in range(4):
                     await talk.produce(batch(b"x"), version=11)
                 assert served == [4, 5]  # 1 made the topic, 2 was the first, 3 showed that it is repeated
@@ -216,7 +153,7 @@ def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, versio
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
-            talk = Talk(running, client)
+            talk = Producer(running, client)
             await client.create_topic("t")
             for _ in range(4):
                 await talk.produce(batch(b"x"), version=version)
@@ -238,11 +175,11 @@ def test_a_request_that_ends_too_early_closes_the_connection(run: Any, run_broke
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
-            talk = Talk(running, client)
+            talk = Producer(running, client)
             await client.create_topic("t")
             for _ in range(4):
                 await talk.produce(batch(b"x"), version=9)
-            whole = talk.frame(wire.produce_request("t", batch(b"x")), 9, "c")
+            whole = talk.framed(wire.produce_request("t", batch(b"x")), 9, "c")
             client.writer.write(struct.pack(">i", len(whole) - 4 - 2) + whole[4:-2])
             assert await client.closed()
 
@@ -253,16 +190,13 @@ def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
-            talk = Talk(running, client)
+            talk = Producer(running, client)
             await client.create_topic("t")
-            with counted(monkeypatch) as served:
+            with counted(monkeypatch, RepeatedProduce) as served:
                 for _ in range(3):
                     await talk.produce(batch(b"x"), version=9)
                 assert len(served) == 1
-                quotas = AlterClientQuotasRequest
-                anybody = quotas.EntityData(entity_type="client-id", entity_name=None)
-                rate = quotas.OpData(key="producer_byte_rate", value=1e9, remove=False)
-                await client.call(quotas(entries=[quotas.EntryData(entity=[anybody], ops=[rate])]), 1)
+                await talk.limit("producer_byte_rate")
                 await talk.produce(batch(b"x"), version=9)
                 assert len(served) == 1
 
@@ -273,7 +207,7 @@ def test_a_failing_disk_is_told(run: Any, run_broker: Any, monkeypatch: pytest.M
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
-            talk = Talk(running, client)
+            talk = Producer(running, client)
             await client.create_topic("t")
             for _ in range(3):
                 await talk.produce(batch(b"x"), version=9)
@@ -288,7 +222,7 @@ def test_a_failing_disk_is_told(run: Any, run_broker: Any, monkeypatch: pytest.M
     run(main())
 
 
-def pipelined(seed: int, version: int, talk: Talk) -> list[bytes]:
+def pipelined(seed: int, version: int, talk: Producer) -> list[bytes]:
     """The frames of a producer that does not wait for answers, with some among them that are refused."""
     rng = random.Random(seed)
     sequence = 0
@@ -316,14 +250,14 @@ def pipelined(seed: int, version: int, talk: Talk) -> list[bytes]:
                 )
             ],
         )
-        frames.append(talk.frame(request, version, "c"))
+        frames.append(talk.framed(request, version, "c"))
     return frames
 
 
 async def stored(running: Any, seed: int, version: int, at_once: int) -> tuple[list[bytes], dict[str, bytes]]:
     """The answers to a producer that has so many requests under way, and the files that it filled."""
     client = await running.connect()
-    talk = Talk(running, client)
+    talk = Producer(running, client)
     await client.create_topic("t", 1, segment_bytes="1048576", index_interval_bytes="1000")
     frames = pipelined(seed, version, talk)
     heard = []

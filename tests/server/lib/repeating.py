@@ -1,0 +1,78 @@
+"""What the tests of connections that repeat themselves share: who was served from memory, and frames made by hand."""
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ottla.server.api import Registry, registered_apis
+from ottla.wire.frames import request_header_version
+from ottla.wire.messages.partitions import DeleteRecordsRequest
+from ottla.wire.messages.quotas import AlterClientQuotasRequest
+from ottla.wire.messages.topics import DeleteTopicsRequest
+
+NOW_MS = 1_700_000_000_000
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch, model: type) -> Iterator[list[int]]:
+    """The correlation ids of the requests that this model served from memory."""
+    served: list[int] = []
+    original = model.serve  # type: ignore[attr-defined]
+
+    def serve(self: Any, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
+        stop: int = original(self, buffer, start, end, out)
+        while start < stop:
+            size, correlation_id = struct.unpack_from(">i4xi", buffer, start)
+            served.append(correlation_id)
+            start += 4 + size
+        return stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "serve", serve)
+        yield served
+
+
+def ordinary() -> Registry:
+    """All APIs, and no short way for any."""
+    return Registry(api.replace(model=None) for api in registered_apis().apis.values())
+
+
+class Talk:
+    """One connection to one broker; answers are kept as they came, but for ids that are the broker's own."""
+
+    def __init__(self, running: Any, client: Any) -> None:
+        self.running, self.client = running, client
+        self.heard: list[bytes] = []
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.running.broker.metadata.topics.get(name)
+        return topic.topic_id if topic is not None else b"no such topic id"
+
+    def framed(self, request: Any, version: int, client_id: str, behind: bytes = b"") -> bytes:
+        self.client.correlation_id += 1
+        head = struct.pack(">hhih", request.API_KEY, version, self.client.correlation_id, len(client_id))
+        head += client_id.encode()
+        if request_header_version(request.API_KEY, version) >= 2:
+            head += b"\0"
+        body = head + request.encode(version) + behind
+        return struct.pack(">i", len(body)) + body
+
+    async def delete(self, name: str) -> None:
+        await self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)
+
+    async def delete_records(self, offset: int) -> None:
+        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+        await self.client.call(
+            DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]), 2
+        )
+
+    async def limit(self, key: str) -> None:
+        """A quota for everybody that nobody reaches."""
+        quotas = AlterClientQuotasRequest
+        anybody = quotas.EntityData(entity_type="client-id", entity_name=None)
+        rate = quotas.OpData(key=key, value=1e9, remove=False)
+        await self.client.call(quotas(entries=[quotas.EntryData(entity=[anybody], ops=[rate])]), 1)
