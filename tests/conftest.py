@@ -16,6 +16,8 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "lib"))
 
+from free_ports import free_ports
+
 # How long one example takes is the machine's business: under load it may be any time.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
@@ -123,7 +125,9 @@ def start_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
         pytest.skip("needs a broker of its own, and --bootstrap gives one that is shared")
     started: list[Broker] = []
 
-    def start(data: Path | None = None, port: int = 0, **settings: object) -> Broker:
+    def start(data: Path | None = None, port: int | None = None, **settings: object) -> Broker:
+        if port is None:
+            (port,) = free_ports()  # one that no client is given while a broker is killed and started again
         named = {key.replace("_", "."): value for key, value in settings.items()}
         one = start_ottla(data or tmp_path / f"data-{len(started)}", named, port)
         started.append(one)

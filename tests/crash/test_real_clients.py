@@ -92,7 +92,7 @@ class Trouble:
 
     def __init__(self, start_broker: Callable[..., Any], data: Path) -> None:
         self._start = lambda port: start_broker(data, port=port)
-        self.broker = self._start(0)
+        self.broker = self._start(None)
 
     def make(self, kind: str, meanwhile: Callable[[], None]) -> None:
         if kind == "kill":
