@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import TimerHandle
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
-from ottla.server.answering import queue_answer
+from ottla.server.answering import next_buffers, queue_answer
 from ottla.server.api import Repeated, RequestContext, Route
 from ottla.wire.frames import decode_request_header, skip_header_tags
 from ottla.wire.primitives import MalformedMessage
@@ -42,16 +42,12 @@ _HEADER = Struct(">hhih").unpack_from
 _HEADER_BYTES = 10
 FRAME_BYTES_MIN = _HEADER_BYTES
 
-_SEND_BUFFERS_MAX = 512
-"""Buffers handed to one sendmsg: well under IOV_MAX (1024) everywhere."""
-
 _LARGE_READ = 32 << 10
 """A read of this size is likely to be a part of a large frame."""
 
 _QUEUE_MAX = 256
 """Answers' parts that may queue up before they are written: pipelined requests must not pile up large answers."""
 
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _API_VERSIONS = 18
 
 
@@ -486,20 +482,8 @@ class Connection:
                 return True
             out[0] = memoryview(head)[sent:]
             return False
-        buffers: list[bytes | memoryview] = []
-        more = 0
-        for item in out:
-            if len(buffers) == _SEND_BUFFERS_MAX:
-                break
-            if item.__class__ is FileRegion:
-                # A large region is cheaper to send when its first packet does not begin with other bytes.
-                more = _MSG_MORE if len(item) < _LARGE_READ else 0
-                break
-            buffers.append(item)
-        if len(buffers) == 1:
-            sent = self._sock.send(buffers[0], more)
-        else:
-            sent = self._sock.sendmsg(buffers, (), more)
+        buffers, flags = next_buffers(out)
+        sent = self._sock.send(buffers[0], flags) if len(buffers) == 1 else self._sock.sendmsg(buffers, (), flags)
         for buffer in buffers:
             length = len(buffer)
             if sent < length:
