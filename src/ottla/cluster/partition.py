@@ -26,13 +26,12 @@ from ottla.log.outcomes import AppendInfo
 from ottla.log.producers import Origin
 from ottla.log.times import MAX_TIMESTAMP
 from ottla.plain import NamedTuple
-from ottla.records.batch import LOG_APPEND_TIME, Batch, Buffer
+from ottla.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, Batch, Buffer
 from ottla.records.validation import (
     InvalidRecords,
     InvalidTimestamps,
-    Validated,
     ValidationOptions,
-    is_sound_unread,
+    is_sound,
     placed,
     validate,
     validate_batch,
@@ -154,20 +153,22 @@ class Partition:
             raise placed(error, self.topic, self.index) from None
         if validated is None:
             return AppendInfo(-1, -1, -1, self.log.log_start_offset)
-        return self._append(validated, origin)
+        return self._append(validated.batch, origin, validated.append_time_ms)
 
     def append_batch(self, batch: Batch, produce_version: int) -> AppendInfo:
         """The same for one batch of the current format that has been found in a request."""
+        options, now_ms = self._options, self._clock.now_ms()
+        if options.takes_unread and is_sound(batch, options, now_ms):
+            return self._append(batch, Origin.CLIENT, NO_TIMESTAMP)
         try:
-            validated = validate_batch(batch, self._options, self._clock.now_ms(), produce_version)
+            validated = validate_batch(batch, options, now_ms, produce_version)
         except (InvalidRecords, InvalidTimestamps) as error:
             raise placed(error, self.topic, self.index) from None
-        return self._append(validated, Origin.CLIENT)
+        return self._append(validated.batch, Origin.CLIENT, validated.append_time_ms)
 
-    def _append(self, validated: Validated, origin: Origin) -> AppendInfo:
-        batch = validated.batch
+    def _append(self, batch: Batch, origin: Origin, append_time_ms: int) -> AppendInfo:
         try:
-            info = self.log.append((batch,), self.state.leader_epoch, origin, validated.append_time_ms)
+            info = self.log.append((batch,), self.state.leader_epoch, origin, append_time_ms)
         except KafkaStorageError as error:
             self.log.failed(error)
             raise
@@ -189,7 +190,7 @@ class Partition:
         sound = 0
         try:
             for batch in batches:
-                if not (unread and is_sound_unread(batch, options, now_ms)):
+                if not (unread and is_sound(batch, options, now_ms)):
                     validate_batch(batch, options, now_ms, produce_version)
                 sound += 1
         except KafkaError:

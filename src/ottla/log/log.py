@@ -250,10 +250,11 @@ class Log:
         Only of batches that simply follow each other, as far as they do: none, where a segment would have to roll.
         """
         count, state = self.producers.run_of(batches)
-        batches = batches[:count]
         segment = self._active
         if count < 2 or not segment.size:
             return ()
+        if count < len(batches):
+            batches = batches[:count]
         offset = self.log_end_offset
         offsets: list[int] = []
         size = 0
@@ -269,7 +270,7 @@ class Log:
         for batch, first_offset in zip(batches, offsets, strict=True):
             batch.stamp(first_offset, leader_epoch)
         try:
-            self._write(batches, size, max_timestamp, offset, None)
+            self._write_to(segment, batches, offset)
         except KafkaStorageError:
             for batch in batches:
                 batch.stamp(0, leader_epoch)  # as it came: each may be tried by itself
@@ -324,8 +325,20 @@ class Log:
         segment = self._active
         if segment.should_roll(size, max_timestamp, next_offset - 1, self.clock, config):
             segment = self.roll(batches[0].base_offset)
+        self._write_to(segment, batches, next_offset)
+        if prepared is not None:
+            for done, stable_offset in self.producers.commit(prepared):
+                if done.aborted:
+                    segment.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
+                    # The entry came after the flush of its marker: until the next one a recovery has to make it again.
+                    self.recovery_point = min(self.recovery_point, batches[0].base_offset)
+            if prepared.started or prepared.completed:
+                self._update_first_unstable()
+
+    def _write_to(self, segment: Segment, batches: Sequence[Batch], next_offset: int) -> None:
+        """Batches that have their offsets and their place; flushed, if the settings say so."""
         segment.append(pieces(batches), batches)
-        if next_offset - self.recovery_point >= config.flush_messages:
+        if next_offset - self.recovery_point >= self.config.flush_messages:
             # Before anything else knows of the records: what cannot be flushed must not be seen, nor be taken for
             # the original of a duplicate. A retry writes the bytes again, as pages that failed to sync may be lost.
             try:
@@ -334,16 +347,7 @@ class Log:
                 segment.take_back(self.log_end_offset)
                 raise
         self.log_end_offset = next_offset
-        producers = self.producers
-        producers.map_end_offset = next_offset
-        if prepared is not None:
-            for done, stable_offset in producers.commit(prepared):
-                if done.aborted:
-                    segment.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
-                    # The entry came after the flush of its marker: until the next one a recovery has to make it again.
-                    self.recovery_point = min(self.recovery_point, batches[0].base_offset)
-            if prepared.started or prepared.completed:
-                self._update_first_unstable()
+        self.producers.map_end_offset = next_offset
 
     def roll(self, expected_offset: int = 0) -> Segment:
         """Start a new active segment at the log's end."""

@@ -56,7 +56,7 @@ from ottla.records.batch import (
     decode_records,
     pack_batch,
 )
-from ottla.records.walk import Walked, walk
+from ottla.records.walk import Walked, plain_record, walk
 
 LATEST_PRODUCE_VERSION: Final = 13
 FIRST_V2_PRODUCE_VERSION: Final = 3
@@ -154,11 +154,14 @@ class ValidationOptions(Plain):
         "depth",
         "level",
         "max_message_bytes",
+        "rewrites",
+        "takes_unread",
         "target_codec",
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
         "timestamp_type",
     )
+    HIDDEN = ("rewrites", "takes_unread")
 
     def __init__(
         self,
@@ -182,21 +185,15 @@ class ValidationOptions(Plain):
         self.max_message_bytes = max_message_bytes
         self.depth = depth
         self.decompressed_limit = decompressed_limit
-
-    @property
-    def rewrites(self) -> bool:
+        self.rewrites = target_codec is not None or timestamp_type == LOG_APPEND_TIME
         """Whether a batch may be stored in another form than it came in."""
-        return self.target_codec is not None or self.timestamp_type == LOG_APPEND_TIME
-
-    @property
-    def takes_unread(self) -> bool:
-        """Whether there is nothing in the settings that could make a record of a batch unacceptable."""
-        return (
-            self.depth is not Depth.RECORDS
-            and not self.compacted
+        self.takes_unread = (
+            depth is not Depth.RECORDS
+            and not compacted
             and not self.rewrites
-            and self.timestamp_before_max_ms == NO_BOUND_MS
+            and timestamp_before_max_ms == NO_BOUND_MS
         )
+        """Whether there is nothing in the settings that could make a record of a batch unacceptable."""
 
     @classmethod
     def from_topic_config(cls, config: TopicSettings, depth: Depth = Depth.AUTO) -> ValidationOptions:
@@ -283,13 +280,25 @@ def shape_error(buffer: Buffer, produce_version: int) -> KafkaError | None:
     return None
 
 
-def is_sound_unread(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
-    """Whether a client's batch is to be stored as it came without a look at its records: `validate_batch` in short.
+def is_sound(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
+    """Whether a client's batch is to be stored as it came: `validate_batch` in short.
 
-    For settings that take them unread. False for all other batches, the faulty ones as well as those that need that
-    look. Most of what a busy broker gets are batches of many records, and these comparisons are all that they need.
+    For settings that take records unread. False for all other batches, the faulty ones as well as those that need a
+    longer look. Most of what a busy broker gets are batches of many records, or of a single one, and these comparisons
+    are all that they need.
     """
     count, attributes, max_timestamp = batch.record_count, batch.attributes, batch.max_timestamp
+    if count == 1:
+        return (
+            (not attributes or attributes == TRANSACTIONAL_FLAG)
+            and not batch.last_offset_delta
+            and batch.base_offset == 0
+            and batch.size <= options.max_message_bytes
+            and batch.base_timestamp == max_timestamp <= now_ms + options.timestamp_after_max_ms
+            and (batch.producer_id < 0 or batch.base_sequence >= 0)
+            and batch.crc_ok()
+            and plain_record(batch.payload()) is not None
+        )
     return (
         count > CHEAP_RECORD_COUNT
         and batch.size < count * CHEAP_RECORD_SIZE

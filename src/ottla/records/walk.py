@@ -100,11 +100,12 @@ _ONE_WITH_KEY: Final = Walked(0, 0, [], True)
 _ONE_WITHOUT_KEY: Final = Walked(0, 0, [0], True)
 
 
-def _walk_one(data: Buffer) -> Walked:
-    """The whole batch is one record: what producers send that do not wait for more.
+def plain_record(data: Buffer) -> Walked | None:
+    """The whole batch is one record without headers and with lengths of one or two bytes: a few looks suffice.
 
-    Without headers and with lengths of one or two bytes, which is what most of them are, a few looks suffice.
+    That is what nearly all of those are that producers send who do not wait for more. None for others.
     """
+    end = len(data)
     try:
         size = data[0]
         position = 1
@@ -113,7 +114,7 @@ def _walk_one(data: Buffer) -> Walked:
             position = 2
         if (
             not size & 1
-            and position + (size >> 1) == len(data)
+            and position + (size >> 1) == end
             and not data[position + 1]  # of the timestamp and of the offset: no delta
             and not data[position + 2]
         ):
@@ -127,12 +128,19 @@ def _walk_one(data: Buffer) -> Walked:
                 key < 0x80
                 and value < 0x4000
                 and not value & 1
-                and value_at + 2 + (value >> 1) == len(data)
-                and not data[len(data) - 1]
+                and value_at + 2 + (value >> 1) == end
+                and not data[end - 1]
             ):
                 return _ONE_WITHOUT_KEY if key & 1 else _ONE_WITH_KEY
     except IndexError:
         pass
+    return None
+
+
+def _walk_one(data: Buffer) -> Walked:
+    plain = plain_record(data)
+    if plain is not None:
+        return plain
     null_keys: list[int] = []
     try:
         position, delta, _, sequential = _walk_singles(data, 0, 0, 1, null_keys)
