@@ -65,7 +65,7 @@ def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaE
 def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """v0–v13. v1 null means all topics; v4 auto-creation can be refused; v10 topic ids in the answer; v12 topics by id.
 
-    Where Kafka answers a topic that it is about to create with LEADER_NOT_AVAILABLE, the topic is ready here at once.
+    Where Kafka answers a topic that it is about to create with UNKNOWN_TOPIC_OR_PARTITION, it is ready here at once.
     """
     broker = ctx.broker
     topics: list[Described]
