@@ -146,6 +146,20 @@ def test_topics_without_an_id(version: int, epoch: int, topic: str, wire: Wire) 
         assert fetched(*wanted) == (UNKNOWN_SERVER_ERROR, [])
 
 
+def test_less_than_no_bytes(make_topic: Callable[..., str], wire: Wire) -> None:
+    """The first partition that is read fails; what is left for the others is nothing, and one batch is always sent."""
+    topic = make_topic(3)
+    for partition in range(3):
+        wire.produce(topic, batch(b"x"), partition)
+    request = wire.fetch_request([(topic, 0, 0), (topic, 1, 0), (topic, 2, 0)], 12, max_bytes=-1)
+    found = wire.call(request, 12).responses[0].partitions
+    assert [(each.error_code, bool(each.records)) for each in found] == [
+        (UNKNOWN_SERVER_ERROR, False),
+        (NONE, True),
+        (NONE, False),
+    ]
+
+
 # -- transactions: only what could be written is asked about
 
 

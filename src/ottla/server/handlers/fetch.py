@@ -191,6 +191,8 @@ class Reading:
                     self.bytes_read += size
                     left = max(0, left - size)
                     at_least_one = False
+            if left < 0:
+                left = 0  # no size to read, which only the first partition is told of
             self.results.append((key, wanted, data))
         if self.failed:
             self.results += unknown_ids
