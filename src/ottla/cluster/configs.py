@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.cluster.features import ELIGIBLE_LEADERS
+from ottla.cluster.hash_order import by_hash, java_names
 from ottla.cluster.metadata import (
     RESOURCE_BROKER,
     RESOURCE_CLIENT_METRICS,
@@ -25,6 +26,10 @@ from ottla.wire.stored import metadata as stored
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATION_NAMES = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_KNOWN_OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+
+_GROUP_BUCKETS = 32
+"""Of the map that Kafka looks for unknown names of groups in: it holds the known ones too."""
 
 MIN_ISR = "min.insync.replicas"
 
@@ -65,7 +70,7 @@ class ConfigChanges:
         self.check_kind(resource)
         current = self._image.configs.get(resource, {})
         wanted = dict(current)
-        for change in changes:
+        for change in _as_walked(resource[0], changes):
             value = self._outcome(resource[0], change, current.get(change.name))
             if value is None:
                 wanted.pop(change.name, None)
@@ -103,11 +108,7 @@ class ConfigChanges:
         if change.operation == DELETE:
             return None
         if change.operation not in _OPERATION_NAMES:
-            raise (
-                InvalidRequest(f"Unknown operations type {change.operation}")
-                if kind == RESOURCE_BROKER
-                else (UnknownServerError())
-            )
+            raise UnknownServerError
         key = _list_key(kind, change)
         text = current if current is not None else ",".join(key.default or ())
         items = [item for item in text.split(",") if item]
@@ -119,6 +120,22 @@ class ConfigChanges:
             elif item not in items:
                 items.append(item)
         return ",".join(items)
+
+    def trips_over(self, resource: Resource, changes: Sequence[ConfigChange]) -> bool:
+        """Whether Kafka's controller fails as a whole: it comes upon an operation that it does not know, and upon
+        nothing before that which refuses this resource."""
+        kind = resource[0]
+        if kind not in (RESOURCE_TOPIC, RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
+            return False
+        try:
+            check_form(changes)
+            for change in _as_walked(kind, changes):
+                self._outcome(kind, change, None)
+        except UnknownServerError:
+            return True
+        except KafkaError:
+            pass
+        return False
 
     # -- checks ------------------------------------------------------------------------------------------------
 
@@ -140,14 +157,14 @@ class ConfigChanges:
             if not name:
                 raise InvalidRequest("Default group resources are not allowed.")
             try:
-                self._config.group(wanted, strict=True)
+                self._config.group(by_hash(wanted, _GROUP_BUCKETS), strict=True)
             except ConfigError as error:
                 raise InvalidConfig(str(error)) from error
         else:
             if not name:
                 raise InvalidRequest("Subscription name can't be empty")
             try:
-                self._config.client_metrics(wanted, strict=True)
+                self._config.client_metrics(by_hash(wanted), strict=True)
             except ConfigError as error:
                 raise _client_metrics_error(error) from error
 
@@ -156,7 +173,7 @@ class ConfigChanges:
             raise InvalidRequest("Default topic resources are not allowed.")
         check_topic_name(name)
         try:
-            self._config.validate_topic(wanted)
+            self._config.validate_topic(by_hash(wanted))
         except ConfigError as error:
             raise InvalidConfig(str(error)) from error
         if name not in self._image.topics:
@@ -206,6 +223,20 @@ def check_form(changes: Sequence[ConfigChange]) -> None:
     missing = [change.name for change in changes if change.value is None and change.operation != DELETE]
     if missing:
         raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+
+
+def _as_walked(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
+    """In the order in which Kafka comes upon what is wrong with them.
+
+    Those of a broker it takes as they came, but no operation that it does not know; others are in a map by their names.
+    """
+    if kind == RESOURCE_BROKER:
+        for change in changes:
+            if change.operation not in _KNOWN_OPERATIONS:
+                raise InvalidRequest(f"Unknown operations type {change.operation}")
+        return changes
+    by_name = {change.name: change for change in changes}
+    return [by_name[name] for name in java_names(by_name)]
 
 
 def _list_key(kind: int, change: ConfigChange) -> ConfigKey:

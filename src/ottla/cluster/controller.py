@@ -201,6 +201,10 @@ class Controller:
         if missing:
             raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
         overrides = {name: value for name, value in wanted.configs.items() if value is not None}
+        if len(overrides) > 1:
+            from ottla.cluster.hash_order import by_hash  # most topics have no settings of their own
+
+            overrides = by_hash(overrides)
         try:
             self._config().validate_topic(overrides)
         except ConfigError as error:

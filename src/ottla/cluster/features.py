@@ -52,9 +52,14 @@ class FeatureUpdate(NamedTuple):
 def plan_updates(
     image: MetadataImage, node_id: int, updates: Iterable[FeatureUpdate], min_insync_replicas: int
 ) -> list[Message]:
-    """The records of all updates; one that is refused refuses them all."""
+    """The records of all updates; one that is refused refuses them all.
+
+    Kafka has them in a hash map: that decides which of several is complained about, and of one feature the last counts.
+    """
+    from ottla.cluster.hash_order import by_hash  # a start has no updates
+
     records: list[Message] = []
-    for update in updates:
+    for update in by_hash({update.name: update for update in updates}).values():
         reason = _reason_against(image, node_id, update)
         if reason is not None:
             raise InvalidUpdateVersion(

@@ -6,7 +6,7 @@ and a client that shows an answer as it came (a list of topics, say) shows it in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ottla.cluster.topics import java_hash
@@ -163,6 +163,11 @@ def java_copy(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
 
 def java_names(names: Iterable[str]) -> list[str]:
     return java_map(names, java_hash)
+
+
+def by_hash(texts: Mapping[str, T], buckets: int = _FIRST_BUCKETS) -> dict[str, T]:
+    """A map by names, in the order that it has in Java."""
+    return {name: texts[name] for name in java_map(texts, java_hash, buckets)}
 
 
 def persistent_map(names: Iterable[str]) -> list[str]:

@@ -319,7 +319,7 @@ class ThrottledReplicas(Validator):
             return
         for item in value:
             partition, _, broker = item.partition(":")
-            if item and not (partition.isdecimal() and broker.isdecimal()):
+            if item and not (item.isascii() and partition.isdecimal() and broker.isdecimal()):
                 reason = f"{name} must be the literal '*' or a list of replicas in the following format: {self}"
                 raise invalid(name, f"[{', '.join(value)}]", reason)
 

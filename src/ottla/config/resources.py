@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ottla.config.keys import ConfigError, ConfigKey
 from ottla.config.rules import check_client_metrics, check_group, check_topic
-from ottla.config.topic_keys import CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
+from ottla.config.topic_keys import CLIENT_METRICS_KEYS, GROUP_KEYS, GROUP_ORDER, TOPIC_KEYS, TOPIC_ORDER
 
 
 class ResourceConfig:
@@ -57,14 +57,17 @@ class ClientMetricsConfig(ResourceConfig):
 class ResourceKind:
     """What the three kinds differ in."""
 
-    __slots__ = ("check", "keys", "title")
+    __slots__ = ("_order", "check", "keys", "title")
 
     def __init__(
         self,
         title: str,
         keys: Mapping[str, ConfigKey],
         check: Callable[[Mapping[str, Any], Mapping[str, Any]], None],
+        first: Iterable[str],
     ) -> None:
+        """`first` are keys in the order in which Kafka defines, and reads them; the others follow."""
+        self._order = {name: place for place, name in enumerate(dict.fromkeys((*first, *keys)))}
         self.title = title
         self.keys = keys
         self.check = check
@@ -75,15 +78,20 @@ class ResourceKind:
 
     def values(self, defaults: Mapping[str, Any], overrides: Mapping[str, str], *, strict: bool) -> dict[str, Any]:
         values = dict(defaults)
-        for name, text in overrides.items():
-            key = self.keys.get(name)
-            if key is not None:
-                values[name] = key.parse(text)
-            elif strict:
-                raise ConfigError(f"{self.title}: {name}")
+        known = [name for name in overrides if name in self.keys]
+        if strict:
+            # As Kafka, complain of names before values, and of values in the order of the definitions.
+            for name in overrides:
+                if name not in self.keys:
+                    raise ConfigError(f"{self.title}: {name}")
+            known.sort(key=self._order.__getitem__)
+        for name in known:
+            values[name] = self.keys[name].parse(overrides[name])
         return values
 
 
-TOPIC = ResourceKind("Unknown topic config name", TOPIC_KEYS, check_topic)
-GROUP = ResourceKind("Unknown group config name", GROUP_KEYS, check_group)
-CLIENT_METRICS = ResourceKind("Unknown client metrics configuration", CLIENT_METRICS_KEYS, check_client_metrics)
+TOPIC = ResourceKind("Unknown topic config name", TOPIC_KEYS, check_topic, TOPIC_ORDER)
+GROUP = ResourceKind("Unknown group config name", GROUP_KEYS, check_group, GROUP_ORDER)
+CLIENT_METRICS = ResourceKind(
+    "Unknown client metrics configuration", CLIENT_METRICS_KEYS, check_client_metrics, ("metrics", "interval.ms")
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
@@ -197,6 +197,8 @@ class TransactionsOfBroker:
 
         refused: Refusals
         try:
+            if TRANSACTION_STATE_TOPIC not in self._broker.metadata.topics:
+                raise CoordinatorNotAvailable  # there is nobody whom this broker could be mistaken for
             if adds:
                 added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
                 if added is not None:
@@ -315,24 +317,20 @@ class TransactionalProduce:
         self._producer: Identity | None = None
         self._batches: dict[TopicPartition, Buffer] = {}
 
-    def refused(self, request: ProduceRequest) -> Refusals | Awaitable[Refusals]:
-        """Raises what refuses the whole request."""
-        if request.transactional_id is None:
+    def refused(
+        self, transactional_id: str | None, places: Iterable[tuple[TopicPartition, Buffer]]
+    ) -> Refusals | Awaitable[Refusals]:
+        """Raises what refuses the whole request. `places` are the partitions that could be written to."""
+        if transactional_id is None:
             raise TransactionalIdAuthorizationFailed
-        for topic in request.topic_data:
-            if self._version >= 13:
-                found = self._broker.metadata.topics_by_id.get(topic.topic_id)
-                name = found.name if found is not None else None
-            else:
-                name = topic.name
-            for data in topic.partition_data:
-                if data.records is not None and is_transactional(data.records):
-                    self._note(name, data.index, data.records)
+        for place, records in places:
+            if is_transactional(records):
+                self._note(place, records)
         if self._producer is None:
             return {}
-        return self._verify(request.transactional_id, self._producer)
+        return self._verify(transactional_id, self._producer)
 
-    def _note(self, topic: str | None, index: int, records: Buffer) -> None:
+    def _note(self, place: TopicPartition, records: Buffer) -> None:
         producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
         if producer_id == NO_PRODUCER_ID:
             return
@@ -343,8 +341,7 @@ class TransactionalProduce:
             self._producer = producer
         elif producer != self._producer:
             raise InvalidProducerIdMapping("Transactional records contained more than one producer ID")
-        if topic is not None:
-            self._batches[topic, index] = records
+        self._batches[place] = records
 
     def _verify(self, transactional_id: str, producer: Identity) -> Refusals | Awaitable[Refusals]:
         adds = self._version >= ADDING_PRODUCE_VERSION
@@ -391,7 +388,6 @@ class TransactionalProduce:
             isinstance(error, ConcurrentTransactions) and self._version < ADDING_PRODUCE_VERSION
         ):
             return NotEnoughReplicas(
-                "Unable to verify the partition has been added to the transaction. Underlying error: "
-                f"{type(error).__name__}"
+                f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
             )
         return error

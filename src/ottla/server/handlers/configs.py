@@ -245,13 +245,14 @@ def incremental_alter_configs(
     """v0–v1 (KIP-339): set, delete, append, subtract; log levels too (KIP-412). v1 flexible."""
     changes = _changes(ctx)
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    trips = any(
-        config.config_operation not in (SET, DELETE, APPEND, SUBTRACT)
+    wishes = [
+        (
+            (resource.resource_type, resource.resource_name),
+            [ConfigChange(config.name, config.value, config.config_operation) for config in resource.configs],
+        )
         for resource in request.resources
-        if resource.resource_type in (RESOURCE_TOPIC, RESOURCE_GROUP, RESOURCE_CLIENT_METRICS)
-        and counts[resource.resource_type, resource.resource_name] == 1
-        for config in resource.configs
-    )
+    ]
+    trips = any(counts[resource] == 1 and changes.trips_over(resource, wanted) for resource, wanted in wishes)
 
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if trips:
@@ -268,18 +269,7 @@ def incremental_alter_configs(
             return []
         return changes.increment(resource, wanted)
 
-    outcomes = _alter(
-        ctx,
-        [
-            (
-                (resource.resource_type, resource.resource_name),
-                [ConfigChange(config.name, config.value, config.config_operation) for config in resource.configs],
-            )
-            for resource in request.resources
-        ],
-        plan,
-        request.validate_only,
-    )
+    outcomes = _alter(ctx, wishes, plan, request.validate_only)
     return _incremental_response(request, outcomes)
 
 

@@ -30,6 +30,7 @@ from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartitio
 from ottla.server.handlers.fetch_repeated import RepeatedFetch
 from ottla.server.nearest import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.primitives import ZERO_UUID
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -190,6 +191,8 @@ class Reading:
                     self.bytes_read += size
                     left = max(0, left - size)
                     at_least_one = False
+            if left < 0:
+                left = 0  # no size to read, which only the first partition is told of
             self.results.append((key, wanted, data))
         if self.failed:
             self.results += unknown_ids
@@ -306,6 +309,8 @@ class Reading:
             response.throttle_time_ms = quotas.fetch_throttle_ms(self.ctx, self.bytes_read)
             if response.throttle_time_ms > 0:
                 return response  # nothing is sent now, and the session goes on as if nothing had been read
+        if self.failed:
+            self._refuse_nameless()
         topic: TopicResponse | None = None
         last_name: bytes | str | None = None
         served = []
@@ -328,6 +333,13 @@ class Reading:
         if self.failed and self.ctx.version >= _FIRST_LEADER_VERSION:
             self._name_nodes(response)
         return response
+
+    def _refuse_nameless(self) -> None:
+        """Kafka compares a topic that has the zero id by its name with the one that comes after it, and has no name."""
+        if any(key[0] == ZERO_UUID for key, _, _ in self.results[:-1]):
+            if self.plan.full and self.plan.session is not None:
+                self.ctx.broker.fetch_sessions.close(self.plan.session)  # the client is told of none
+            raise UnknownServerError("a topic with neither name nor id")
 
     def _name_nodes(self, response: FetchResponse) -> None:
         """Where the leaders that the answer names are to be found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from types import MappingProxyType
 
 from ottla.cluster.topics import INTERNAL_TOPICS
@@ -27,6 +27,7 @@ from ottla.server.handlers.produce_failure import failure
 from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
 from ottla.server.transactions import TopicPartition, TransactionalProduce, holds_transaction
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.primitives import Buffer
 
 ALL = -1
 """Of acks: every replica in sync."""
@@ -112,7 +113,9 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     """
     if not holds_transaction(request):
         return _appended(ctx, request, NONE_REFUSED)
-    refused = TransactionalProduce(ctx.broker, ctx.version).refused(request)
+    refused = TransactionalProduce(ctx.broker, ctx.version).refused(
+        request.transactional_id, _writable(ctx, request.topic_data)
+    )
     if isinstance(refused, dict):
         return _appended(ctx, request, refused)
     for topic in request.topic_data:
@@ -206,6 +209,21 @@ def _each_once(
         if partitions
     ]
     return once, misshapen
+
+
+def _writable(
+    ctx: RequestContext, topics: list[ProduceRequest.TopicProduceData]
+) -> Iterator[tuple[TopicPartition, Buffer]]:
+    """What can reach a log. The rest has its own error, and Kafka does not ask about its transaction: not even whether
+    all records are of one producer."""
+    for topic in _each_once(topics, ctx.version)[0]:
+        name = _name_of(ctx, topic.topic_id) if ctx.version >= 13 else topic.name
+        found = ctx.broker.metadata.topics.get(name) if name is not None else None
+        if found is None:
+            continue
+        for data in topic.partition_data:
+            if data.index in found.partitions and data.records is not None and _shape_error(data, ctx.version) is None:
+                yield (found.name, data.index), data.records
 
 
 def _shape_error(data: ProduceRequest.PartitionProduceData, version: int) -> KafkaError | None:
