@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -150,10 +149,11 @@ class Segment:
             self._max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
         if self._bytes_since_index > self._interval:
-            # The bytes are in the log by now. An index is sparse: one that cannot be read lacks an entry, no more.
-            with suppress(KafkaStorageError, CorruptIndex):
+            try:
                 self.offset_index.append(last_offset, position)
-                self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+                self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)  # type: ignore[arg-type]
+            except (KafkaStorageError, CorruptIndex):
+                pass  # the bytes are in the log by now; an index is sparse: it lacks an entry, no more
             self._bytes_since_index = size
         else:
             self._bytes_since_index += size
