@@ -250,11 +250,10 @@ class Log:
         Only of batches that simply follow each other, as far as they do: none, where a segment would have to roll.
         """
         count, state = self.producers.run_of(batches)
+        batches = batches[:count]
         segment = self._active
         if count < 2 or not segment.size:
             return ()
-        if count < len(batches):
-            batches = batches[:count]
         offset = self.log_end_offset
         offsets: list[int] = []
         size = 0

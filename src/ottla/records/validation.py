@@ -288,20 +288,8 @@ def is_sound(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
     are all that they need.
     """
     count, attributes, max_timestamp = batch.record_count, batch.attributes, batch.max_timestamp
-    if count == 1:
-        return (
-            (not attributes or attributes == TRANSACTIONAL_FLAG)
-            and not batch.last_offset_delta
-            and batch.base_offset == 0
-            and batch.size <= options.max_message_bytes
-            and batch.base_timestamp == max_timestamp <= now_ms + options.timestamp_after_max_ms
-            and (batch.producer_id < 0 or batch.base_sequence >= 0)
-            and batch.crc_ok()
-            and plain_record(batch.payload()) is not None
-        )
     return (
-        count > CHEAP_RECORD_COUNT
-        and batch.size < count * CHEAP_RECORD_SIZE
+        (count == 1 or (count > CHEAP_RECORD_COUNT and batch.size < count * CHEAP_RECORD_SIZE))
         and batch.last_offset_delta == count - 1
         and batch.base_offset == 0
         and batch.size <= options.max_message_bytes
@@ -309,6 +297,8 @@ def is_sound(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
         and (not attributes or attributes == TRANSACTIONAL_FLAG or _is_readable(batch))
         and (batch.producer_id < 0 or batch.base_sequence >= 0)
         and batch.crc_ok()
+        # A plain record has the batch's base timestamp.
+        and (count > 1 or (batch.base_timestamp == max_timestamp and plain_record(batch.payload()) is not None))
     )
 
 
