@@ -195,6 +195,13 @@ class Partition:
                 sound += 1
         except KafkaError:
             batches = batches[:sound]
+        return self._append_run(batches)
+
+    def append_own_run(self, batches: Sequence[Batch]) -> Sequence[int]:
+        """The same for what the broker itself made; also nothing where the log has a clock of its own."""
+        return () if self._options.timestamp_type == LOG_APPEND_TIME else self._append_run(batches)
+
+    def _append_run(self, batches: Sequence[Batch]) -> Sequence[int]:
         try:
             offsets = self.log.append_run(batches, self.state.leader_epoch)
         except KafkaStorageError as error:

@@ -107,7 +107,7 @@ class OffsetStore:
                 # Kafka asks the coordinator only about topics that exist: a request without any is not validated.
                 validated = True
                 try:
-                    check = self._validate_commit(request, client)
+                    check = self.validate_commit(request, client)
                 except KafkaError as error:
                     group_error = error.code
             if group_error:
@@ -151,9 +151,7 @@ class OffsetStore:
             )
         return Result(records, response)
 
-    def _validate_commit(
-        self, request: OffsetCommitRequest, client: Client
-    ) -> Callable[[str, bytes, int], None] | None:
+    def validate_commit(self, request: OffsetCommitRequest, client: Client) -> Callable[[str, bytes, int], None] | None:
         """Who commits may do so; a commit also shows that a classic member is alive."""
         shard = self._shard
         group = shard.groups.get(request.group_id)

@@ -20,6 +20,15 @@ class PartitionWriter(Protocol):
         """Append one batch as the coordinator (no sequence checks), and return its base offset. Raises KafkaError."""
         ...
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether what is appended is committed with that: there is nobody to wait for."""
+        ...
+
+    def append_run(self, batches: Sequence[bytearray]) -> Sequence[int]:
+        """Append several batches with one write, and return their base offsets; none, where that cannot be."""
+        ...
+
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
         """Call back once `offset` is below the high watermark, or with an error when it cannot get there any more."""
         ...

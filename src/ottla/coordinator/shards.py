@@ -48,6 +48,11 @@ class LogShard:
         return self._written_offset
 
     @property
+    def commits_at_once(self) -> bool:
+        """Whether what is appended is committed with that."""
+        return self._writer.commits_at_once
+
+    @property
     def codec(self) -> int:
         """How the log's batches are compressed."""
         return 0
@@ -95,10 +100,28 @@ class LogShard:
         base_offset = self._writer.append(self._batch(records, self.clock.now_ms(), producer_id, producer_epoch))
         if base_offset >= self._writer.high_watermark:
             self.keep(records, base_offset)
+        return self._replay_own(records, base_offset, producer_id)
+
+    def _replay_own(self, records: Sequence[Any], base_offset: int, producer_id: int) -> int:
         for position, record in enumerate(records):
             self.replay(record, base_offset + position, producer_id)
         self._written_offset = base_offset + len(records) - 1
         return self._written_offset
+
+    def append_alike(self, batches: Sequence[bytearray], records: Callable[[int], Sequence[Any]]) -> int:
+        """Append ready batches of operations of which each overwrites what the one before it did.
+
+        So only the last is replayed: `records` gives those of the batch at a position. Returns how many were appended,
+        from the first on: none at all where they would have to wait to be committed.
+        """
+        writer = self._writer
+        if not writer.commits_at_once:
+            return 0
+        base_offsets = writer.append_run(batches) if len(batches) > 1 else ()
+        if not base_offsets:
+            base_offsets = (writer.append(batches[0]),)
+        self._replay_own(records(len(base_offsets) - 1), base_offsets[-1], NO_PRODUCER_ID)
+        return len(base_offsets)
 
     @abstractmethod
     def keep(self, records: Sequence[Any], offset: int) -> None:

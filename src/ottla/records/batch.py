@@ -49,6 +49,7 @@ __all__ = [
     "parse_control_key",
     "pieces",
     "scan_headers",
+    "seal",
 ]
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -61,6 +62,7 @@ MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
 MAGIC_OFFSET: Final = 16
 CRC_OFFSET: Final = 17
 ATTRIBUTES_OFFSET: Final = 21
+BASE_TIMESTAMP_OFFSET: Final = 27
 MAX_TIMESTAMP_OFFSET: Final = 35
 CURRENT_MAGIC: Final = 2
 
@@ -488,9 +490,14 @@ def pack_batch(
         base_sequence,
         record_count,
     )
-    with memoryview(out) as view:
-        _CRC.pack_into(out, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+    seal(out)
     return out
+
+
+def seal(batch: bytearray) -> None:
+    """Set the CRC of a batch, once all of the rest is in it."""
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
 
 
 def key_value_batch(

@@ -100,6 +100,14 @@ class CoordinatorPartition:
         partition.check_leads()
         return partition.append_own((Batch(batch),)).first_offset
 
+    @property
+    def commits_at_once(self) -> bool:
+        return self._partition.leadership is None
+
+    def append_run(self, batches: Sequence[bytearray]) -> Sequence[int]:
+        self._partition.check_leads()
+        return self._partition.append_own_run([Batch(batch) for batch in batches])
+
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
         """At once with one replica; with more when those in sync have it, unless another leads before that."""
         self._partition.when_committed(

@@ -9,8 +9,9 @@ from ottla.coordinator import requests
 from ottla.coordinator.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.coordinator.replies import Reply, all_answered, waitable
 from ottla.errors import GroupAuthorizationFailed, KafkaError, NotCoordinator, TopicAuthorizationFailed
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.handlers.answers import Unknown
+from ottla.server.handlers.commit_repeated import RepeatedCommit
 from ottla.server.handlers.groups import client_of
 from ottla.wire.messages import (
     OffsetCommitRequest,
@@ -37,7 +38,25 @@ def _commit_error(ctx: RequestContext, request: OffsetCommitRequest, error: Kafk
     return refused_commit(request, error.code)
 
 
-@handles(OffsetCommitRequest, on_error=_commit_error)
+def _model(
+    ctx: RequestContext,
+    route: Route,
+    frame: memoryview,
+    request: OffsetCommitRequest,
+    response: OffsetCommitResponse,
+    answer: bytes,
+    last: Repeated | None,
+) -> Repeated | None:
+    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    if route.handler is not offset_commit or ctx.broker.authorizer is not None:
+        return None
+    if not isinstance(last, RepeatedCommit) or not last.is_like(ctx.version, frame, request):
+        return RepeatedCommit(ctx.version, frame, request)
+    last.learn(ctx.broker, route, frame, request, client_of(ctx), response, answer)
+    return last
+
+
+@handles(OffsetCommitRequest, on_error=_commit_error, model=_model)
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
