@@ -22,6 +22,16 @@ def create(wire: Wire, *topics, version: int = 7, validate_only: bool = False):
     return {topic.name: topic for topic in wire.call(request, version).topics}
 
 
+@pytest.mark.parametrize("version", range(14))
+def test_who_asks_first_for_a_topic_has_it_made_for_the_next(version: int, wire: Wire, unique) -> None:
+    name = unique("auto")
+    (topic,) = wire.metadata(name, version=version, create=True).topics
+    assert (topic.error_code, topic.name, topic.topic_id, topic.partitions) == (UNKNOWN_TOPIC, name, ZERO_UUID, [])
+    wire.wait_ready(name)
+    (topic,) = wire.metadata(name, version=version, create=True).topics
+    assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
+
+
 @pytest.mark.parametrize("version", range(2, 8))
 def test_create_in_every_version(version: int, wire: Wire, unique) -> None:
     name = unique("t")

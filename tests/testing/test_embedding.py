@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla.bench.client import Client
 from ottla.testing import BrokerStopped
+from ottla.wire.messages import MetadataRequest
 
 
 def test_a_broker_on_the_running_loop(run: Any) -> None:
@@ -45,6 +47,18 @@ def test_the_test_preset() -> None:
     assert config["group.initial.rebalance.delay.ms"] == 0
     assert config["transaction.state.log.replication.factor"] == 1
     assert config["offsets.retention.check.interval.ms"] <= 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "codes"), [({}, [0, 0]), ({"preset": "dev"}, [3, 0]), ({"preset": "kafka"}, [3, 0])]
+)
+@pytest.mark.parametrize("start", [ottla.serve, lambda **options: ottla.Cluster(1, **options)])
+def test_only_for_tests_a_topic_is_there_at_once(start: Any, options: dict[str, Any], codes: list[int]) -> None:
+    with start(**options) as broker:
+        host, _, port = broker.bootstrap.partition(",")[0].rpartition(":")
+        with Client((host, int(port))) as client:
+            wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")])
+            assert [client.call(wanted, 12).topics[0].error_code for _ in range(2)] == codes
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

@@ -324,6 +324,7 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     try:
         broker = Broker(config, disk=disk)
         broker.pace = pace_of_process()
+        broker.tells_new_topics = arguments.preset == "test"
         endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
         if endpoint is not None:
             await endpoint.start()

@@ -60,6 +60,9 @@ class ClusterBroker(Broker):
     def _new_faults(self) -> Faults:
         return Faults(self, beyond=self._cluster.faults)
 
+    def _tells_new_topics(self) -> bool:
+        return self._cluster.tells_new_topics
+
     def _new_server(self) -> Server:
         return NodeBroker(
             self._cluster.ensemble, self._config, disk=self.disk, chance=self._chance, registry=self._registry
@@ -125,9 +128,9 @@ class Cluster(Controls):
         settings. `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the HTTP endpoint that steers
         the cluster; `seed` makes ids and placement repeat.
         """
-        shared = Options(
-            config, preset=preset, settings=settings, partitions=partitions, host=host, port=port
-        ).make_config()
+        options = Options(config, preset=preset, settings=settings, partitions=partitions, host=host, port=port)
+        self.tells_new_topics = options.tells_new_topics
+        shared = options.make_config()
         self._clock = Options(clock=clock).make_clock()
         self._data = None if data is None else Path(data)
         self._seed = seed

@@ -126,7 +126,7 @@ def _wanted_topics(
 
 
 def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Described:
-    """A topic that is not there is made, or else refused."""
+    """A topic that is not there is refused, but made for the next who asks."""
     if not is_legal_topic_name(name):
         return _refused(ctx, request, name, InvalidTopicException.code)
     # Before v4 a client could not refuse.
@@ -134,7 +134,8 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
     if allowed and ctx.broker.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
         try:
             ctx.broker.controller.auto_create_topic(name)
-            return _described(ctx, request, ctx.broker.metadata.topics[name])
+            if ctx.broker.tells_new_topics:
+                return _described(ctx, request, ctx.broker.metadata.topics[name])
         except KafkaError:
             pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none
     return _refused(ctx, request, name, UnknownTopicOrPartition.code)
