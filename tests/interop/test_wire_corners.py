@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from interop.transacting import Transacting, find_group, mark
-from interop.wire import Wire, batches_of, new_topic
+from interop.wire import Wire, batch, batches_of, new_topic, records_of
 
 from ottla.wire import messages as m
 
@@ -159,3 +159,19 @@ def test_the_transaction_frees_what_it_held_back(topic: str, wire: Wire, unique:
     assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == OUT_OF_ORDER
     assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == NONE
     assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == NONE
+
+
+@pytest.mark.parametrize("version", [4, 12, 14, 17])
+@pytest.mark.parametrize(("replica", "told"), [(-1, []), (-2, []), (-3, None)])
+def test_one_replica_that_is_no_consumer(
+    version: int, replica: int, told: list[object] | None, topic: str, wire: Wire
+) -> None:
+    wire.produce(topic, batch(b"x"))
+    request = wire.fetch_request([(topic, 0, 0)], version, isolation_level=1)
+    if version < 15:
+        request.replica_id = replica
+    else:
+        request.replica_state = m.FetchRequest.ReplicaState(replica_id=replica, replica_epoch=-1)
+    for _ in range(4):
+        found = wire.call(request, version).responses[0].partitions[0]
+        assert (found.error_code, len(records_of(found)), found.aborted_transactions) == (0, 1, told)

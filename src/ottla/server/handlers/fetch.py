@@ -27,13 +27,12 @@ from ottla.records.conversion import down_convert
 from ottla.records.legacy import any_batches
 from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
-from ottla.server.handlers.fetch_repeated import RepeatedFetch
+from ottla.server.handlers.fetch_repeated import READ_COMMITTED, RepeatedFetch, wants_committed
 from ottla.server.nearest import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.primitives import ZERO_UUID
 
 READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 CONSUMER = -1
 
 # Of the authorizer: kinds of resources, and operations.
@@ -244,7 +243,7 @@ class Reading:
             nearest = nearest_replica(self.ctx.broker, partition, wanted.fetch_offset, self.request.rack_id)
             if nearest is not None:
                 return self._hint(wanted, partition, preferred_read_replica=nearest)
-        committed_only = self.request.isolation_level == READ_COMMITTED
+        committed_only = wants_committed(self.request)
         limit = min(wanted.max_bytes, left)
         if limit < 0 and partition.log_start_offset <= wanted.fetch_offset < partition.high_watermark:
             raise UnknownServerError(f"{limit} bytes cannot be read")

@@ -31,7 +31,8 @@ FIRST_VERSION = 4
 _FIRST_WITH_LOG_START = 5
 """An answer holds three numbers in a row: high watermark, last stable offset and, from here on, log start offset."""
 
-_READ_COMMITTED = 1
+READ_COMMITTED = 1
+_MOVING_REPLICA = -3
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _KIND_BYTES = 4
@@ -50,6 +51,13 @@ def _request(before: int, behind: int) -> Struct:
 def _response(before: int, numbers: int, behind: int) -> Struct:
     """A frame up to the length of the records: its size, the correlation id, the numbers and what is around them."""
     return Struct(f">ii{before}s{numbers}q{behind}s")
+
+
+def wants_committed(request: FetchRequest) -> bool:
+    """Whether transactions that were aborted are to be told. To Kafka one replica is no consumer: that of a move
+    between a broker's own folders, whatever it asks for."""
+    replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+    return request.isolation_level == READ_COMMITTED and replica_id != _MOVING_REPLICA
 
 
 class RepeatedFetch:
@@ -131,7 +139,7 @@ class RepeatedFetch:
         self._epoch = wanted.current_leader_epoch
         self._limit = min(wanted.partition_max_bytes, request.max_bytes)
         self._min_bytes = max(request.min_bytes, 1)
-        self._committed_only = request.isolation_level == _READ_COMMITTED
+        self._committed_only = wants_committed(request)
         self._broker = broker
         self.route = route
 
