@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.cluster.hash_order import java_computed_map, uuid_hash
 from ottla.coordinator.replies import Reply, Result
 from ottla.coordinator.share_groups import ShareGroup, share_group
 from ottla.coordinator.share_heartbeats import Outcome, ShareProtocol
 from ottla.coordinator.share_records import topics_record
-from ottla.errors import InvalidGroupId, KafkaError, NonEmptyGroup, UnknownTopicOrPartition
+from ottla.errors import InvalidGroupId, KafkaError, NonEmptyGroup, UnknownServerError, UnknownTopicOrPartition
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
-from ottla.wire.primitives import ZERO_UUID
+from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import Shard
 
 NOT_HERE = "This server does not host this topic-partition."
+NO_PARTITION = "Initialize share group parameters has invalid partitionId - "
 NOTHING_THERE = "There is no offset information to delete."
 
 
@@ -88,7 +90,12 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
         (result for result in results.values() if result.topic_id != ZERO_UUID or result.partitions),
         key=lambda result: result.topic_id != ZERO_UUID,
     )
-    if not offsets:
+    impossible = _impossible(shard, request)
+    if impossible:
+        response = AlterShareGroupOffsetsResponse(
+            error_code=UnknownServerError.code, error_message=impossible, responses=[]
+        )
+    if not offsets or impossible:
         # A topic that is there makes the group, even if none of its partitions is.
         is_new = makes_group and request.group_id not in shard.groups
         return Result([topics_record(group.group_id, group.topics)] if is_new else (), response)
@@ -110,6 +117,19 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
     )
 
 
+def _impossible(shard: Shard, request: AlterShareGroupOffsetsRequest) -> str:
+    """Why nothing at all is set: Kafka takes any index below the number of partitions to its share coordinator, which
+    refuses the whole if one is negative."""
+    for topic in request.topics:
+        found = shard.cluster.topic(topic.topic_name)
+        if found is None:
+            continue
+        for wanted in topic.partitions:
+            if wanted.partition_index < 0:
+                return f"{NO_PARTITION}{request.group_id} {uuid_to_base64(found.topic_id)} {wanted.partition_index}"
+    return ""
+
+
 def delete(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Result:
     """Forget topics, as if the group had never read them."""
     group = _empty_group(shard, request.group_id, create=False)
@@ -120,17 +140,22 @@ def delete(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Result:
     answers: dict[bytes, DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic] = {}
     for topic in request.topics:
         found = shard.cluster.topic(topic.topic_name)
+        if found is not None and found.topic_id in gone:
+            continue
         one = answered(topic_name=topic.topic_name)
-        response.responses.append(one)
         if found is None or not group.topics.knows(found.topic_id):
             one.error_code = UnknownTopicOrPartition.code
             one.error_message = NOT_HERE if found is None else NOTHING_THERE
+            response.responses.append(one)
             continue
         one.topic_id = found.topic_id
         answers[found.topic_id] = one
         gone[found.topic_id] = frozenset(range(found.partition_count))
     if not gone:
         return Result((), response)
+    # What is deleted comes first, in the order of a hash map that every partition is put into.
+    calls = [topic_id for topic_id, indexes in gone.items() for _ in indexes]
+    response.responses[:0] = [answers[topic_id] for topic_id in java_computed_map(calls, uuid_hash)]
     reply: Reply[DeleteShareGroupOffsetsResponse] = Reply()
 
     def deleted(outcome: Outcome) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from asyncio import Future
+from collections.abc import Iterable
 from typing import Any
 
+from ottla.cluster.hash_order import java_computed_map, uuid_hash
 from ottla.coordinator import share_offsets
 from ottla.coordinator.replies import waitable, when_answered
 from ottla.coordinator.requests import in_answers_order
 from ottla.coordinator.share_state import NO_COUNT, NO_OFFSET, ShareKey, ShareState
-from ottla.errors import GroupAuthorizationFailed, InvalidGroupId, KafkaError, TopicAuthorizationFailed
+from ottla.errors import (
+    NONE,
+    GroupAuthorizationFailed,
+    InvalidGroupId,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+)
 from ottla.server.api import RequestContext
 from ottla.server.handlers.groups import client_of
 from ottla.server.share.fetching import check_supported
@@ -26,7 +35,6 @@ from ottla.wire.messages import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from ottla.wire.primitives import ZERO_UUID
 
 READ, DELETE, DESCRIBE = 3, 6, 8
 TOPIC, GROUP = 2, 3
@@ -144,40 +152,55 @@ async def _offsets_of(
     ctx: RequestContext, asked: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 ) -> OffsetsOfGroup:
     group_id = asked.group_id
-    if not group_id:
-        return OffsetsOfGroup(group_id="", topics=[])
-    known = {topic.name: topic for topic in share_offsets.known_topics(ctx.broker.groups.shard_for(group_id), group_id)}
     if asked.topics is None:
-        wanted = [(name, topic.partitions) for name, topic in known.items() if ctx.may(DESCRIBE, TOPIC, name)]
+        found = share_offsets.known_topics(ctx.broker.groups.shard_for(group_id), group_id) if group_id else []
+        wanted = [(topic.name, topic.partitions) for topic in found if ctx.may(DESCRIBE, TOPIC, topic.name)]
     else:
         wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
-    topics = []
+    there: list[tuple[bytes, int]] = []
+    names: dict[bytes, str] = {}
+    missing: list[OffsetsOfTopic] = []
+    denied: list[OffsetsOfTopic] = []
     for name, indexes in wanted:
         if not ctx.may(DESCRIBE, TOPIC, name):
-            code, message = TopicAuthorizationFailed.code, TopicAuthorizationFailed().message
-            refused = [
-                OffsetOfPartition(partition_index=index, start_offset=-1, error_code=code, error_message=message)
-                for index in indexes
-            ]
-            topics.append(OffsetsOfTopic(topic_name=name, partitions=refused))
+            denied.append(_without_offsets(name, indexes, TopicAuthorizationFailed()))
             continue
         state = ctx.broker.metadata.topics.get(name)
-        topic_id = ZERO_UUID if state is None else state.topic_id
-        topics.append(
-            OffsetsOfTopic(
-                topic_name=name,
-                topic_id=topic_id,
-                partitions=[await _offset_of(ctx, ShareKey(group_id, topic_id, index), name) for index in indexes],
-            )
+        if state is None:
+            missing.append(_without_offsets(name, indexes))
+            continue
+        if not group_id or not indexes or min(indexes) < 0:
+            raise UnknownServerError  # what Kafka's share coordinator is not even asked, and fails the whole group
+        names[state.topic_id] = name
+        there += ((state.topic_id, index) for index in indexes)
+    topics = [
+        OffsetsOfTopic(
+            topic_name=names[topic_id],
+            topic_id=topic_id,
+            partitions=[
+                await _offset_of(ctx, ShareKey(group_id, topic_id, index), names[topic_id])
+                for index in java_computed_map([index for other, index in there if other == topic_id], int)
+            ],
         )
-    return OffsetsOfGroup(group_id=group_id, topics=topics)
+        for topic_id in java_computed_map([topic_id for topic_id, _ in there], uuid_hash)
+    ]
+    return OffsetsOfGroup(group_id=group_id, topics=topics + missing + denied)
+
+
+def _without_offsets(name: str, indexes: Iterable[int], error: KafkaError | None = None) -> OffsetsOfTopic:
+    code, message = (NONE, None) if error is None else (error.code, error.message)
+    return OffsetsOfTopic(
+        topic_name=name,
+        partitions=[
+            OffsetOfPartition(partition_index=index, start_offset=NO_OFFSET, error_code=code, error_message=message)
+            for index in indexes
+        ],
+    )
 
 
 async def _offset_of(ctx: RequestContext, key: ShareKey, topic: str) -> OffsetOfPartition:
     broker = ctx.broker
     one = OffsetOfPartition(partition_index=key.partition, start_offset=NO_OFFSET)
-    if key.topic_id == ZERO_UUID or key.partition < 0:
-        return one
     answered: Future[ShareState] = broker.loop.create_future()
 
     def told(state: ShareState | None, error: KafkaError | None) -> None:

@@ -1,0 +1,104 @@
+"""Offsets of share groups, where a request is odd: what comes twice, what cannot be, and the order of the answers."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from interop.sharing import DEADLINE_S, Sharer
+from interop.transacting import find_group
+from interop.wire import Wire
+
+from ottla.cluster.hash_order import java_computed_map, uuid_hash
+from ottla.wire import messages as m
+from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
+
+NONE, UNKNOWN, UNKNOWN_TOPIC = 0, -1, 3
+UNEXPECTED = "The server experienced an unexpected error when processing the request."
+Asked = Sequence[tuple[str, list[int]]]
+
+
+@pytest.fixture
+def group(wire: Wire, unique: Callable[[str], str]) -> str:
+    return find_group(wire, unique("s"))
+
+
+def describe(wire: Wire, group: str, topics: Asked | None) -> Any:
+    request = m.DescribeShareGroupOffsetsRequest
+    entry, topic = request.DescribeShareGroupOffsetsRequestGroup, request.DescribeShareGroupOffsetsRequestTopic
+    entries = None if topics is None else [topic(topic_name=name, partitions=each) for name, each in topics]
+    return wire.call(request(groups=[entry(group_id=group, topics=entries)]), 1).groups[0]
+
+
+def shape(found: Any) -> list[tuple[str, list[int]]]:
+    assert found.error_code == NONE, found
+    return [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in found.topics]
+
+
+def hashed(wire: Wire, topics: list[str], calls: int) -> list[str]:
+    """Topics in the order of a hash map of their ids, into which each is put `calls` times."""
+    ids = {wire.topic_id(name): name for name in topics}
+    return [ids[each] for each in java_computed_map([each for each in ids for _ in range(calls)], uuid_hash)]
+
+
+@pytest.mark.parametrize("indexes", [[], [-1], [0, -7]])
+@pytest.mark.parametrize("beside", [[], [("nowhere", [0])]])
+def test_what_no_partition_can_be_fails_the_whole_group(
+    indexes: list[int], beside: list[tuple[str, list[int]]], group: str, topic: str, wire: Wire
+) -> None:
+    found = describe(wire, group, [*beside, (topic, indexes)])
+    assert (found.error_code, found.error_message, found.topics) == (UNKNOWN, UNEXPECTED, [])
+
+
+def test_a_group_without_a_name_has_no_offsets_of_topics_that_are_there(topic: str, wire: Wire) -> None:
+    found = describe(wire, "", [("nowhere", [0]), (topic, [0])])
+    assert (found.error_code, found.error_message, found.topics) == (UNKNOWN, UNEXPECTED, [])
+    assert shape(describe(wire, "", [("nowhere", [3, -1]), ("elsewhere", [])])) == [
+        ("nowhere", [3, -1]),
+        ("elsewhere", []),
+    ]
+    assert shape(describe(wire, "", None)) == []
+
+
+def test_offsets_are_told_in_the_order_of_ids_and_unknown_topics_come_last(
+    group: str, make_topic: Any, wire: Wire
+) -> None:
+    topics = [make_topic(3) for _ in range(7)]
+    found = describe(wire, group, [("nowhere", [1, 0]), *((each, [2, 0, 1]) for each in topics), ("nowhere", [1])])
+    there = [(each, [0, 1, 2]) for each in hashed(wire, topics, 3)]
+    assert shape(found) == [*there, ("nowhere", [1, 0]), ("nowhere", [1])]
+
+
+def test_what_is_asked_twice_is_told_once(group: str, make_topic: Any, wire: Wire) -> None:
+    topic = make_topic(2)
+    assert shape(describe(wire, group, [(topic, [1, 1]), (topic, [0, 1])])) == [(topic, [0, 1])]
+
+
+def test_a_negative_partition_fails_the_setting_of_all_offsets(group: str, make_topic: Any, wire: Wire) -> None:
+    topic, other = make_topic(1), make_topic(1)
+    sharer = Sharer(wire, group)
+    answer = sharer.alter(**{topic: {0: 5}, "nowhere": {-1: 5}, other: {-2: 5, 0: 5}})
+    place = f"{group} {uuid_to_base64(wire.topic_id(other))} -2"
+    message = f"Initialize share group parameters has invalid partitionId - {place}"
+    assert (answer.error_code, answer.error_message, answer.responses) == (UNKNOWN, message, [])
+    assert shape(sharer.offsets()) == []
+    assert sharer.stands(topic)[0] == -1
+    (found,) = wire.call(m.ShareGroupDescribeRequest(group_ids=[group]), 1).groups
+    assert (found.error_code, found.group_state) == (NONE, "Empty")  # the group was made nevertheless
+
+
+def test_offsets_are_deleted_in_the_order_of_ids_and_once(group: str, make_topic: Any, wire: Wire) -> None:
+    topics = [make_topic(2) for _ in range(7)]
+    sharer = Sharer(wire, group)
+    deadline = time.monotonic() + DEADLINE_S
+    while sharer.alter(**{each: {0: 1} for each in topics}).error_code:
+        assert time.monotonic() < deadline
+    untouched = make_topic(1)
+    found = sharer.forget("nowhere", *topics, untouched, topics[0], "elsewhere")
+    assert [(each.topic_name, each.error_code) for each in found.responses] == [
+        *((each, NONE) for each in hashed(wire, topics, 2)),
+        ("nowhere", UNKNOWN_TOPIC),
+        (untouched, UNKNOWN_TOPIC),
+        ("elsewhere", UNKNOWN_TOPIC),
+    ]
+    assert {each.topic_id for each in found.responses[7:]} == {ZERO_UUID}
