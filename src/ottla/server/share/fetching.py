@@ -11,6 +11,7 @@ from ottla.cluster.partition import Partition
 from ottla.errors import (
     InvalidRequest,
     KafkaError,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     TopicAuthorizationFailed,
     UnknownServerError,
@@ -20,6 +21,7 @@ from ottla.records.batch import Batch, batches
 from ottla.server.api import RequestContext
 from ottla.server.share.acknowledging import READ, TOPIC, Outcome, acknowledge, acknowledgements, leader_of
 from ottla.server.share.manager import Reader, ShareGroups
+from ottla.server.share.order import by_topic, in_answers_order
 from ottla.server.share.sessions import FINAL_EPOCH, Place, ShareSession
 from ottla.server.share.state import NOT_NOW
 from ottla.wire.messages import (
@@ -75,21 +77,23 @@ def share_acknowledge(
     def acknowledged(outcome: Outcome) -> None:
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=share.settings(key[0]).limits.lock_ms)
         leaders = set()
+        data: dict[Place, AcknowledgeData] = {}
         for place, error in outcome.items():
-            data = AcknowledgeData(partition_index=place[1])
+            one = data[place] = AcknowledgeData(partition_index=place[1])
             if error is not None:
-                data.error_code, data.error_message = error.code, error.message or None
+                one.error_code, one.error_message = error.code, error.message or None
             leader = leader_of(ctx, place, error)
             if leader is not None:
                 leaders.add(leader[0])
-                data.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
+                one.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
                     leader_id=leader[0], leader_epoch=leader[1]
                 )
-            if not response.responses or response.responses[-1].topic_id != place[0]:
-                response.responses.append(
-                    ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=place[0], partitions=[])
-                )
-            response.responses[-1].partitions.append(data)
+        response.responses = [
+            ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(
+                topic_id=topic_id, partitions=[data[place] for place in places]
+            )
+            for topic_id, places in by_topic(in_answers_order(ctx, data)).items()
+        ]
         response.node_endpoints = [
             ShareAcknowledgeResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
             for node, host, port in ctx.broker.nodes(ctx.connection)
@@ -195,7 +199,7 @@ class ShareFetch:
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
             return
-        if request.is_renew_ack or request.max_records < 1 or not self._session.places:
+        if request.is_renew_ack or not self._session.places:
             self._answer()
         else:
             self._load()
@@ -208,13 +212,18 @@ class ShareFetch:
             # Kafka 4.3 has no answer for partitions without a name, and fails as a whole.
             self.future.set_exception(UnknownServerError(""))
             return
+        # Who wants nothing is told only of what cannot be, and at once.
+        wants_records = bool(self._request.max_records and self._request.max_bytes)
         self._loading = len(places) + 1
         for place in places:
             try:
                 partition = self._partition(place)
             except KafkaError as error:
-                self._failed(place, error)
+                if wants_records or not isinstance(error, NotLeaderOrFollower):
+                    self._failed(place, error)
                 self._loaded()
+                continue
+            if not wants_records:
                 continue
 
             def opened(reader: Reader | None, error: KafkaError | None, place: Place = place) -> None:
@@ -225,7 +234,10 @@ class ShareFetch:
                 self._loaded()
 
             self._share.open(self._group_id, partition, opened)
-        self._loaded()
+        if wants_records:
+            self._loaded()
+        else:
+            self._answer()
 
     def _partition(self, place: Place) -> Partition:
         broker = self._ctx.broker
@@ -298,6 +310,9 @@ class ShareFetch:
         if self._has_moved:
             self._has_moved = False
             at_last = True  # as with Kafka, the next request goes on from where the log begins now
+        if found and self._request.max_records < 0:
+            found.clear()  # Kafka reads, hands nothing out, and does not wait for more
+            at_last = True
         if not at_last and sum(len(read.raw) for read in found.values()) < max(self._request.min_bytes, 1):
             return False
         for place, read in found.items():
@@ -327,6 +342,10 @@ class ShareFetch:
         most = self._request.max_bytes
         if quotas is not None:
             most = min(most, quotas.fetch_bytes_max(self._ctx))
+        if most < 0:
+            for place in readers:
+                self._failed(place, UnknownServerError())
+            return found
         limit = max(most // len(readers), 1) if readers else 0
         for place, reader in readers.items():
             try:
@@ -400,7 +419,9 @@ class ShareFetch:
             if place in self._session.unheard:
                 data.setdefault(place, FetchData(partition_index=place[1], records=b""))
         self._session.unheard.difference_update(data)
-        for place, error in self._acknowledged.items():
+        told = in_answers_order(self._ctx, data)
+        for place in in_answers_order(self._ctx, self._acknowledged):
+            error = self._acknowledged[place]
             one = data.setdefault(place, FetchData(partition_index=place[1], records=b""))
             if error is not None:
                 one.acknowledge_error_code, one.acknowledge_error_message = error.code, error.message or None
@@ -409,12 +430,11 @@ class ShareFetch:
                     one.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
                         leader_id=leader[0], leader_epoch=leader[1]
                     )
-        by_topic: dict[bytes, list[FetchData]] = {}
-        for (topic_id, _), one in data.items():
-            by_topic.setdefault(topic_id, []).append(one)
         response.responses = [
-            ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in by_topic.items()
+            ShareFetchResponse.ShareFetchableTopicResponse(
+                topic_id=topic_id, partitions=[data[place] for place in places]
+            )
+            for topic_id, places in by_topic(dict.fromkeys([*told, *data])).items()
         ]
         self._name_nodes(response)
         quotas = self._ctx.broker.quotas

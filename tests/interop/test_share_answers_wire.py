@@ -1,0 +1,111 @@
+"""What answers about shared records tell of partitions, and in which order: also where nothing can be handed out."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from interop.sharing import RELEASE, Place, Sharer, taken
+from interop.wire import Wire, batch
+
+from ottla.cluster.hash_order import partition_hash, scala_map, scala_set, uuid_hash
+
+NONE, UNKNOWN, UNKNOWN_PARTITION, UNKNOWN_ID = 0, -1, 3, 100
+SETTLE_S = 0.3  # Apache Kafka may hold a partition for a moment after it has answered
+GHOSTS = [bytes([number]) * 16 for number in (7, 9)]
+Names = dict[bytes, str]
+
+
+@pytest.fixture
+def sharer(wire: Wire, unique: Callable[[str], str]) -> Sharer:
+    return Sharer(wire, unique("s"))
+
+
+@pytest.fixture
+def fill(wire: Wire, make_topic: Any, sharer: Sharer) -> Callable[[int, int], tuple[list[Place], Names]]:
+    """Topics with two records a partition, from the first of which the group reads. It has looked at each already: a
+    first look may take Apache Kafka longer than the others."""
+
+    def filled(topics: int, partitions: int) -> tuple[list[Place], Names]:
+        names = {}
+        for _ in range(topics):
+            topic = make_topic(partitions)
+            names[wire.topic_id(topic)] = topic
+            for index in range(partitions):
+                assert wire.produce(topic, batch(b"a", b"b"), index).error_code == NONE
+            sharer.start_at(topic, **{f"p{index}": 0 for index in range(partitions)})
+        places = [(topic_id, index) for topic_id in names for index in reversed(range(partitions))]
+        for place in places:
+            assert sharer.take_soon(place) == [(0, 1, 1)]
+            close(sharer)
+        time.sleep(SETTLE_S)
+        return places, names
+
+    return filled
+
+
+def close(sharer: Sharer) -> None:
+    assert sharer.fetch(epoch=-1).error_code == NONE
+    sharer.epoch = 0
+
+
+def in_order(places: Iterable[Place], names: Names) -> list[tuple[bytes, list[int]]]:
+    def hash_of(place: Place) -> int:
+        return 31 * (31 + uuid_hash(place[0])) + partition_hash((names.get(place[0], ""), place[1])) & 0xFFFFFFFF
+
+    found: dict[bytes, list[int]] = {}
+    for topic_id, index in scala_set(scala_map(places, hash_of), hash_of):
+        found.setdefault(topic_id, []).append(index)
+    return list(found.items())
+
+
+def shape(answer: Any) -> list[tuple[bytes, list[int]]]:
+    assert answer.error_code == NONE, answer
+    return [(topic.topic_id, [each.partition_index for each in topic.partitions]) for topic in answer.responses]
+
+
+def codes(answer: Any) -> dict[int, int]:
+    assert answer.error_code == NONE, answer
+    return {each.partition_index: each.error_code for topic in answer.responses for each in topic.partitions}
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(2, 2), (4, 3)])
+def test_partitions_are_told_in_the_order_of_maps(topics: int, partitions: int, sharer: Sharer, fill: Any) -> None:
+    places, names = fill(topics, partitions)
+    missing = [(places[0][0], 77), (places[-1][0], 44)]
+    answer = sharer.fetch([*missing, *places])
+    assert shape(answer) == in_order([*missing, *places], names)
+    assert taken(answer)
+    unknown = [(ghost, 3) for ghost in GHOSTS]
+    told = sharer.acknowledge({place: [(0, 1, [RELEASE])] for place in [*unknown, *places]})
+    assert shape(told) == in_order([*unknown, *places], names)
+    found = {topic.topic_id: topic.partitions[0].error_code for topic in told.responses}
+    assert [found[ghost] for ghost in GHOSTS] == [UNKNOWN_ID, UNKNOWN_ID]
+    assert NONE in found.values()
+    close(sharer)
+
+
+@pytest.mark.parametrize("limit", ["most", "max_bytes"])
+def test_who_wants_nothing_is_told_of_what_is_not_there(limit: str, sharer: Sharer, fill: Any) -> None:
+    ((topic_id, index),), _ = fill(1, 1)
+    answer = sharer.fetch([(topic_id, index), (topic_id, 7)], wait_ms=500, **{limit: 0})
+    assert codes(answer) == {7: UNKNOWN_PARTITION}
+    close(sharer)
+    answer = sharer.fetch([(topic_id, index)], wait_ms=500, **{limit: 0})
+    assert codes(answer) == {}
+    assert sharer.fetch([(GHOSTS[0], 0)], wait_ms=500, **{limit: 0}).error_code == UNKNOWN
+
+
+def test_less_than_no_bytes_is_an_error_of_each_partition(sharer: Sharer, fill: Any) -> None:
+    (place,), _ = fill(1, 1)
+    assert codes(sharer.fetch([place], wait_ms=500, max_bytes=-1)) == {0: UNKNOWN}
+    assert sharer.take_soon() == [(0, 1, 2)]
+    close(sharer)
+
+
+def test_less_than_no_records_are_no_records(sharer: Sharer, fill: Any) -> None:
+    (place,), _ = fill(1, 1)
+    answer = sharer.fetch([place], wait_ms=500, most=-1)
+    assert (codes(answer), taken(answer)) == ({0: NONE}, [])
+    assert sharer.take_soon() == [(0, 1, 2)]
+    close(sharer)
