@@ -10,7 +10,7 @@ from interop.wire import Wire, batch
 
 from ottla.cluster.hash_order import partition_hash, scala_map, scala_set, uuid_hash
 
-NONE, UNKNOWN, UNKNOWN_PARTITION, UNKNOWN_ID = 0, -1, 3, 100
+NONE, UNKNOWN, UNKNOWN_PARTITION, INVALID_REQUEST, UNKNOWN_ID, NO_SESSION = 0, -1, 3, 42, 100, 122
 SETTLE_S = 0.3  # Apache Kafka may hold a partition for a moment after it has answered
 GHOSTS = [bytes([number]) * 16 for number in (7, 9)]
 Names = dict[bytes, str]
@@ -109,3 +109,51 @@ def test_less_than_no_records_are_no_records(sharer: Sharer, fill: Any) -> None:
     assert (codes(answer), taken(answer)) == ({0: NONE}, [])
     assert sharer.take_soon() == [(0, 1, 2)]
     close(sharer)
+
+
+def test_a_last_fetch_may_name_partitions(sharer: Sharer, fill: Any) -> None:
+    (place,), _ = fill(1, 1)
+    assert taken(sharer.fetch([place], wait_ms=500))
+    assert codes(sharer.fetch([place, (place[0], 7), (GHOSTS[0], 0)], epoch=-1)) == {}
+    assert sharer.fetch(epoch=-1).error_code == NO_SESSION
+    sharer.epoch = 0
+    assert sharer.take_soon(place) == [(0, 1, 3)], "what the first session had was let go"
+    close(sharer)
+
+
+@pytest.mark.parametrize("limits", [{}, {"most": 0}])
+def test_a_new_session_cannot_have_a_partition_twice(limits: Any, sharer: Sharer, fill: Any) -> None:
+    (place,), _ = fill(1, 1)
+    assert sharer.fetch([place], most=0).error_code == NONE
+    request = sharer.fetch_request([place], epoch=0, **limits)
+    request.topics *= 2
+    assert sharer.wire.call(request, 2).error_code == UNKNOWN
+    assert sharer.fetch(epoch=1).error_code == NO_SESSION, "the older session has ended"
+    sharer.epoch = 0
+    assert sharer.take_soon(place) == [(0, 1, 2)]
+    request = sharer.fetch_request([place], most=0)
+    request.topics *= 2
+    assert sharer.wire.call(request, 2).error_code == NONE, "later it does no harm"
+    close(sharer)
+
+
+def test_partitions_of_which_nothing_is_acknowledged(sharer: Sharer, fill: Any) -> None:
+    ((topic_id, _), _), _ = fill(1, 2)
+    held, other, missing = (topic_id, 0), (topic_id, 1), (topic_id, 7)
+    assert sharer.take_soon(held) == [(0, 1, 2)]
+    assert codes(sharer.acknowledge({held: [], other: []})) == {}
+    assert codes(sharer.acknowledge({held: [], missing: []})) == {7: UNKNOWN_PARTITION}
+    assert codes(sharer.acknowledge({held: [(0, 0, [99])], other: []})) == {0: INVALID_REQUEST}
+    assert codes(sharer.acknowledge({held: [(0, 0, [RELEASE])], other: [], missing: []})) == {
+        0: NONE,
+        1: NONE,
+        7: UNKNOWN_PARTITION,
+    }
+    answer = sharer.fetch([held, other, missing], {held: [(1, 1, [RELEASE])]}, epoch=-1)
+    (topic,) = answer.responses
+    assert {each.partition_index: each.acknowledge_error_code for each in topic.partitions} == {
+        0: NONE,
+        1: NONE,
+        7: UNKNOWN_PARTITION,
+    }
+    assert {each.error_code for each in topic.partitions} == {NONE}

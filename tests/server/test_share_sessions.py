@@ -2,7 +2,13 @@
 
 import pytest
 
-from ottla.errors import InvalidRequest, InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
+from ottla.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+    UnknownServerError,
+)
 from ottla.server.share.sessions import FINAL_EPOCH, ShareSession, ShareSessions
 
 A, B = (b"a" * 16, 0), (b"a" * 16, 1)
@@ -42,8 +48,15 @@ def test_what_cannot_begin_or_end() -> None:
     opened(sessions)  # in the place of the first
     with pytest.raises(ShareSessionLimitReached):
         opened(sessions, "another")
-    with pytest.raises(InvalidRequest):
-        sessions.for_fetching(KEY, FINAL_EPOCH, [A], [], "c", acknowledges=False)
+    assert sessions.for_fetching(KEY, FINAL_EPOCH, [A], [], "c", acknowledges=False) is sessions.find(KEY)
+
+
+def test_a_partition_twice_begins_nothing_and_ends_the_older_session() -> None:
+    sessions = ShareSessions(1)
+    opened(sessions)
+    with pytest.raises(UnknownServerError):
+        sessions.for_fetching(KEY, 0, [A, B, A], [], "c", acknowledges=False)
+    assert len(sessions) == 0
 
 
 def test_the_last_session_of_a_group() -> None:

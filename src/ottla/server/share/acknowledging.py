@@ -27,7 +27,7 @@ Wanted = Mapping[Place, Sequence[AcknowledgementBatch]]
 
 
 def acknowledgements(topics: Iterable[Any]) -> dict[Place, list[AcknowledgementBatch]]:
-    """What a request acknowledges, of the partitions that it acknowledges anything of."""
+    """What a request acknowledges of the partitions that it names: nothing, of some."""
     return {
         (topic.topic_id, wanted.partition_index): [
             AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
@@ -35,7 +35,6 @@ def acknowledgements(topics: Iterable[Any]) -> dict[Place, list[AcknowledgementB
         ]
         for topic in topics
         for wanted in topic.partitions
-        if wanted.acknowledgement_batches
     }
 
 
@@ -50,8 +49,8 @@ def acknowledge(
 ) -> Callable[[], None]:
     """Carry all of it out. Call what is returned to have it stored: `done` is called when it is, or cannot be."""
     stores: list[Callable[[], None]] = []
-    outcome: Outcome = dict.fromkeys(wanted)
-    left = len(wanted) + 1
+    outcome, sound = _checked(ctx, wanted, renews and share.settings(group_id).renews)
+    left = len(sound) + 1
 
     def one_done() -> None:
         nonlocal left
@@ -59,8 +58,7 @@ def acknowledge(
         if not left:
             done(outcome)
 
-    renews = renews and share.settings(group_id).renews
-    for place, batches in wanted.items():
+    for place, batches in sound.items():
         key = ShareKey(group_id, *place)
 
         def stored(error: KafkaError | None, key: ShareKey = key, place: Place = place) -> None:
@@ -71,8 +69,6 @@ def acknowledge(
             one_done()
 
         try:
-            _check(batches, renews)
-            _check_allowed(ctx, *place)
             reader = share.reader(*key)
             if reader is None:
                 raise UnknownTopicOrPartition
@@ -88,6 +84,28 @@ def acknowledge(
         one_done()
 
     return store
+
+
+def _checked(ctx: RequestContext, wanted: Wanted, renews: bool) -> tuple[Outcome, Wanted]:
+    """What can be told at once, and what is to be carried out. A partition of which nothing is acknowledged is checked
+    too; where it is sound, it is told of only beside one that has something to carry out, as by Kafka."""
+    outcome: Outcome = {}
+    sound: dict[Place, Sequence[AcknowledgementBatch]] = {}
+    silent: list[Place] = []
+    for place, batches in wanted.items():
+        try:
+            _check(batches, renews)
+            _check_allowed(ctx, *place)
+        except KafkaError as error:
+            outcome[place] = error
+            continue
+        if batches:
+            sound[place] = batches
+        else:
+            silent.append(place)
+    if sound:
+        outcome.update(dict.fromkeys(silent))
+    return outcome, sound
 
 
 def _is_of_the_request(error: KafkaError) -> bool:

@@ -126,6 +126,8 @@ def share_fetch(
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise InvalidRequest("")  # locks are renewed, and nothing else is done
     wanted = acknowledgements(request.topics)
+    if not any(wanted.values()):
+        wanted = {}  # it only fetches
     session = share.sessions.for_fetching(
         key,
         request.share_session_epoch,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from ottla.errors import InvalidRequest, InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
+from ottla.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+    UnknownServerError,
+)
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -103,13 +109,14 @@ class ShareSessions:
         acknowledges: bool,
     ) -> ShareSession:
         if epoch == FINAL_EPOCH:
-            session = self.find(key)
-            if not acknowledges and any(True for _ in places):
-                raise InvalidRequest
-            return session
+            return self.find(key)
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 raise InvalidRequest
+            places = list(places)
+            if len(set(places)) < len(places):
+                self.end_of(key)
+                raise UnknownServerError("")  # as with Kafka, whose new sessions cannot have a partition twice
             return self.begin(key, places, connection)
         session = self.go_on(key, epoch)
         for place in places:
@@ -120,6 +127,11 @@ class ShareSessions:
             session.places.pop(place, None)
             session.unheard.discard(place)
         return session
+
+    def end_of(self, key: SessionKey) -> None:
+        session = self._sessions.get(key)
+        if session is not None:
+            self.end(session)
 
     def end(self, session: ShareSession) -> None:
         if self._sessions.get(session.key) is not session:
