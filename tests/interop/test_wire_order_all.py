@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from interop.transacting import Transacting, describe, find_group
-from interop.wire import TIMEOUT_S, Wire
+from interop.wire import TIMEOUT_S, Wire, new_topic
 
+from ottla.cluster.hash_order import java_names
 from ottla.cluster.topics import java_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
@@ -181,6 +182,19 @@ def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], st
     assert alter(second, (topic, [99])) == {topic: [(99, UNKNOWN_TOPIC)]}
     assert alter(third, ("nowhere", [0])) == {"nowhere": [(0, UNKNOWN_TOPIC)]}
     assert [code(group) for group in (first, second, third)] == [NONE, NONE, GROUP_NOT_FOUND]
+
+
+def test_names_of_new_topics_that_come_twice(wire: Wire, unique: Callable[[str], str]) -> None:
+    names = [unique(f"t{number}") for number in range(20)]
+    asked = ["__cluster_metadata", *names, *names[::-1], names[3], single := unique("single")]
+    request = m.CreateTopicsRequest(topics=[new_topic(name) for name in asked], timeout_ms=30000, validate_only=True)
+    found = [(each.name, each.error_code, each.error_message) for each in wire.call(request, 5).topics]
+    prohibited = "Creation of internal topic __cluster_metadata is prohibited."
+    assert found == [
+        (single, NONE, None),
+        *((name, INVALID_REQUEST, "Duplicate topic name.") for name in java_names(names[::-1])),
+        ("__cluster_metadata", INVALID_REQUEST, prohibited),
+    ]
 
 
 def test_groups(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:

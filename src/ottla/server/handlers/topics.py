@@ -63,13 +63,26 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
             response.topics.append(_refused(new.name, outcome))
         else:
             response.topics.append(_created(ctx, outcome, new))
-    for name, count in counts.items():
-        if count > 1:
-            response.topics.append(_refused(name, InvalidRequest("Duplicate topic name.")))
-        elif name == CLUSTER_METADATA_TOPIC:
-            prohibited = InvalidRequest(f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
-            response.topics.append(_refused(name, prohibited))
+    response.topics += [_refused(name, InvalidRequest("Duplicate topic name.")) for name in _repeated(request, counts)]
+    if counts[CLUSTER_METADATA_TOPIC] == 1:
+        prohibited = InvalidRequest(f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
+        response.topics.append(_refused(CLUSTER_METADATA_TOPIC, prohibited))
     return response
+
+
+def _repeated(request: CreateTopicsRequest, counts: Counter[str]) -> list[str]:
+    """The names that come more than once, in the order of the hash set that Kafka adds them to the second time."""
+    if len(counts) == len(request.topics):
+        return []
+    from ottla.cluster.hash_order import java_names  # seldom needed
+
+    seen: set[str] = set()
+    again: dict[str, None] = {}
+    for topic in request.topics:
+        if topic.name in seen:
+            again[topic.name] = None
+        seen.add(topic.name)
+    return java_names(again)
 
 
 def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
