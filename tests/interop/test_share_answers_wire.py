@@ -157,3 +157,16 @@ def test_partitions_of_which_nothing_is_acknowledged(sharer: Sharer, fill: Any) 
         7: UNKNOWN_PARTITION,
     }
     assert {each.error_code for each in topic.partitions} == {NONE}
+
+
+@pytest.mark.parametrize("wrong", [(5, 4, [1]), (0, 0, []), (0, 3, [1, 1]), (0, 0, [9]), (0, 0, [-1])])
+def test_an_unknown_topic_is_told_before_wrong_acknowledgements_and_an_unknown_partition_after(
+    wrong: tuple[int, int, list[int]], sharer: Sharer, fill: Any
+) -> None:
+    (place,), _ = fill(1, 1)
+    assert sharer.take_soon(place) == [(0, 1, 2)]
+    assert codes(sharer.acknowledge({(GHOSTS[0], 3): [wrong], (place[0], 7): [wrong]})) == {
+        3: UNKNOWN_ID,
+        7: INVALID_REQUEST,
+    }
+    close(sharer)

@@ -94,6 +94,8 @@ def _checked(ctx: RequestContext, wanted: Wanted, renews: bool) -> tuple[Outcome
     silent: list[Place] = []
     for place, batches in wanted.items():
         try:
+            if place[0] not in ctx.broker.metadata.topics_by_id:
+                raise UnknownTopicId("")
             _check(batches, renews)
             _check_allowed(ctx, *place)
         except KafkaError as error:
@@ -126,9 +128,7 @@ def _check(batches: Sequence[AcknowledgementBatch], renews: bool) -> None:
 
 
 def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
-    topic = ctx.broker.metadata.topics_by_id.get(topic_id)
-    if topic is None:
-        raise UnknownTopicId("")
+    topic = ctx.broker.metadata.topics_by_id[topic_id]
     if not ctx.may(READ, TOPIC, topic.name):
         raise TopicAuthorizationFailed("")
     if index not in topic.partitions:
