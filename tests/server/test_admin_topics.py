@@ -90,8 +90,8 @@ def test_duplicates_and_the_metadata_topic_come_last(run: Any, run_broker: Any) 
             assert [(topic.name, topic.error_code, topic.error_message) for topic in response.topics] == [
                 ("fine", 0, None),
                 ("a b", 17, BAD_NAME),
-                ("__cluster_metadata", 42, "Creation of internal topic __cluster_metadata is prohibited."),
                 ("dup", 42, "Duplicate topic name."),
+                ("__cluster_metadata", 42, "Creation of internal topic __cluster_metadata is prohibited."),
             ]
 
     run(main())
