@@ -7,7 +7,17 @@ import pytest
 from interop.transacting import Transacting, find_group, mark, until
 from interop.wire import Wire
 
-NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED, ABORTABLE = 0, 45, 47, 49, 51, 90, 120
+from ottla.cluster.topics import internal_partition
+from ottla.wire.messages import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    TxnOffsetCommitRequest,
+)
+
+METADATA_TOO_LARGE, UNKNOWN_MEMBER, NO_SUCH_GROUP = 12, 25, 69
+NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED = 0, 45, 47, 49, 51, 90
 KIP890, FIRST = 12, 11
 Begin = Callable[..., Transacting]
 
@@ -95,3 +105,66 @@ def test_the_first_attempt_decides_whether_a_sequence_may_begin_anywhere(
     assert refused.error_code == WRONG_MAPPING
     assert one.add((topic, [0])) == {(topic, 0): NONE}
     assert one.produce(topic, b"x", sequence=1, version=then).error_code == code
+
+
+# -- offsets
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_of_an_epoch_that_is_over_are_refused_before_the_transaction_is_looked_for(
+    version: int, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    one, group = begin(), find_group(wire, unique("g"))
+    assert one.commit_offsets(group, topic, {0: 1}) == {0: NONE}
+    over = one.epoch
+    one.finish(True)
+    for name, epoch, code in (
+        (one.name, over, STALE_EPOCH),
+        (unique("nobody"), over, STALE_EPOCH),
+        (unique("nobody"), one.epoch + 1, WRONG_MAPPING),
+    ):
+        who = {"transactional_id": name, "producer_epoch": epoch}
+        assert one.commit_offsets(group, topic, {0: 1}, version=version, **who) == {0: code}
+
+
+def commit(
+    wire: Wire, group: str, topic: str, metadata: str, one: Transacting | None = None, generation: int = -1
+) -> int:
+    """Of partition 0, within a transaction or without one."""
+    if one is None:
+        kind: Any = OffsetCommitRequest
+        request = kind(group_id=group, generation_id_or_member_epoch=generation, member_id="")
+        place, entry, version = kind.OffsetCommitRequestPartition, kind.OffsetCommitRequestTopic, 8
+    else:
+        kind = TxnOffsetCommitRequest
+        request = kind(group_id=group, generation_id=generation, member_id="", transactional_id=one.name)
+        request.producer_id, request.producer_epoch = one.producer_id, one.epoch
+        place, entry, version = kind.TxnOffsetCommitRequestPartition, kind.TxnOffsetCommitRequestTopic, 5
+    offset = place(partition_index=0, committed_offset=1, committed_metadata=metadata)
+    request.topics = [entry(name=topic, partitions=[offset])]
+    code: int = wire.call(request, version).topics[0].partitions[0].error_code
+    return code
+
+
+def shown(wire: Wire, group: str) -> tuple[bool, int]:
+    """Whether the group is listed, and the error where it is described."""
+    listed = any(each.group_id == group for each in wire.call(ListGroupsRequest(), 5).groups)
+    return listed, wire.call(DescribeGroupsRequest(groups=[group]), 6).groups[0].error_code
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_group_whose_first_offsets_are_refused_is_there_but_shown_with_the_next_write_only(
+    transactional: bool, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    one, group = begin(), find_group(wire, unique("g"))
+    assert commit(wire, group, topic, "x" * 5000, one if transactional else None) == METADATA_TOO_LARGE
+    assert shown(wire, group) == (False, NO_SUCH_GROUP)
+    # A group that is not there would have no generations at all.
+    assert commit(wire, group, topic, "", one, generation=3) == UNKNOWN_MEMBER
+    assert shown(wire, group) == (False, NO_SUCH_GROUP)
+    neighbours = (f"{group}-{number}" for number in range(10_000))
+    beside = next(name for name in neighbours if internal_partition(name, 50) == internal_partition(group, 50))
+    assert commit(wire, beside, topic, "") == NONE
+    assert shown(wire, group) == (True, NONE)
+    for code in (NONE, NO_SUCH_GROUP):
+        assert wire.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == code

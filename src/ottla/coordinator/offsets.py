@@ -122,8 +122,7 @@ class OffsetStore:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > metadata_limit:
                     error_code = OffsetMetadataTooLarge.code
-                    # Kafka has made the group by then; without offsets it lasts until the next sweep.
-                    shard.ensure_group(group_id)
+                    shard.ensure_group_unseen(group_id)  # Kafka has made it by then
                 else:
                     error_code = 0
                     if check is not None:
@@ -191,6 +190,7 @@ class OffsetStore:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > shard.settings.offset_metadata_max_bytes:
                     error_code = OffsetMetadataTooLarge.code
+                    shard.ensure_group_unseen(request.group_id)
                 else:
                     value = CommittedOffset(
                         partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms
