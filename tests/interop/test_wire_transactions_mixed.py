@@ -11,12 +11,13 @@ from ottla.cluster.topics import internal_partition
 from ottla.wire.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    InitProducerIdRequest,
     ListGroupsRequest,
     OffsetCommitRequest,
     TxnOffsetCommitRequest,
 )
 
-METADATA_TOO_LARGE, UNKNOWN_MEMBER, NO_SUCH_GROUP = 12, 25, 69
+UNKNOWN_SERVER_ERROR, METADATA_TOO_LARGE, UNKNOWN_MEMBER, NO_SUCH_GROUP = -1, 12, 25, 69
 NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED = 0, 45, 47, 49, 51, 90
 KIP890, FIRST = 12, 11
 Begin = Callable[..., Transacting]
@@ -87,6 +88,34 @@ def test_a_transaction_whose_markers_are_missing_refuses_all(
         assert one.end(commit, 5, **who).error_code == CONCURRENT
         assert one.end(commit, 3, **who).error_code == old_end
     assert one.produce(topic, b"x", partition=1, version=KIP890, **who).error_code == CONCURRENT
+
+
+# -- epochs
+
+
+def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
+    one = begin()
+    last, many = 32766, 64
+    request = InitProducerIdRequest(
+        transactional_id=one.name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    while one.epoch < last - 1:
+        count = min(many, last - 1 - one.epoch)
+        for _ in range(count):
+            wire.send(request, 5)
+        made = [wire.receive() for _ in range(count)]
+        assert {each.error_code for each in made} == {NONE}
+        one.epoch = made[-1].producer_epoch
+    old = one.producer_id
+    assert one.init(old, last - 1).producer_epoch == last
+    # The first answer may have been lost. A repeated request gets it again, with every epoch but this.
+    assert one.init(old, last - 1).error_code == UNKNOWN_SERVER_ERROR
+    one.epoch = last
+    assert one.produce(topic, b"x").error_code == NONE
+    # The fence ends the last epoch, which brings a new producer id; the answer is the next epoch of that.
+    again = until(one.init)
+    assert (again.error_code, again.producer_id == old, again.producer_epoch) == (NONE, False, 1)
+    assert one.end(True, 5).error_code == WRONG_MAPPING
 
 
 # -- sequences

@@ -153,7 +153,10 @@ class TransactionShard(LogShard):
         return Result([self._record(transactional_id, made)], Identity(made.producer_id, made.producer_epoch))
 
     def _fence(self, transactional_id: str, transaction: Transaction, answer: Identity | KafkaError) -> Result:
-        fenced = machine.fenced(transaction, self.clock.now_ms(), self._environment.transaction_version)
+        environment = self._environment
+        fenced = machine.fenced(
+            transaction, self.clock.now_ms(), environment.transaction_version, environment.new_producer_id
+        )
         return self._ending(transactional_id, fenced, answer)
 
     def add_partitions(

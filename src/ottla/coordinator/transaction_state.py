@@ -36,6 +36,7 @@ from ottla.errors import (
     KafkaError,
     ProducerFenced,
     TransactionAbortable,
+    UnknownServerError,
 )
 
 NO_ID: Final = -1
@@ -151,6 +152,8 @@ def initialized(
     producer_id, epoch = transaction.producer_id, transaction.producer_epoch
     last_epoch = NO_EPOCH if expected is None else epoch
     if expected is not None and epoch != NO_EPOCH and expected.producer_epoch != epoch:
+        if transaction.is_exhausted:
+            raise UnknownServerError  # Kafka trips over it, and does not get as far as to look whether it is repeated
         if expected.producer_epoch != transaction.last_producer_epoch:
             raise ProducerFenced
         # A repeated request: the first answer was lost, so the same is given again.
@@ -172,15 +175,19 @@ def initialized(
     )
 
 
-def fenced(transaction: Transaction, now_ms: int, transaction_version: int) -> Transaction:
+def fenced(
+    transaction: Transaction, now_ms: int, transaction_version: int, new_producer_id: NewProducerId
+) -> Transaction:
     """The broker aborts an open transaction, because of its timeout or of a new producer: its epoch is over.
 
-    Under KIP-890 the old epoch is remembered, so that its producer may come back with it.
+    Under KIP-890 the old epoch is remembered, so that its producer may come back with it, and the end of the last epoch
+    brings a new id.
     """
     assert transaction.state is State.ONGOING
     bumps_epoch = transaction_version >= EPOCH_BUMP_VERSION
     return transaction._replace(
         previous_producer_id=transaction.producer_id,
+        next_producer_id=new_producer_id() if bumps_epoch and transaction.is_exhausted else NO_ID,
         producer_epoch=min(transaction.producer_epoch + 1, MAX_EPOCH),
         last_producer_epoch=transaction.producer_epoch if bumps_epoch else NO_EPOCH,
         state=State.PREPARE_ABORT,
