@@ -9,6 +9,7 @@ from interop.wire import Wire
 
 from ottla.cluster.topics import internal_partition
 from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     InitProducerIdRequest,
@@ -17,7 +18,7 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
 )
 
-UNKNOWN_SERVER_ERROR, METADATA_TOO_LARGE, UNKNOWN_MEMBER, NO_SUCH_GROUP = -1, 12, 25, 69
+UNKNOWN_SERVER_ERROR, METADATA_TOO_LARGE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, NO_SUCH_GROUP = -1, 12, 22, 25, 69
 NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED = 0, 45, 47, 49, 51, 90
 KIP890, FIRST = 12, 11
 Begin = Callable[..., Transacting]
@@ -157,16 +158,22 @@ def test_offsets_of_an_epoch_that_is_over_are_refused_before_the_transaction_is_
 
 
 def commit(
-    wire: Wire, group: str, topic: str, metadata: str, one: Transacting | None = None, generation: int = -1
+    wire: Wire,
+    group: str,
+    topic: str,
+    metadata: str,
+    one: Transacting | None = None,
+    generation: int = -1,
+    member: str = "",
 ) -> int:
     """Of partition 0, within a transaction or without one."""
     if one is None:
         kind: Any = OffsetCommitRequest
-        request = kind(group_id=group, generation_id_or_member_epoch=generation, member_id="")
+        request = kind(group_id=group, generation_id_or_member_epoch=generation, member_id=member)
         place, entry, version = kind.OffsetCommitRequestPartition, kind.OffsetCommitRequestTopic, 8
     else:
         kind = TxnOffsetCommitRequest
-        request = kind(group_id=group, generation_id=generation, member_id="", transactional_id=one.name)
+        request = kind(group_id=group, generation_id=generation, member_id=member, transactional_id=one.name)
         request.producer_id, request.producer_epoch = one.producer_id, one.epoch
         place, entry, version = kind.TxnOffsetCommitRequestPartition, kind.TxnOffsetCommitRequestTopic, 5
     offset = place(partition_index=0, committed_offset=1, committed_metadata=metadata)
@@ -197,3 +204,23 @@ def test_a_group_whose_first_offsets_are_refused_is_there_but_shown_with_the_nex
     assert shown(wire, group) == (True, NONE)
     for code in (NONE, NO_SUCH_GROUP):
         assert wire.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == code
+
+
+def test_metadata_that_is_too_large_is_refused_before_the_epoch_of_a_member(
+    begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    one, group = begin(), find_group(wire, unique("g"))
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["of another topic"],
+        topic_partitions=[],
+    )
+    joined = wire.call(beat, 1)
+    assert joined.error_code == NONE
+    old = {"generation": joined.member_epoch - 1, "member": "m"}
+    assert commit(wire, group, topic, "", one, **old) == ILLEGAL_GENERATION
+    assert commit(wire, group, topic, "x" * 5000, one, **old) == METADATA_TOO_LARGE
+    assert commit(wire, group, topic, "", one, joined.member_epoch, "m") == NONE
