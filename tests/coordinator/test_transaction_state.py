@@ -37,7 +37,7 @@ def init(expected: Identity | None) -> Callable[[Transaction], Transaction | Non
     def apply(known: Transaction) -> Transaction | None:
         machine.check_init(known, expected)
         if known.state is ONGOING:
-            return machine.fenced(known, NOW_MS, 2)
+            return machine.fenced(known, NOW_MS, 2, lambda: NEXT_ID)
         return machine.initialized(known, expected, 30_000, NOW_MS, lambda: NEXT_ID)
 
     return apply
@@ -116,28 +116,28 @@ EXPECTED: dict[str, tuple[str, str, str, str, str, str]] = {
     "init repeated": (KEPT, PA, CONCURRENT, CONCURRENT, KEPT, KEPT),
     "init old": (FENCED, PA, CONCURRENT, CONCURRENT, FENCED, FENCED),
     "init newer": (FENCED, PA, CONCURRENT, CONCURRENT, FENCED, FENCED),
-    "init foreign": (FENCED,) * 6,
+    "init foreign": (FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED),
     "add new": (OPEN, OPEN, CONCURRENT, CONCURRENT, OPEN, OPEN),
     "add known": (OPEN, SAME, CONCURRENT, CONCURRENT, OPEN, OPEN),
-    "add old": (FENCED,) * 6,
-    "add newer": (FENCED,) * 6,
-    "add foreign": (MAPPING,) * 6,
+    "add old": (FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED),
+    "add newer": (FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED),
+    "add foreign": (MAPPING, MAPPING, CONCURRENT, CONCURRENT, MAPPING, MAPPING),
     "verify known": (ABORTABLE, SAME, CONCURRENT, CONCURRENT, ABORTABLE, ABORTABLE),
     "verify new": (ABORTABLE, ABORTABLE, CONCURRENT, CONCURRENT, ABORTABLE, ABORTABLE),
     "verify old": (FENCED,) * 6,
     "verify foreign": (MAPPING,) * 6,
-    "v1 commit": (INVALID, PC1, CONCURRENT, INVALID, SAME, INVALID),
-    "v1 abort": (INVALID, PA1, INVALID, CONCURRENT, INVALID, SAME),
+    "v1 commit": (INVALID, PC1, CONCURRENT, CONCURRENT, SAME, INVALID),
+    "v1 abort": (INVALID, PA1, CONCURRENT, CONCURRENT, INVALID, SAME),
     "v1 commit old": (FENCED,) * 6,
     "v1 abort newer": (FENCED,) * 6,
     "v1 commit foreign": (MAPPING,) * 6,
-    "commit": (INVALID, PC, FENCED, FENCED, INVALID, INVALID),
-    "abort": (PA, PA, FENCED, FENCED, PA, PA),
-    "commit repeated": (FENCED, FENCED, CONCURRENT, INVALID, SAME, INVALID),
-    "abort repeated": (FENCED, FENCED, INVALID, CONCURRENT, INVALID, SAME),
-    "commit old": (FENCED,) * 6,
-    "abort newer": (FENCED,) * 6,
-    "commit foreign": (MAPPING,) * 6,
+    "commit": (INVALID, PC, CONCURRENT, CONCURRENT, INVALID, INVALID),
+    "abort": (PA, PA, CONCURRENT, CONCURRENT, PA, PA),
+    "commit repeated": (FENCED, FENCED, CONCURRENT, CONCURRENT, SAME, INVALID),
+    "abort repeated": (FENCED, FENCED, CONCURRENT, CONCURRENT, INVALID, SAME),
+    "commit old": (FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED),
+    "abort newer": (FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED),
+    "commit foreign": (MAPPING, MAPPING, CONCURRENT, CONCURRENT, MAPPING, MAPPING),
 }
 
 
@@ -197,10 +197,10 @@ def test_a_repeated_init_is_known_only_to_the_producer_that_asked_before() -> No
 
 def test_after_a_fence_the_old_producer_may_come_back_once() -> None:
     """Seen on Kafka 4.3.1: with KIP-890 the fenced epoch is the last one, so its init is taken for a repeated one."""
-    fenced = machine.fenced(transaction(ONGOING), NOW_MS, 2)
+    fenced = machine.fenced(transaction(ONGOING), NOW_MS, 2, lambda: NEXT_ID)
     done = machine.completed(fenced, NOW_MS)
     assert outcome(done, init(CURRENT)) == f"Empty {EPOCH + 1}"
-    first_protocol = machine.completed(machine.fenced(transaction(ONGOING), NOW_MS, 0), NOW_MS)
+    first_protocol = machine.completed(machine.fenced(transaction(ONGOING), NOW_MS, 0, lambda: NEXT_ID), NOW_MS)
     assert outcome(first_protocol, init(CURRENT)) == FENCED
 
 
@@ -230,11 +230,26 @@ def test_an_end_at_the_last_epoch_goes_on_with_a_new_id() -> None:
     assert outcome(done, end(own, False)) == INVALID
 
 
-def test_a_fence_at_the_last_epoch_leaves_the_new_id_to_the_next_init() -> None:
-    fenced = machine.fenced(transaction(ONGOING, epoch=LAST_CLIENT_EPOCH), NOW_MS, 2)
-    assert (fenced.producer_epoch, fenced.next_producer_id) == (MAX_EPOCH, -1)
-    made = init(None)(machine.completed(fenced, NOW_MS))
-    assert made is not None and (made.producer_id, made.producer_epoch) == (NEXT_ID, 0)
+def test_a_fence_at_the_last_epoch_brings_a_new_id() -> None:
+    """Seen on Kafka 4.3.1: the next init goes on from there."""
+    opened = transaction(ONGOING, epoch=LAST_CLIENT_EPOCH)
+    fenced = machine.fenced(opened, NOW_MS, 2, lambda: NEXT_ID)
+    assert (fenced.producer_id, fenced.producer_epoch, fenced.next_producer_id) == (OWN, MAX_EPOCH, NEXT_ID)
+    done = machine.completed(fenced, NOW_MS)
+    assert (done.producer_id, done.producer_epoch) == (NEXT_ID, 0)
+    made = init(None)(done)
+    assert made is not None and (made.producer_id, made.producer_epoch) == (NEXT_ID, 1)
+    before = machine.fenced(transaction(ONGOING, epoch=LAST_CLIENT_EPOCH - 1), NOW_MS, 2, lambda: NEXT_ID)
+    assert before.next_producer_id == -1
+    first_protocol = machine.completed(machine.fenced(opened, NOW_MS, 0, lambda: NEXT_ID), NOW_MS)
+    assert (first_protocol.producer_id, first_protocol.producer_epoch) == (OWN, MAX_EPOCH)
+
+
+def test_an_init_with_another_epoch_than_the_last_trips_over_it() -> None:
+    """Seen on Kafka 4.3.1: UNKNOWN_SERVER_ERROR even for a repeated init."""
+    known = transaction(EMPTY, epoch=LAST_CLIENT_EPOCH, last_producer_epoch=LAST_CLIENT_EPOCH - 1)
+    assert outcome(known, init(Identity(OWN, LAST_CLIENT_EPOCH - 1))) == "UNKNOWN_SERVER_ERROR"
+    assert outcome(known, init(Identity(OWN, LAST_CLIENT_EPOCH))) == "Empty 0"
 
 
 def test_times() -> None:

@@ -4,7 +4,7 @@ import pytest
 from interop.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire, batch, now_ms
 
 from ottla.records.batch import Record, build_batch
-from ottla.wire.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 NONE, UNKNOWN_TOPIC, INVALID_REQUEST, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 3, 42, 74, 75
 
@@ -48,6 +48,20 @@ def test_special_timestamps(topic: str, wire: Wire) -> None:
     assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, 1, now - 100)
     assert answer(wire.list_offsets(topic, EARLIEST_LOCAL)) == (NONE, 0, -1)
     assert answer(wire.list_offsets(topic, LATEST_TIERED)) == (NONE, -1, -1)
+
+
+def test_the_largest_timestamp_of_records_that_are_deleted(topic: str, wire: Wire) -> None:
+    """It is that of the files, whatever of them can still be read; the first record at a time is one that can."""
+    now = now_ms()
+    for age, values in ((3000, (b"a",)), (1000, (b"b", b"c")), (2000, (b"d",))):
+        wire.produce(topic, batch(*values, timestamp=now - age))
+    entry, part = DeleteRecordsRequest.DeleteRecordsTopic, DeleteRecordsRequest.DeleteRecordsPartition
+    for start, first in ((2, (NONE, 2, now - 1000)), (3, (NONE, 3, now - 2000)), (4, (NONE, -1, -1))):
+        asked = entry(name=topic, partitions=[part(partition_index=0, offset=start)])
+        done = wire.call(DeleteRecordsRequest(topics=[asked], timeout_ms=30_000), 2).topics[0].partitions[0]
+        assert (done.error_code, done.low_watermark) == (NONE, start)
+        assert answer(wire.list_offsets(topic, 0)) == first
+        assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, 1, now - 1000)
 
 
 def test_an_empty_partition(topic: str, wire: Wire) -> None:

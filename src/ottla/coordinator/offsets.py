@@ -122,8 +122,7 @@ class OffsetStore:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > metadata_limit:
                     error_code = OffsetMetadataTooLarge.code
-                    # Kafka has made the group by then; without offsets it lasts until the next sweep.
-                    shard.ensure_group(group_id)
+                    shard.ensure_group_unseen(group_id)  # Kafka has made it by then
                 else:
                     error_code = 0
                     if check is not None:
@@ -177,11 +176,12 @@ class OffsetStore:
         now_ms = shard.clock.now_ms()
         records: list[CoordinatorRecord] = []
         response = TxnOffsetCommitResponse(topics=[])
+        check: Callable[[str, bytes, int], None] | None = None
         validated = False
         for topic in request.topics:
             found = shard.cluster.topic(topic.name)
             if found is not None and not validated:
-                self._validate_transactional(request, client)
+                check = self._validate_transactional(request, client)
                 validated = True
             answers = []
             for partition in topic.partitions:
@@ -191,7 +191,10 @@ class OffsetStore:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > shard.settings.offset_metadata_max_bytes:
                     error_code = OffsetMetadataTooLarge.code
+                    shard.ensure_group_unseen(request.group_id)
                 else:
+                    if check is not None:
+                        check(topic.name, found.topic_id, partition.partition_index)
                     value = CommittedOffset(
                         partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms
                     )
@@ -206,17 +209,20 @@ class OffsetStore:
             )
         return Result(records, response, None, request.producer_id, request.producer_epoch)
 
-    def _validate_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> None:
+    def _validate_transactional(
+        self, request: TxnOffsetCommitRequest, client: Client
+    ) -> Callable[[str, bytes, int], None] | None:
+        """What is left to be checked of each partition; transactions know no epochs of members, only generations."""
         group = self._shard.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
                 raise IllegalGeneration
-            return
+            return None
         if isinstance(group, ClassicGroup):
             group.validate_commit(
                 request.member_id, request.group_instance_id, request.generation_id, transactional=True
             )
-            return
+            return None
         try:
             check = group.validate_commit(
                 request.member_id,
@@ -225,14 +231,18 @@ class OffsetStore:
                 transactional=True,
                 version=client.version,
             )
-            if check is not None:
-                for topic in request.topics:
-                    found = self._shard.cluster.topic(topic.name)
-                    for partition in topic.partitions:
-                        if found is not None:
-                            check(topic.name, found.topic_id, partition.partition_index)
         except StaleMemberEpoch:
             raise IllegalGeneration from None
+        if check is None:
+            return None
+
+        def check_partition(topic: str, topic_id: bytes, index: int) -> None:
+            try:
+                check(topic, topic_id, index)
+            except StaleMemberEpoch:
+                raise IllegalGeneration from None
+
+        return check_partition
 
     # -- OffsetFetch
 

@@ -228,6 +228,16 @@ class Shard(LogShard):
         if group_id not in self.groups:
             self.groups[group_id] = ClassicGroup(group_id, None)
 
+    def ensure_group_unseen(self, group_id: str) -> None:
+        """The same where nothing is written: reads see the group when something else is, and it is committed.
+
+        Kafka makes a group before it looks at the offsets, and then refuses all of them. The group is there for the
+        next request that changes something, and lasts until the next sweep.
+        """
+        if group_id not in self.groups:
+            self.committed.keep(self._written_offset + 1, group_id, self.newest(group_id))
+            self.ensure_group(group_id)
+
     def group_setting(self, group_id: str, key: str, default: int) -> int:
         value = self.cluster.group_config(group_id, key)
         return default if value is None else int(value)

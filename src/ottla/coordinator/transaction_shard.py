@@ -74,7 +74,7 @@ class Environment(Protocol):
 class Completion:
     """The markers of an ended transaction that are still to be written."""
 
-    __slots__ = ("_next", "_then", "answered_early", "marker", "waiting")
+    __slots__ = ("_next", "_then", "answered_early", "given_up", "marker", "waiting")
 
     def __init__(
         self, marker: Marker, partitions: Iterable[TopicPartition], then: Callable[[], None] | None = None
@@ -82,6 +82,7 @@ class Completion:
         self.marker = marker
         self.waiting = set(partitions)
         self.answered_early = False
+        self.given_up = False
         self._then = then
         self._next: list[Callable[[], None]] = []
 
@@ -152,7 +153,10 @@ class TransactionShard(LogShard):
         return Result([self._record(transactional_id, made)], Identity(made.producer_id, made.producer_epoch))
 
     def _fence(self, transactional_id: str, transaction: Transaction, answer: Identity | KafkaError) -> Result:
-        fenced = machine.fenced(transaction, self.clock.now_ms(), self._environment.transaction_version)
+        environment = self._environment
+        fenced = machine.fenced(
+            transaction, self.clock.now_ms(), environment.transaction_version, environment.new_producer_id
+        )
         return self._ending(transactional_id, fenced, answer)
 
     def add_partitions(
@@ -277,13 +281,17 @@ class TransactionShard(LogShard):
         def done(partition: TopicPartition, error: KafkaError | None) -> None:
             if error is None or isinstance(error, UnknownTopicOrPartition):  # a deleted topic needs no marker
                 completion.waiting.discard(partition)
-                if not completion.waiting:
+                if completion.given_up:
+                    self._show_waiting(transactional_id, completion)
+                elif not completion.waiting:
                     self._complete(transactional_id, completion)
             elif isinstance(error, (InvalidProducerEpoch, TransactionCoordinatorFenced)):
                 # Somebody with a higher epoch wrote a marker there already, an operator perhaps. Kafka leaves the
                 # transaction undecided until the next election of its coordinator, and so does this.
                 logger.warning("the transaction of %s stays open in %s-%d: %s", transactional_id, *partition, error)
                 self.completions.pop(transactional_id, None)
+                completion.given_up = True
+                self._show_waiting(transactional_id, completion)
                 completion.answer()
             else:
                 self._environment.retry_later(self)
@@ -295,6 +303,15 @@ class TransactionShard(LogShard):
             self._environment.markers.write(completion.marker, partition, done)
         if completion.waiting and self._environment.answers_before_markers:
             completion.answer_early()
+
+    def _show_waiting(self, transactional_id: str, completion: Completion) -> None:
+        """An operator who looks for what hangs sees the partitions that have no marker, and no others.
+
+        Nothing of it is stored: the next coordinator begins with all of them.
+        """
+        known = self.transactions.get(transactional_id)
+        if known is not None and known.state in PREPARED:
+            self.transactions[transactional_id] = known._replace(partitions=frozenset(completion.waiting))
 
     def _complete(self, transactional_id: str, completion: Completion) -> None:
         if self.completions.get(transactional_id) is not completion:

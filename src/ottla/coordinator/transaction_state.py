@@ -36,6 +36,7 @@ from ottla.errors import (
     KafkaError,
     ProducerFenced,
     TransactionAbortable,
+    UnknownServerError,
 )
 
 NO_ID: Final = -1
@@ -119,11 +120,21 @@ class Identity(NamedTuple):
 NewProducerId: TypeAlias = Callable[[], int]
 
 
+def _check_complete(transaction: Transaction) -> None:
+    """While markers are missing, who asks is told to come again: the answer may bring an identity that is not out yet.
+
+    So it is asked before all else, as by Kafka (KAFKA-18575), except where only clients of the first protocol ask.
+    """
+    if transaction.state in PREPARED:
+        raise ConcurrentTransactions
+
+
 # -- init
 
 
 def check_init(transaction: Transaction, expected: Identity | None) -> None:
     """Whether a client may begin anew: an old one that expects another producer is fenced."""
+    _check_complete(transaction)
     if expected is not None and not (
         transaction.producer_epoch == NO_EPOCH
         or expected.producer_id == transaction.producer_id
@@ -131,8 +142,6 @@ def check_init(transaction: Transaction, expected: Identity | None) -> None:
         or (expected.producer_id == transaction.previous_producer_id and expected.producer_epoch >= LAST_CLIENT_EPOCH)
     ):
         raise ProducerFenced
-    if transaction.state in PREPARED:
-        raise ConcurrentTransactions
 
 
 def initialized(
@@ -143,6 +152,8 @@ def initialized(
     producer_id, epoch = transaction.producer_id, transaction.producer_epoch
     last_epoch = NO_EPOCH if expected is None else epoch
     if expected is not None and epoch != NO_EPOCH and expected.producer_epoch != epoch:
+        if transaction.is_exhausted:
+            raise UnknownServerError  # Kafka trips over it, and does not get as far as to look whether it is repeated
         if expected.producer_epoch != transaction.last_producer_epoch:
             raise ProducerFenced
         # A repeated request: the first answer was lost, so the same is given again.
@@ -164,15 +175,19 @@ def initialized(
     )
 
 
-def fenced(transaction: Transaction, now_ms: int, transaction_version: int) -> Transaction:
+def fenced(
+    transaction: Transaction, now_ms: int, transaction_version: int, new_producer_id: NewProducerId
+) -> Transaction:
     """The broker aborts an open transaction, because of its timeout or of a new producer: its epoch is over.
 
-    Under KIP-890 the old epoch is remembered, so that its producer may come back with it.
+    Under KIP-890 the old epoch is remembered, so that its producer may come back with it, and the end of the last epoch
+    brings a new id.
     """
     assert transaction.state is State.ONGOING
     bumps_epoch = transaction_version >= EPOCH_BUMP_VERSION
     return transaction._replace(
         previous_producer_id=transaction.producer_id,
+        next_producer_id=new_producer_id() if bumps_epoch and transaction.is_exhausted else NO_ID,
         producer_epoch=min(transaction.producer_epoch + 1, MAX_EPOCH),
         last_producer_epoch=transaction.producer_epoch if bumps_epoch else NO_EPOCH,
         state=State.PREPARE_ABORT,
@@ -189,8 +204,7 @@ def _check_owner(transaction: Transaction, producer: Identity) -> None:
         raise InvalidProducerIdMapping
     if transaction.producer_epoch != producer.producer_epoch:
         raise ProducerFenced
-    if transaction.state in PREPARED:
-        raise ConcurrentTransactions
+    _check_complete(transaction)
 
 
 def with_partitions(
@@ -201,6 +215,7 @@ def with_partitions(
     client_version: int,
 ) -> Transaction | None:
     """Partitions join the transaction, and begin it if it is the first time; None where nothing changes."""
+    _check_complete(transaction)
     _check_owner(transaction, producer)
     is_open = transaction.state is State.ONGOING
     if is_open and transaction.partitions.issuperset(partitions):
@@ -238,6 +253,7 @@ def ended(
     """The client commits or aborts. None means that this was done already: the request is a repeated one."""
     if client_version < EPOCH_BUMP_VERSION:
         return _ended_first_protocol(transaction, producer, now_ms, commit=commit)
+    _check_complete(transaction)
     # The repeated request of an end that used up the epochs comes with the old id.
     repeats_rotation = (
         transaction.previous_producer_id == producer.producer_id
@@ -249,12 +265,7 @@ def ended(
         raise InvalidProducerIdMapping
     state = transaction.state
     is_current = producer.producer_epoch == transaction.producer_epoch
-    if state in PREPARED:
-        is_known = repeats
-    elif state in (State.ONGOING, State.EMPTY):
-        is_known = is_current
-    else:
-        is_known = repeats or is_current
+    is_known = is_current or (repeats and state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
     if not is_known:
         raise ProducerFenced
     if state is State.ONGOING or (state in IDLE and not commit and is_current):
@@ -280,6 +291,7 @@ def _ended_first_protocol(
         raise InvalidProducerIdMapping
     if transaction.producer_epoch != producer.producer_epoch:
         raise ProducerFenced
+    _check_complete(transaction)
     if transaction.state is State.ONGOING:
         return transaction._replace(
             previous_producer_id=transaction.producer_id,
@@ -292,12 +304,7 @@ def _ended_first_protocol(
 
 
 def _check_repeated_end(state: State, *, commit: bool, allowed: bool) -> None:
-    prepared, complete = (
-        (State.PREPARE_COMMIT, State.COMPLETE_COMMIT) if commit else (State.PREPARE_ABORT, State.COMPLETE_ABORT)
-    )
-    if state is prepared:
-        raise ConcurrentTransactions
-    if state is not complete or not allowed:
+    if state is not (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT) or not allowed:
         raise InvalidTxnState
 
 

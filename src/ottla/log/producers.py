@@ -316,7 +316,9 @@ class ProducerStateManager:
     def _check_sequence(self, state: ProducerState, batch: Batch, offset: int) -> None:
         sequence = batch.base_sequence
         waiting = self.unverified.get(batch.producer_id)
-        if waiting is not None and sequence > waiting.sequence:
+        # Before KIP-890 a producer that the log forgot may go on anywhere; now a transaction is an epoch.
+        forgotten = waiting is not None and waiting.bumps and state.epoch == -1 and sequence != 0
+        if waiting is not None and (forgotten or sequence > waiting.sequence):
             raise OutOfOrderSequenceNumber(
                 f"Out of order sequence number for producer {state.producer_id} at offset {offset} in partition "
                 f"{self._name}: {sequence} (incoming seq. number), {waiting.sequence} (earliest seen sequence)"

@@ -28,7 +28,8 @@ def find(log: Log, timestamp: int) -> TimestampedOffset | None:
         newest = max(log.segments, key=lambda segment: segment.max_timestamp)
         if newest.max_timestamp < 0:
             return None
-        return newest.find_timestamp(newest.max_timestamp, log.log_start_offset)
+        # The start offset does not count, as with Kafka: what is deleted is found until its segment goes.
+        return newest.find_timestamp(newest.max_timestamp, newest.base_offset)
     if timestamp < 0:
         return TimestampedOffset(-1, -1, -1)
     for segment in log.segments:

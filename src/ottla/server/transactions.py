@@ -21,7 +21,6 @@ from ottla.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
-    OutOfOrderSequenceNumber,
     ProducerFenced,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
@@ -300,12 +299,6 @@ def _check_magic(magic: int) -> None:
         raise CorruptMessage(f"Invalid magic found in record: {magic if magic < 0x80 else magic - 0x100}")
 
 
-def _is_sound_but_late(records: Buffer) -> bool:
-    """A batch that does not begin a producer's sequence. Of a damaged one the append says what is wrong with it."""
-    batch = Batch(records)
-    return batch.base_sequence != 0 and batch.end_position == len(records) and batch.crc_ok()
-
-
 class TransactionalProduce:
     """The part of a produce request that belongs to a transaction: whether each partition may be written."""
 
@@ -348,7 +341,6 @@ class TransactionalProduce:
         if not adds and not self._broker.config["transaction.partition.verification.enable"]:
             return {}
         fenced: Refusals = {}
-        late: Refusals = {}
         beginning: list[TopicPartition] = []
         for (topic, index), records in self._batches.items():
             try:
@@ -363,23 +355,20 @@ class TransactionalProduce:
                 if len(records) >= _HEADER_SIZE:
                     (sequence,) = _SEQUENCE.unpack_from(records, _SEQUENCE_POSITION)
                     producers.begins(*producer, sequence, bumps=adds, now_ms=self._broker.clock.now_ms())
-                if adds and known is None and _is_sound_but_late(records):
-                    # Before KIP-890 a producer that the log forgot may go on anywhere; now a transaction is an epoch.
-                    late[topic, index] = OutOfOrderSequenceNumber()
         if not beginning:
             return fenced
         refused = self._broker.transactions.admit(
             transactional_id, producer, beginning, adds=adds, abortable=self._version >= ABORTABLE_PRODUCE_VERSION
         )
         if isinstance(refused, dict):
-            return self._judged(fenced, late, refused)
-        return self._judged_later(fenced, late, refused)
+            return self._judged(fenced, refused)
+        return self._judged_later(fenced, refused)
 
-    def _judged(self, fenced: Refusals, late: Refusals, refused: Refusals) -> Refusals:
-        return fenced | late | {partition: self._for_producers(error) for partition, error in refused.items()}
+    def _judged(self, fenced: Refusals, refused: Refusals) -> Refusals:
+        return fenced | {partition: self._for_producers(error) for partition, error in refused.items()}
 
-    async def _judged_later(self, fenced: Refusals, late: Refusals, refused: Awaitable[Refusals]) -> Refusals:
-        return self._judged(fenced, late, await refused)
+    async def _judged_later(self, fenced: Refusals, refused: Awaitable[Refusals]) -> Refusals:
+        return self._judged(fenced, await refused)
 
     def _for_producers(self, error: KafkaError) -> KafkaError:
         """Errors that older producers do not expect here become one that they retry without new metadata."""

@@ -326,8 +326,12 @@ def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Re
         return {}
     index = broker.groups.partition_for(request.group_id)
     producer = Identity(request.producer_id, request.producer_epoch)
-    if broker.replicas.leader(GROUP_METADATA_TOPIC, index).log.producers.has_ongoing_transaction(*producer):
+    producers = broker.replicas.leader(GROUP_METADATA_TOPIC, index).log.producers
+    if producers.has_ongoing_transaction(*producer):
         return {}
+    known = producers.producers.get(producer.producer_id)
+    if known is not None and known.epoch > producer.producer_epoch:
+        raise InvalidProducerEpoch()  # the log knows better; the coordinator is not asked, as with records
     return broker.transactions.admit(
         request.transactional_id,
         producer,

@@ -1,0 +1,226 @@
+"""Transactions among other things that happened: markers by hand, both protocols in turn, and what was tried before."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from interop.transacting import Transacting, find_group, mark, until
+from interop.wire import Wire
+
+from ottla.cluster.topics import internal_partition
+from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    InitProducerIdRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    TxnOffsetCommitRequest,
+)
+
+UNKNOWN_SERVER_ERROR, METADATA_TOO_LARGE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, NO_SUCH_GROUP = -1, 12, 22, 25, 69
+NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED = 0, 45, 47, 49, 51, 90
+KIP890, FIRST = 12, 11
+Begin = Callable[..., Transacting]
+
+
+@pytest.fixture
+def begin(wire: Wire, unique: Callable[[str], str]) -> Begin:
+    """A transactional id with an identity, ready to begin."""
+    return lambda **more: Transacting(wire, unique("tx"), **more).start()
+
+
+# -- ends that do not come to an end
+
+
+@pytest.fixture(params=[(5, True), (5, False), (3, True), (3, False)], ids=lambda each: f"v{each[0]}-{each[1]}")
+def hanging(request: Any, begin: Begin, make_topic: Callable[..., str], wire: Wire) -> tuple[Transacting, str]:
+    """An end whose marker one of three partitions refuses, because a later coordinator seems to have been there."""
+    version, commit = request.param
+    one, topic = begin(), make_topic(partitions=3)
+    assert mark(wire, (one.producer_id, one.epoch), False, topic, 0, coordinator_epoch=7) == [NONE]
+    assert set(one.add((topic, [0, 1, 2])).values()) == {NONE}
+    assert one.end(commit, version).error_code == NONE
+    one.epoch += 1 if version >= 5 else 0
+    # Apache Kafka writes the markers after its answer.
+    until(lambda: Missing(one.describe(), [0]))
+    return one, topic
+
+
+class Missing:
+    """Looks like an answer: busy while other partitions than these have no marker yet."""
+
+    def __init__(self, described: Any, partitions: list[int]) -> None:
+        left = [index for entry in described.topics for index in entry.partitions]
+        self.error_code = NONE if left == partitions else CONCURRENT
+
+
+def test_only_partitions_without_a_marker_are_shown(hanging: tuple[Transacting, str]) -> None:
+    one, topic = hanging
+    found = one.describe()
+    assert found.transaction_state.startswith("Prepare")
+    assert found.producer_epoch == one.epoch
+    assert [(entry.topic, list(entry.partitions)) for entry in found.topics] == [(topic, [0])]
+
+
+@pytest.mark.parametrize(
+    ("id_offset", "epoch_offset", "verified", "old_end"),
+    [
+        (0, 0, CONCURRENT, CONCURRENT),
+        (0, 1, FENCED, FENCED),
+        (1 << 40, 0, WRONG_MAPPING, WRONG_MAPPING),
+    ],
+    ids=["its producer", "a newer epoch", "another producer"],
+)
+def test_a_transaction_whose_markers_are_missing_refuses_all(
+    id_offset: int, epoch_offset: int, verified: int, old_end: int, hanging: tuple[Transacting, str], wire: Wire
+) -> None:
+    """Who asks is told to come again before it is looked at who asks; except by the end of the first protocol."""
+    one, topic = hanging
+    who = {"producer_id": one.producer_id + id_offset, "producer_epoch": one.epoch + epoch_offset}
+    group = find_group(wire, one.name)
+    for version in (3, 4):
+        assert one.add((topic, [1]), version=version, **who) == {(topic, 1): CONCURRENT}
+    assert one.add((topic, [1]), version=4, verify_only=True, **who) == {(topic, 1): verified}
+    assert one.add_offsets(group, **who) == CONCURRENT
+    assert one.commit_offsets(group, topic, {0: 1}, version=5, **who) == {0: CONCURRENT}
+    assert one.init(who["producer_id"], who["producer_epoch"]).error_code == CONCURRENT
+    for commit in (True, False):
+        assert one.end(commit, 5, **who).error_code == CONCURRENT
+        assert one.end(commit, 3, **who).error_code == old_end
+    assert one.produce(topic, b"x", partition=1, version=KIP890, **who).error_code == CONCURRENT
+
+
+# -- epochs
+
+
+def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
+    one = begin()
+    last, many = 32766, 64
+    request = InitProducerIdRequest(
+        transactional_id=one.name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    while one.epoch < last - 1:
+        count = min(many, last - 1 - one.epoch)
+        for _ in range(count):
+            wire.send(request, 5)
+        made = [wire.receive() for _ in range(count)]
+        assert {each.error_code for each in made} == {NONE}
+        one.epoch = made[-1].producer_epoch
+    old = one.producer_id
+    assert one.init(old, last - 1).producer_epoch == last
+    # The first answer may have been lost. A repeated request gets it again, with every epoch but this.
+    assert one.init(old, last - 1).error_code == UNKNOWN_SERVER_ERROR
+    one.epoch = last
+    assert one.produce(topic, b"x").error_code == NONE
+    # The fence ends the last epoch, which brings a new producer id; the answer is the next epoch of that.
+    again = until(one.init)
+    assert (again.error_code, again.producer_id == old, again.producer_epoch) == (NONE, False, 1)
+    assert one.end(True, 5).error_code == WRONG_MAPPING
+
+
+# -- sequences
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "code"),
+    [(FIRST, KIP890, NONE), (FIRST, FIRST, NONE), (KIP890, KIP890, OUT_OF_ORDER), (KIP890, FIRST, OUT_OF_ORDER)],
+)
+def test_the_first_attempt_decides_whether_a_sequence_may_begin_anywhere(
+    first: int, then: int, code: int, begin: Begin, topic: str
+) -> None:
+    """The partition does not know the producer. What it was to write first was refused, yet how it came counts."""
+    one = begin()
+    refused = one.produce(topic, b"x", sequence=1, version=first, producer_id=one.producer_id, transactional_id="none")
+    assert refused.error_code == WRONG_MAPPING
+    assert one.add((topic, [0])) == {(topic, 0): NONE}
+    assert one.produce(topic, b"x", sequence=1, version=then).error_code == code
+
+
+# -- offsets
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_of_an_epoch_that_is_over_are_refused_before_the_transaction_is_looked_for(
+    version: int, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    one, group = begin(), find_group(wire, unique("g"))
+    assert one.commit_offsets(group, topic, {0: 1}) == {0: NONE}
+    over = one.epoch
+    one.finish(True)
+    for name, epoch, code in (
+        (one.name, over, STALE_EPOCH),
+        (unique("nobody"), over, STALE_EPOCH),
+        (unique("nobody"), one.epoch + 1, WRONG_MAPPING),
+    ):
+        who = {"transactional_id": name, "producer_epoch": epoch}
+        assert one.commit_offsets(group, topic, {0: 1}, version=version, **who) == {0: code}
+
+
+def commit(
+    wire: Wire,
+    group: str,
+    topic: str,
+    metadata: str,
+    one: Transacting | None = None,
+    generation: int = -1,
+    member: str = "",
+) -> int:
+    """Of partition 0, within a transaction or without one."""
+    if one is None:
+        kind: Any = OffsetCommitRequest
+        request = kind(group_id=group, generation_id_or_member_epoch=generation, member_id=member)
+        place, entry, version = kind.OffsetCommitRequestPartition, kind.OffsetCommitRequestTopic, 8
+    else:
+        kind = TxnOffsetCommitRequest
+        request = kind(group_id=group, generation_id=generation, member_id=member, transactional_id=one.name)
+        request.producer_id, request.producer_epoch = one.producer_id, one.epoch
+        place, entry, version = kind.TxnOffsetCommitRequestPartition, kind.TxnOffsetCommitRequestTopic, 5
+    offset = place(partition_index=0, committed_offset=1, committed_metadata=metadata)
+    request.topics = [entry(name=topic, partitions=[offset])]
+    code: int = wire.call(request, version).topics[0].partitions[0].error_code
+    return code
+
+
+def shown(wire: Wire, group: str) -> tuple[bool, int]:
+    """Whether the group is listed, and the error where it is described."""
+    listed = any(each.group_id == group for each in wire.call(ListGroupsRequest(), 5).groups)
+    return listed, wire.call(DescribeGroupsRequest(groups=[group]), 6).groups[0].error_code
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_group_whose_first_offsets_are_refused_is_there_but_shown_with_the_next_write_only(
+    transactional: bool, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    one, group = begin(), find_group(wire, unique("g"))
+    assert commit(wire, group, topic, "x" * 5000, one if transactional else None) == METADATA_TOO_LARGE
+    assert shown(wire, group) == (False, NO_SUCH_GROUP)
+    # A group that is not there would have no generations at all.
+    assert commit(wire, group, topic, "", one, generation=3) == UNKNOWN_MEMBER
+    assert shown(wire, group) == (False, NO_SUCH_GROUP)
+    neighbours = (f"{group}-{number}" for number in range(10_000))
+    beside = next(name for name in neighbours if internal_partition(name, 50) == internal_partition(group, 50))
+    assert commit(wire, beside, topic, "") == NONE
+    assert shown(wire, group) == (True, NONE)
+    for code in (NONE, NO_SUCH_GROUP):
+        assert wire.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == code
+
+
+def test_metadata_that_is_too_large_is_refused_before_the_epoch_of_a_member(
+    begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
+    one, group = begin(), find_group(wire, unique("g"))
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["of another topic"],
+        topic_partitions=[],
+    )
+    joined = wire.call(beat, 1)
+    assert joined.error_code == NONE
+    old = {"generation": joined.member_epoch - 1, "member": "m"}
+    assert commit(wire, group, topic, "", one, **old) == ILLEGAL_GENERATION
+    assert commit(wire, group, topic, "x" * 5000, one, **old) == METADATA_TOO_LARGE
+    assert commit(wire, group, topic, "", one, joined.member_epoch, "m") == NONE
