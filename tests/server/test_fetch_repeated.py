@@ -2,10 +2,11 @@
 
 import random
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
-from repeating import NOW_MS, Talk, counted, ordinary
+from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
 from ottla.errors import NotLeaderOrFollower
@@ -57,13 +58,6 @@ class Consumer(Talk):
             ],
         )
         return self.framed(request, version, client_id, behind)
-
-    async def hear(self) -> bytes:
-        answer: bytes = await self.client.read_frame()
-        for name in ("t", "u"):
-            answer = answer.replace(self.topic_id(name), b"the topic's id..")
-        self.heard.append(answer)
-        return answer
 
     async def fetch(self, offset: int, **how: Any) -> bytes:
         self.client.writer.write(self.frame(offset, **how))
@@ -156,17 +150,11 @@ def test_the_short_way_answers_as_the_ordinary_one(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, version: int
 ) -> None:
     async def main() -> None:
-        disk = PosixDisk(tmp_path / "short")
-        async with run_broker(disk=disk, clock=ManualClock(NOW_MS)) as running:
-            with counted(monkeypatch, RepeatedFetch) as served:
-                short = await conversation(version, running)
-        assert len(served) > 5
-        disk = PosixDisk(tmp_path / "long")
-        async with run_broker(disk=disk, clock=ManualClock(NOW_MS), registry=ordinary()) as running:
-            with counted(monkeypatch, RepeatedFetch) as served:
-                long = await conversation(version, running)
-        assert not served
-        assert short == long
+        folders = iter((tmp_path / "short", tmp_path / "long"))
+        converse = partial(conversation, version)
+        await same_both_ways(
+            monkeypatch, RepeatedFetch, run_broker, converse, lambda: PosixDisk(next(folders)), served_more_than=5
+        )
 
     run(main())
 

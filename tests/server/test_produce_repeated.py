@@ -2,10 +2,11 @@
 
 import random
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
-from repeating import NOW_MS, Talk, counted, ordinary
+from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
 from ottla.cluster.partition import Partition
@@ -116,15 +117,8 @@ def test_the_short_way_answers_as_the_ordinary_one(
 ) -> None:
     async def main() -> None:
         for seed in range(2):
-            async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS)) as running:
-                with counted(monkeypatch, RepeatedProduce) as served:
-                    short = await conversation(seed, version, running)
-            assert len(served) > 5
-            async with run_broker(disk=MemoryDisk(), clock=ManualClock(NOW_MS), registry=ordinary()) as running:
-                with counted(monkeypatch, RepeatedProduce) as served:
-                    long = await conversation(seed, version, running)
-            assert not served
-            assert short == long
+            converse = partial(conversation, seed, version)
+            await same_both_ways(monkeypatch, RepeatedProduce, run_broker, converse, served_more_than=5)
 
     run(main())
 

@@ -204,7 +204,6 @@ def _check_owner(transaction: Transaction, producer: Identity) -> None:
         raise InvalidProducerIdMapping
     if transaction.producer_epoch != producer.producer_epoch:
         raise ProducerFenced
-    _check_complete(transaction)
 
 
 def with_partitions(
@@ -235,6 +234,7 @@ def missing_partitions(
 ) -> dict[TopicPartition, KafkaError]:
     """Those that are not in the transaction, with the error for each."""
     _check_owner(transaction, producer)
+    _check_complete(transaction)
     return {partition: TransactionAbortable() for partition in partitions if partition not in transaction.partitions}
 
 
@@ -287,10 +287,7 @@ def ended(
 def _ended_first_protocol(
     transaction: Transaction, producer: Identity, now_ms: int, *, commit: bool
 ) -> Transaction | None:
-    if transaction.producer_id != producer.producer_id:
-        raise InvalidProducerIdMapping
-    if transaction.producer_epoch != producer.producer_epoch:
-        raise ProducerFenced
+    _check_owner(transaction, producer)
     _check_complete(transaction)
     if transaction.state is State.ONGOING:
         return transaction._replace(

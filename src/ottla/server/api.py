@@ -35,6 +35,10 @@ ALL_OPERATIONS = {2: 3576, 3: 3400, 4: 8096}
 Handler = Callable[["RequestContext", Any], "Message | Awaitable[Message | None] | None"]
 
 
+RUN_MAX = 256
+"""Requests that a `Repeated` writes together: well under the buffers that one system call takes."""
+
+
 class Repeated(Protocol):
     """A connection's latest request, kept as a model: the like of it can be served without decoding it."""
 

@@ -2,12 +2,14 @@
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from ottla.clock import ManualClock
+from ottla.log.files import Disk, MemoryDisk
 from ottla.server.api import Registry, registered_apis
 from ottla.wire.frames import request_header_version
 from ottla.wire.messages.partitions import DeleteRecordsRequest
@@ -41,6 +43,27 @@ def ordinary() -> Registry:
     return Registry(api.replace(model=None) for api in registered_apis().apis.values())
 
 
+async def same_both_ways(
+    monkeypatch: pytest.MonkeyPatch,
+    model: type,
+    run_broker: Callable[..., Any],
+    converse: Callable[[Any], Awaitable[Any]],
+    new_disk: Callable[[], Disk] = MemoryDisk,
+    *,
+    served_more_than: int,
+) -> None:
+    """A conversation ends alike with the short way and without it; and it did go the short way."""
+    async with run_broker(disk=new_disk(), clock=ManualClock(NOW_MS)) as running:
+        with counted(monkeypatch, model) as served:
+            short = await converse(running)
+    assert len(served) > served_more_than
+    async with run_broker(disk=new_disk(), clock=ManualClock(NOW_MS), registry=ordinary()) as running:
+        with counted(monkeypatch, model) as served:
+            long = await converse(running)
+    assert not served
+    assert short == long
+
+
 class Talk:
     """One connection to one broker; answers are kept as they came, but for ids that are the broker's own."""
 
@@ -51,6 +74,13 @@ class Talk:
     def topic_id(self, name: str) -> bytes:
         topic = self.running.broker.metadata.topics.get(name)
         return topic.topic_id if topic is not None else b"no such topic id"
+
+    async def hear(self) -> bytes:
+        answer: bytes = await self.client.read_frame()
+        for name in ("t", "u"):
+            answer = answer.replace(self.topic_id(name), b"the topic's id..")
+        self.heard.append(answer)
+        return answer
 
     def framed(self, request: Any, version: int, client_id: str, behind: bytes = b"") -> bytes:
         self.client.correlation_id += 1

@@ -15,15 +15,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.repeated_commits import CommitPlan
+from ottla.server.api import RUN_MAX
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
     from ottla.coordinator.protocols import Client
     from ottla.server.api import Route
     from ottla.server.broker import Broker
-
-_RUN_MAX = 256
-"""Requests that are written together: well under the buffers that one system call takes."""
 
 _KIND_BYTES = 4
 _LENGTH = Struct(">i")
@@ -130,7 +128,7 @@ class RepeatedCommit:
         ids: list[int] = []
         commits: list[tuple[int, ...]] = []
         stop = start
-        while end - stop >= size and len(ids) < _RUN_MAX:
+        while end - stop >= size and len(ids) < RUN_MAX:
             values = unpack(buffer, stop)
             if values[3::2] != around or values[0] != frame_bytes or values[1] != kind:
                 break

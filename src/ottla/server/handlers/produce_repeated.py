@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.records.batch import CURRENT_MAGIC, HEADER_SIZE, NO_TIMESTAMP, TRANSACTIONAL_FLAG, Batch
+from ottla.server.api import RUN_MAX
 from ottla.server.handlers.produce_failure import failure
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint, uvarint_tail
@@ -33,9 +34,6 @@ log = logging.getLogger("ottla.server")
 
 FIRST_VERSION = 5
 """From here on an answer holds the three numbers in a row: base offset, append time, log start offset."""
-
-_RUN_MAX = 256
-"""Requests that are written together: well under the buffers that one system call takes."""
 
 _NUMBERS = Struct(">qqq")
 _LENGTH = Struct(">i")
@@ -160,7 +158,7 @@ class RepeatedProduce:
         unpack, head_bytes, frame_max = self._head.unpack_from, self._head.size, broker.request_bytes_max
         known, (records_start, records_end) = -1, (0, 0)
         stop = start
-        while end - stop >= head_bytes + HEADER_SIZE and len(run) < _RUN_MAX:
+        while end - stop >= head_bytes + HEADER_SIZE and len(run) < RUN_MAX:
             size, kind, correlation_id, prefix, length = unpack(buffer, stop)
             frame_end = stop + _LENGTH.size + size
             if prefix != self._prefix or kind != self._kind or frame_end > end or size > frame_max:
