@@ -82,6 +82,9 @@ class Markers:
             self.written.append((partition, marker))
         done(partition, error)
 
+    def send(self) -> None:
+        """Each was written when it was handed over."""
+
 
 class World:
     """A coordinator with one partition, so that every id lives in the same shard."""

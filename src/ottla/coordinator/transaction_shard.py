@@ -57,6 +57,10 @@ class MarkerWriter(Protocol):
         """Write a marker and call `done`, at once or later, when it is committed or cannot be written now."""
         ...
 
+    def send(self) -> None:
+        """All markers of a transaction were handed over."""
+        ...
+
 
 class Environment(Protocol):
     """What a shard needs from its coordinator."""
@@ -301,6 +305,7 @@ class TransactionShard(LogShard):
             self._complete(transactional_id, completion)
         for partition in sorted(completion.waiting):
             self._environment.markers.write(completion.marker, partition, done)
+        self._environment.markers.send()
         if completion.waiting and self._environment.answers_before_markers:
             completion.answer_early()
 

@@ -19,6 +19,9 @@ _LOOK_NS = 100_000
 _STAY_NS = 500_000
 """Others get their turn twice in a millisecond."""
 
+_ALONE_NS = 5_000_000
+"""Nobody else for that long, and nobody is likely to be kept waiting."""
+
 
 def pace_of_process() -> Pace | None:
     """For a process that does nothing but serve; None where its clients could not run meanwhile."""
@@ -28,17 +31,25 @@ def pace_of_process() -> Pace | None:
 class Pace:
     """How quickly the one connection comes back that was served last."""
 
-    __slots__ = ("_answered_ns", "_last", "_quick")
+    __slots__ = ("_answered_ns", "_came_ns", "_last", "_quick")
 
     def __init__(self) -> None:
         self._last: object = None
         self._answered_ns = 0
+        self._came_ns = 0
         self._quick = 0
+
+    @property
+    def is_with_one(self) -> bool:
+        """Whether the connection that was served last is the only one that has been lately."""
+        return perf_counter_ns() - self._came_ns > _ALONE_NS
 
     def stay(self, connection: object, began_ns: int, serve_next: Callable[[int], bool]) -> None:
         """A request was served, from `began_ns` on. `serve_next` looks for one more until the time it is given."""
         now_ns = perf_counter_ns()
-        if self._last is not connection or began_ns - self._answered_ns > _QUICK_NS:
+        if self._last is not connection:
+            self._came_ns, self._quick = began_ns, 0
+        elif began_ns - self._answered_ns > _QUICK_NS:
             self._quick = 0
         elif self._quick < _QUICK_REQUESTS:
             self._quick += 1

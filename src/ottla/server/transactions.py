@@ -77,6 +77,9 @@ class LocalMarkers:
         else:
             written.when_committed(offset, lambda error: done(partition, error))
 
+    def send(self) -> None:
+        """Each was written when it was handed over."""
+
     def append(self, marker: Marker, topic: str, index: int) -> tuple[Partition, int]:
         """The partition and the marker's offset, which may not be committed yet; raises what keeps the marker out."""
         broker = self._broker
@@ -245,7 +248,7 @@ class TransactionsOfOneOfMany(TransactionsOfBroker):
         partitions: Collection[TopicPartition],
         adds: bool,
         abortable: bool,
-    ) -> Awaitable[Refusals]:
+    ) -> Refusals | Awaitable[Refusals]:
         """As `admit`, asked of the broker that coordinates."""
         raise AssertionError("how others are reached is for who has them to say")
 

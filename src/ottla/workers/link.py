@@ -13,6 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from struct import Struct
+from time import perf_counter_ns
 from typing import Any
 
 from ottla.errors import KafkaError, UnknownServerError, error_for
@@ -22,12 +23,17 @@ _RECEIVE_BYTES = 256 * 1024
 # All links of a process run on one loop. A buffer for each receipt would be mapped and unmapped each time.
 _received_bytes = memoryview(bytearray(_RECEIVE_BYTES))
 
+_LOOK_NS = 300_000
+"""Longer than a worker that sleeps takes to wake up and to answer a small question."""
+_PASSED_OVER_MAX = 1024
+
 # Kinds of messages that the link itself deals with; all others go to whoever listens.
 _CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
 
 Arguments = tuple[Any, ...]
 Service = Callable[["Link", str, Arguments], "Any | Awaitable[Any]"]
 Receiver = Callable[["Link", str, Arguments], None]
+Message = tuple[str, Arguments]
 Answered = Callable[[Any, Exception | None], None]
 """Called once with the result, or with what went wrong."""
 
@@ -46,6 +52,8 @@ class Link:
         self._loop = loop
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
+        self._unserved: deque[Message] = deque()
+        self._passed_over = self._pass_over = 0
         self._numbers = itertools.count(1)
         self._calls: dict[int, Answered] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,6 +120,37 @@ class Link:
         self._calls[number] = answered
         self.send(_CALL, number, name, arguments)
 
+    def ask_and_look(self, answered: Answered, name: str, *arguments: Any) -> None:
+        """The same, and look for the answer for a moment, for a worker that has nothing else to do: it may be there
+        before this returns. Two processes that sleep and wake each other take longer for that than for the answer.
+
+        Where it does not come so soon, the next questions are asked without a look: more of them each time.
+        """
+        self.ask(answered, name, *arguments)
+        if self._passed_over < self._pass_over:
+            self._passed_over += 1
+        elif not self.is_lost and not self._unserved:
+            self._passed_over = 0
+            number = next(reversed(self._calls))
+            self._pass_over = 0 if self._found(number) else min(self._pass_over * 2 or 1, _PASSED_OVER_MAX)
+
+    def _found(self, number: int) -> bool:
+        """Look for the answer to a call. Whatever else comes is left for the loop, as whoever asks is in its midst."""
+        until_ns = perf_counter_ns() + _LOOK_NS
+        while True:
+            messages = self._receive()
+            if messages:
+                break
+            if messages is None or perf_counter_ns() > until_ns:
+                return False
+        kind, arguments = messages[0]
+        if len(messages) == 1 and kind in (_ANSWER, _FAILURE) and arguments[0] == number:
+            self._received(kind, arguments)
+            return True
+        self._unserved += messages
+        self._loop.call_soon(self._serve_received)
+        return False
+
     def call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
         """The same, for code that waits."""
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -130,23 +169,35 @@ class Link:
     # -- receiving ---------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        try:
-            count = self._sock.recv_into(_received_bytes)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            count = 0
-        if not count:
+        messages = self._receive()
+        if messages is None:
             self._lost()
             return
         if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             # Its last messages are read before the end of the stream, and uvloop watches no socket with an error.
             self._loop.remove_reader(self._sock.fileno())
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
+        self._unserved += messages
+        self._serve_received()
+
+    def _serve_received(self) -> None:
+        while self._unserved and not self.is_lost:
+            self._received(*self._unserved.popleft())
+
+    def _receive(self) -> list[Message] | None:
+        """The messages that are there and whole; None at the end of the stream."""
+        try:
+            count = self._sock.recv_into(_received_bytes)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError:
+            count = 0
+        if not count:
+            return None
         if self._in:
             self._in += _received_bytes[:count]
             if len(self._in) < 4 or len(self._in) < 4 + _LENGTH.unpack_from(self._in)[0]:
-                return
+                return []
             messages = memoryview(bytes(self._in))
         else:
             messages = _received_bytes[:count]  # as most of the time: nothing was left over, so nothing is copied
@@ -159,10 +210,7 @@ class Link:
             found.append(marshal.loads(messages[start + 4 : end]))
             start = end
         self._in = bytearray(messages[start:])
-        for kind, arguments in found:
-            self._received(kind, arguments)
-            if self.is_lost:
-                return
+        return found
 
     def _received(self, kind: str, arguments: Arguments) -> None:
         if kind == _CALL:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.metadata import NO_LEADER
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.replies import Reply, settled
 from ottla.coordinator.transaction_shard import Marker
 from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
 from ottla.errors import NONE, CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
@@ -27,27 +26,39 @@ Denied = list[tuple[TopicPartition, int]]
 class SharedMarkers(LocalMarkers):
     """Writes markers here, or has the worker write them that leads the partition."""
 
-    __slots__ = ("_waiting", "_worker")
+    __slots__ = ("_waiting", "_will_send", "_worker")
 
     def __init__(self, worker: WorkerBroker) -> None:
         super().__init__(worker)
         self._worker = worker
         self._waiting: dict[int, Waiting] = {}
+        self._will_send = False
 
     def write(self, marker: Marker, partition: TopicPartition, done: Done) -> None:
         leader = self._worker.leader_of(partition)
         if leader is None or leader[0] in (self._worker.node_id, NO_LEADER):
             super().write(marker, partition, done)
             return
-        waiting = self._waiting.get(leader[0])
-        if waiting is None:
-            # What is written in this turn of the loop goes as one message.
-            waiting = self._waiting[leader[0]] = []
-            self._worker.loop.call_soon(self._send, leader[0])
-        waiting.append((marker, partition, done))
+        self._waiting.setdefault(leader[0], []).append((marker, partition, done))
 
-    def _send(self, worker_id: int) -> None:
-        waiting = self._waiting.pop(worker_id)
+    def send(self) -> None:
+        if not self._waiting or self._will_send:
+            return
+        pace = self._worker.pace
+        if pace is not None and pace.is_with_one:
+            # Before the end is answered: its producer comes back soon, and its partitions should be free by then.
+            self._send_all()
+        else:
+            # What others end in this turn of the loop goes with it.
+            self._will_send = True
+            self._worker.loop.call_soon(self._send_all)
+
+    def _send_all(self) -> None:
+        self._will_send = False
+        while self._waiting:
+            self._ask(*self._waiting.popitem())
+
+    def _ask(self, worker_id: int, waiting: Waiting) -> None:
 
         def answered(codes: Any, error: Exception | None) -> None:
             for number, (_, partition, done) in enumerate(waiting):
@@ -91,22 +102,20 @@ class TransactionsOfWorker(TransactionsOfOneOfMany):
         partitions: Collection[TopicPartition],
         adds: bool,
         abortable: bool,
-    ) -> Future[Refusals]:
-        admitted: Future[Refusals] = self._worker.loop.create_future()
+    ) -> Refusals | Reply[Refusals]:
+        admitted: Reply[Refusals] = Reply()
 
         def answered(refused: Any, error: Exception | None) -> None:
-            if admitted.done():
-                return  # the client left
             if error is not None:
                 refused = [(partition, CoordinatorNotAvailable.code) for partition in partitions]
-            admitted.set_result(
+            admitted.resolve(
                 {partition: for_writers(error_for(code), abortable=abortable) for partition, code in refused}
             )
 
-        self._worker.links[coordinator_id].ask(
-            answered, ADMIT, transactional_id, tuple(producer), [tuple(partition) for partition in partitions], adds
-        )
-        return admitted
+        link, pace = self._worker.links[coordinator_id], self._worker.pace
+        ask = link.ask_and_look if pace is not None and pace.is_with_one else link.ask
+        ask(answered, ADMIT, transactional_id, tuple(producer), [tuple(partition) for partition in partitions], adds)
+        return settled(admitted)
 
     def admit_for_another(
         self, transactional_id: str, producer: tuple[int, int], partitions: list[TopicPartition], adds: bool
