@@ -58,6 +58,18 @@ def test_nobody_is_stayed_with_who_is_slow_or_not_alone() -> None:
     assert look.looked == 0
 
 
+def test_one_is_alone_when_nobody_else_has_come_lately() -> None:
+    pace, look = Pace(), Looking()
+    pace.stay("a", AT_ONCE, look)
+    assert pace.is_with_one
+    pace.stay("b", MUCH_LATER, look)
+    assert not pace.is_with_one
+    pace.stay("b", MUCH_LATER, look)
+    assert not pace.is_with_one
+    pace.stay("a", AT_ONCE, look)
+    assert pace.is_with_one
+
+
 def test_others_get_their_turn() -> None:
     pace, look = Pace(), Looking(finds=1 << 40)
     row(pace, "a", look)

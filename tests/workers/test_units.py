@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import uvloop
 from ottla.clock import ManualClock
 from ottla.cluster.elections import sharing_a_folder
 from ottla.cluster.metadata import BrokerState, MetadataImage
+from ottla.coordinator.transaction_shard import Marker
 from ottla.errors import InvalidReplicaAssignment, InvalidReplicationFactor, NotController, UnknownTopicOrPartition
 from ottla.log.checkpoints import RECOVERY_POINTS_FILE, read_offsets, write_offsets
 from ottla.log.files import MemoryDisk
@@ -26,6 +28,7 @@ from ottla.workers.link import Link, LinkLost, receive_first
 from ottla.workers.logs import ControllerLogs, FollowerLogs
 from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
 from ottla.workers.supervisor import _Watch
+from ottla.workers.transactions import MARKERS, SharedMarkers
 
 FOLDER = b"f" * 16
 ELSEWHERE = b"e" * 16
@@ -260,6 +263,149 @@ def test_a_worker_that_dies_behind_its_last_words_is_noticed() -> None:
     for new_loop in (uvloop.new_event_loop, asyncio.new_event_loop):
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run())
+
+
+def packed(*messages: tuple[str, tuple[Any, ...]]) -> bytes:
+    return b"".join(struct.pack(">I", len(body)) + body for body in map(marshal.dumps, messages))
+
+
+async def a_few_turns() -> None:
+    """What is in a socket is found in the next turn of the loop, what that schedules in the one behind it."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def beside_a_socket() -> tuple[Link, socket.socket, list[Any]]:
+    """A link whose other end is for the test to write to, and all that it was told, in order."""
+    here, there = socket.socketpair()
+    link, told = Link(here, 2, asyncio.get_running_loop()), []  # type: ignore[var-annotated]
+    link.start(
+        lambda _, kind, arguments: told.append((kind, arguments)), lambda *_: None, lambda _: told.append("lost")
+    )
+    return link, there, told
+
+
+def test_who_looks_for_an_answer_has_it_before_it_goes_on() -> None:
+    async def run() -> None:
+        link, there, told = await beside_a_socket()
+        there.sendall(packed(("answer", (1, "yes"))))
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        assert told == [("yes", None)]
+        there.sendall(packed(("failure", (2, UnknownTopicOrPartition.code, "no such thing"))))
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        assert isinstance(told[1][1], UnknownTopicOrPartition)
+        link.close()
+        there.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4])
+@pytest.mark.parametrize("first", ["word", "answer", "older answer"])
+def test_other_messages_wait_for_the_loop_and_keep_their_order(first: str, at_once: int) -> None:
+    """Whoever asks is in the midst of something that they might change."""
+    words = {"word": ("word", (1,)), "answer": ("answer", (2, "yes")), "older answer": ("answer", (1, "so"))}
+    order = [words.pop(first), *words.values(), ("word", (2,))]
+
+    async def run() -> None:
+        link, there, told = await beside_a_socket()
+        link.ask(lambda *answer: told.append(("answer", (1, answer[0]))), "older question")
+        there.sendall(packed(*order[:at_once]))
+        link.ask_and_look(lambda *answer: told.append(("answer", (2, answer[0]))), "question")
+        assert told == (order[:1] if first == "answer" and at_once == 1 else [])
+        there.sendall(packed(*order[at_once:]))
+        await a_few_turns()
+        assert told == order
+        link.close()
+        there.close()
+
+    asyncio.run(run())
+
+
+def test_no_answer_overtakes_what_waits_for_the_loop() -> None:
+    async def run() -> None:
+        link, there, told = await beside_a_socket()
+        there.sendall(packed(("word", (1,))))
+        for _ in range(2):
+            link.ask_and_look(lambda *answer: None, "question")
+        there.sendall(packed(("answer", (3, "yes"))))
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        assert told == []
+        await a_few_turns()
+        assert told == [("word", (1,)), ("yes", None)]
+        link.close()
+        there.close()
+
+    asyncio.run(run())
+
+
+def test_after_looking_in_vain_questions_are_asked_without_it() -> None:
+    async def run() -> None:
+        link, there, told = await beside_a_socket()
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        there.sendall(packed(("answer", (1, "late")), ("answer", (2, "soon"))))
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        assert told == []  # it was there, and nobody looked
+        await a_few_turns()
+        there.sendall(packed(("answer", (3, "soon"))))
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        assert told == [("late", None), ("soon", None), ("soon", None)]
+        link.close()
+        there.close()
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_is_gone_while_its_answer_is_looked_for_is_noticed() -> None:
+    async def run() -> None:
+        link, there, told = await beside_a_socket()
+        there.sendall(packed(("first", (1,))))
+        there.close()
+        link.ask_and_look(lambda *answer: told.append(answer), "question")
+        await a_few_turns()
+        assert told[0] == ("first", (1,)) and isinstance(told[1][1], LinkLost)
+        for _ in range(2):
+            link.ask_and_look(lambda *answer: told.append(answer), "question")
+            assert isinstance(told.pop()[1], LinkLost)
+
+    asyncio.run(run())
+
+
+# -- markers
+
+
+class AskedLink:
+    def __init__(self, asked: list[Any]) -> None:
+        self._asked = asked
+
+    def ask(self, answered: Any, name: str, *arguments: Any) -> None:
+        self._asked.append((name, *arguments))
+
+
+@pytest.mark.parametrize("is_with_one", [True, False])
+def test_markers_of_one_end_are_one_message_and_before_its_answer_where_nobody_else_ends_any(is_with_one: bool) -> None:
+    asked: list[Any] = []
+    turns: list[Callable[[], None]] = []
+    worker: Any = SimpleNamespace(
+        node_id=1,
+        leader_of=lambda partition: (2, 0),
+        links={2: AskedLink(asked)},
+        loop=SimpleNamespace(call_soon=turns.append),
+        pace=SimpleNamespace(is_with_one=is_with_one),
+    )
+    markers = SharedMarkers(worker)
+    ends = [Marker(producer_id, 0, 0, True) for producer_id in (7, 8)]
+    for end in ends:
+        for index in range(2):
+            markers.write(end, ("t", index), lambda *_: None)
+        markers.send()
+    wanted = [[(tuple(end), "t", index) for index in range(2)] for end in ends]
+    if is_with_one:
+        assert asked == [(MARKERS, wanted[0]), (MARKERS, wanted[1])] and not turns
+    else:
+        assert asked == [] and len(turns) == 1
+        turns.pop()()
+        assert asked == [(MARKERS, wanted[0] + wanted[1])]
 
 
 def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:

@@ -171,6 +171,7 @@ class Link:
     def _on_readable(self) -> None:
         messages = self._receive()
         if messages is None:
+            self._serve_received()
             self._lost()
             return
         if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
