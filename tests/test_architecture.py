@@ -44,6 +44,7 @@ WORLD_MODULES = {"random", "secrets", "socket", "tempfile", "shutil", "subproces
 SEAMS = {
     "clock.py": "the clock itself",
     "log/files.py": "the disk itself",
+    "log/spread.py": "a disk of several folders",
     "config/properties.py": "reads the file that the command line names, before there is a disk seam",
 }
 

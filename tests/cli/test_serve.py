@@ -124,6 +124,22 @@ def test_a_folder_that_is_not_a_log_dir(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.txt"]
 
 
+def test_several_folders(serve: type[Server], tmp_path: Path) -> None:
+    server = serve("--port", 0, "--set", "log.dirs=one,two", "--set", "metadata.log.dir=three")
+    server.wait_until_listening()
+    assert "data in one, two" in server.lines[-1]
+    assert server.stop() == 0
+    assert sorted(path.parent.name for path in tmp_path.glob("*/meta.properties")) == ["one", "three", "two"]
+    assert (tmp_path / "three" / "__cluster_metadata-0").is_dir()
+
+
+@pytest.mark.parametrize("option", [("--workers", "2"), ("--brokers", "3"), ("--control", "0")])
+def test_several_folders_are_for_one_broker(tmp_path: Path, option: tuple[str, str]) -> None:
+    line = refused("--port", 0, "--set", "log.dirs=one,two", *option, cwd=tmp_path)
+    assert "log.dirs names several folders: that goes with one broker, without workers and --control" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "file" in refused("--port", 0, "--data", "file", cwd=tmp_path)

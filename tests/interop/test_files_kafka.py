@@ -23,6 +23,7 @@ from interop.streams import (
 from interop.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
 
 from interop import toolchains
+from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 
 pytestmark = [pytest.mark.jvm]
 # What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that
@@ -248,3 +249,51 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
     with Wire(address) as wire:
         check_streams(wire, members)
         check_all(wire, written)
+
+
+def test_both_brokers_go_on_with_several_folders(start_broker, start_kafka, tmp_path: Path, unique) -> None:
+    """Ottla spreads partitions and moves one, Kafka goes on and moves it back, and Ottla finds it there."""
+    # The script keeps Kafka's data in `logs`, and formats only a folder that is not.
+    folders = [tmp_path / "kafka" / name for name in ("logs", "more", "most")]
+    joined = ",".join(map(str, folders))
+    broker = start_broker(folders[0], log_dirs=joined)
+    with Wire(broker.address) as wire:
+        written = write_all_sorts(wire, unique)
+        plain = next(topic for topic in written.counts if topic.startswith("plain"))
+        assert len({holder_of(wire, topic, index) for topic in written.counts for index in (0, 1)}) == 3
+        away = move_on(wire, plain, folders)
+    broker.stop()
+    address = start_kafka(tmp_path / "kafka", f"log.dirs={joined}")
+    with Wire(address) as wire:
+        wire.wait_ready(plain, 2)
+        assert holder_of(wire, plain, 1) == str(away)
+        again = move_on(wire, plain, folders)
+        check_all(wire, written)
+    start_kafka.stop()
+    with Wire(start_broker(folders[0], log_dirs=joined).address) as wire:
+        assert holder_of(wire, plain, 1) == str(again)
+        values = [record.value for record in records_of(wire.fetch(plain, 0, 1))]
+        assert values[:40] == VALUES and values[-1] == b"more"
+
+
+def holder_of(wire: Wire, topic: str, index: int) -> str | None:
+    """The folder in which a partition is; None while it is on its way to another."""
+    asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=[index])
+    found = [
+        (folder.log_dir, each.is_future_key)
+        for folder in wire.call(DescribeLogDirsRequest(topics=[asked]), 4).results
+        for entry in folder.topics
+        for each in entry.partitions
+    ]
+    return found[0][0] if len(found) == 1 and not found[0][1] else None
+
+
+def move_on(wire: Wire, topic: str, folders: list[Path]) -> Path:
+    """Move partition 1 to the next folder."""
+    target = folders[(folders.index(Path(holder_of(wire, topic, 1))) + 1) % len(folders)]
+    alter = AlterReplicaLogDirsRequest
+    entry = alter.AlterReplicaLogDirTopic(name=topic, partitions=[1])
+    answer = wire.call(alter(dirs=[alter.AlterReplicaLogDir(path=str(target), topics=[entry])]), 2)
+    assert answer.results[0].partitions[0].error_code == 0
+    until(lambda: holder_of(wire, topic, 1) == str(target))
+    return target

@@ -13,6 +13,7 @@ from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log
 from ottla.log.options import LogConfig
+from ottla.log.spread import SpreadDisk
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 
 START_MS = 1_700_000_000_000
@@ -23,9 +24,15 @@ def clock() -> ManualClock:
     return ManualClock(START_MS)
 
 
-@pytest.fixture(params=["memory", "posix"])
+@pytest.fixture(params=["memory", "posix", "spread"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    made: Disk = MemoryDisk(ManualClock(START_MS)) if request.param == "memory" else PosixDisk(tmp_path / "data")
+    made: Disk
+    if request.param == "memory":
+        made = MemoryDisk(ManualClock(START_MS))
+    elif request.param == "posix":
+        made = PosixDisk(tmp_path / "data")
+    else:
+        made = SpreadDisk([str(tmp_path / name) for name in ("data", "more", "most")])
     made.mkdir("")
     yield made
     made.close()

@@ -275,7 +275,7 @@ def test_the_last_batch_of_a_producer_stays_as_an_empty_one(bench: Callable[...,
             b.log.close_handles()
             for snapshot in [n for n in b.disk.scan("t-0") if n.endswith(".snapshot")]:
                 b.disk.remove(f"t-0/{snapshot}")
-            checkpoints.take_clean_stop(b.disk)
+            checkpoints.take_clean_stop([b.disk])
             b.disk.close()
             b.open()
         assert b.log.producers.producers[5].last_sequence == 1

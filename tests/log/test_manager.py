@@ -105,7 +105,7 @@ def test_logs_come_back_after_a_clean_stop(start: Start, make_batch: Make, disk:
     log.advance_log_start_offset(5)
     manager.close()
     assert disk.read_bytes("a.b-c-0/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
-    assert disk.read_bytes("log-start-offset-checkpoint") == b"0\n1\na.b-c 2 5\n"
+    assert disk.part_of("a.b-c-2").read_bytes("log-start-offset-checkpoint") == b"0\n1\na.b-c 2 5\n"
     again = start()
     assert sorted(again.partitions()) == [("a.b-c", 0), ("a.b-c", 1), ("a.b-c", 2)]
     assert list(again.logs()) == []
@@ -150,7 +150,8 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(
     region = log.read(0, 1000).records
     manager.delete("t", 0)
     assert manager.get("t", 0) is None
-    assert "t-0.00000000000000000000000000000000-delete" in disk.scan("")
+    tokens = len(disk.parts()) - 1  # an id for each further folder
+    assert f"t-0.{tokens:032x}-delete" in disk.scan("")
     assert len(bytes(region.read())) == len(region)
     fresh = manager.get_or_create("t", 0, bytes(16))
     assert (fresh.log_end_offset, fresh.topic_id) == (0, bytes(16))
@@ -376,8 +377,8 @@ def test_broken_partition_metadata_and_markers(disk: Disk) -> None:
         assert checkpoints.read_partition_metadata(disk, "t-0") is None
     for content, epoch in [(b"", -1), (b"no json", -1), (b"[]", -1), (b'{"version":0,"brokerEpoch":9}', 9)]:
         disk.write_atomic(".kafka_cleanshutdown", content)
-        assert checkpoints.take_clean_stop(disk) == (True, epoch)
-        assert checkpoints.take_clean_stop(disk) == (False, -1)
+        assert checkpoints.take_clean_stop([disk]) == (True, epoch)
+        assert checkpoints.take_clean_stop([disk]) == (False, -1)
 
 
 def test_thousands_of_partitions_open_without_opening_files(tmp_path: Path, clock: ManualClock) -> None:

@@ -143,6 +143,15 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument(name, **keywords)
 
 
+def _disk(config: Config) -> Disk:
+    folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
+    if len(folders) == 1 and metadata_folder == folders[0]:
+        return PosixDisk(folders[0])
+    from ottla.log.spread import SpreadDisk
+
+    return SpreadDisk(folders, metadata_folder)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve; 0 after a graceful stop, 1 when the broker cannot start, 2 for a wrong command line."""
     logging.basicConfig(
@@ -152,16 +161,18 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         config = load_config(arguments)
-        if len(config.log_dirs) > 1 and not arguments.ephemeral:
-            log.warning("log.dirs names several folders; only the first one, %s, is used", config.log_dirs[0])
+        if (arguments.brokers > 1 or arguments.workers > 1 or arguments.control is not None) and len(
+            config.log_dirs
+        ) > 1:
+            raise StartError("log.dirs names several folders: that goes with one broker, without workers and --control")
         if arguments.brokers > 1:
             return _run_cluster(config, arguments)
         if arguments.workers > 1:
             return _run_workers(config, arguments)
         if arguments.control is not None:
             return _run_with_control(config, arguments)
-        disk: Disk = MemoryDisk() if arguments.ephemeral else PosixDisk(config.log_dirs[0])
-        where = "in memory" if arguments.ephemeral else f"data in {config.log_dirs[0]}"
+        disk: Disk = MemoryDisk() if arguments.ephemeral else _disk(config)
+        where = "in memory" if arguments.ephemeral else f"data in {', '.join(config.log_dirs)}"
         return _run_on_loop(_serve(config, disk, where, arguments))
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from ottla.errors import KafkaStorageError
@@ -26,7 +26,22 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint. A missing one is empty; a malformed one too, with a warning: recovery then starts lower."""
+    """An offset checkpoint. A missing one is empty; a malformed one too, with a warning: recovery then starts lower.
+
+    Of several folders each tells of the partitions that it holds; what else is in it was left there by a move.
+    """
+    parts = disk.parts()
+    if len(parts) == 1:
+        return _read_offsets(parts[0], path)
+    return {
+        key: offset
+        for part in parts
+        for key, offset in _read_offsets(part, path).items()
+        if disk.part_of(f"{key[0]}-{key[1]}") is part
+    }
+
+
+def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     if not disk.exists(path):
         return {}
     try:
@@ -48,6 +63,18 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    parts = disk.parts()
+    if len(parts) == 1:
+        _write_offsets(parts[0], path, offsets)
+        return
+    by_part: list[dict[TopicPartition, int]] = [{} for _ in parts]
+    for key, offset in offsets.items():
+        by_part[parts.index(disk.part_of(f"{key[0]}-{key[1]}"))][key] = offset
+    for part, held in zip(parts, by_part, strict=True):
+        _write_offsets(part, path, held)
+
+
+def _write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
     disk.write_atomic(path, f"0\n{len(lines)}\n{''.join(lines)}".encode(), sync=True)
 
@@ -71,14 +98,21 @@ def write_partition_metadata(disk: Disk, folder: str, topic_id: bytes) -> None:
 
 
 def write_clean_stop(disk: Disk, broker_epoch: int) -> None:
-    disk.write_atomic(CLEAN_STOP_FILE, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode(), sync=True)
+    for part in disk.parts():
+        part.write_atomic(CLEAN_STOP_FILE, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode(), sync=True)
 
 
-def take_clean_stop(disk: Disk) -> tuple[bool, int]:
+def take_clean_stop(parts: Iterable[Disk]) -> tuple[bool, int]:
     """Whether the last stop was clean, and the broker epoch it noted (-1 if none). The marker is gone after that.
 
-    It is removed before anything is loaded: a crash while loading is an unclean stop (KAFKA-10471).
+    It is removed before anything is loaded: a crash while loading is an unclean stop (KAFKA-10471). Where one of
+    several folders has no marker, all are recovered.
     """
+    taken = [_take_clean_stop(part) for part in parts]
+    return all(was_clean for was_clean, _ in taken), max(epoch for _, epoch in taken)
+
+
+def _take_clean_stop(disk: Disk) -> tuple[bool, int]:
     if not disk.exists(CLEAN_STOP_FILE):
         return False, -1
     import json  # not for the first start in a folder

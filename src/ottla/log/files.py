@@ -290,6 +290,12 @@ class PosixDisk:
     def for_thread(self) -> PosixDisk:
         return PosixDisk(self.root, max_open_files=THREAD_OPEN_FILES)
 
+    def parts(self) -> Sequence[PosixDisk]:
+        return [self]
+
+    def part_of(self, folder: str) -> PosixDisk:
+        return self
+
     def sync_folder(self, folder: str) -> None:
         try:
             fd = os.open(self.resolve(folder), os.O_RDONLY | os.O_CLOEXEC)

@@ -20,6 +20,7 @@ from ottla.log.files import Disk, MemoryDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log, Scheduler
 from ottla.log.options import LogConfig
+from ottla.wire.primitives import uuid_to_base64
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,10 @@ class LogManager:
         self.disk = disk
         self.clock = clock
         self.meta: MetaProperties | None = None
+        self.unfinished: dict[str, TopicPartition] = {}
+        """Folders of moves that a stop or a crash interrupted."""
+        self.directory_ids: list[str] = []
+        """Of the folders that the disk is made of."""
         self.clean_start = True
         self.previous_broker_epoch = -1
         self._config_for = config_for
@@ -119,28 +124,48 @@ class LogManager:
         """
         disk = self.disk
         disk.mkdir("")
-        meta = MetaProperties.read(disk)
-        if meta is None:
-            self._refuse_foreign(disk.scan(""))
-        elif meta.node_id != node_id:
-            raise KafkaStorageError(f"the data folder belongs to node {meta.node_id}, not to node {node_id}")
+        found = [(part, self._whose(part, node_id)) for part in disk.parts()]
+        ids = {meta.cluster_id for _, meta in found if meta is not None}
+        if len(ids) > 1:
+            raise KafkaStorageError(f"the data folders belong to different clusters ({', '.join(sorted(ids))})")
         disk.lock()
         self._locked = True
-        if meta is None:
-            meta = MetaProperties(cluster_id, node_id, directory_id)
-            meta.write(disk)  # there is nothing yet that a stop could have left unclean
-        else:
-            if meta.directory_id is None:
-                meta.directory_id = directory_id
-                meta.write(disk)
-            self.clean_start, self.previous_broker_epoch = checkpoints.take_clean_stop(disk)
-        self.meta = meta
+        if ids:
+            (cluster_id,) = ids
+            used = [part for part, meta in found if meta is not None]
+            self.clean_start, self.previous_broker_epoch = checkpoints.take_clean_stop(used)
+        for part, meta in found:
+            if part is not found[0][0]:
+                directory_id = uuid_to_base64(bytes.fromhex(self._new_token()))
+            own = self._own(part, meta, MetaProperties(cluster_id, node_id, directory_id))
+            self.directory_ids.append(own.directory_id or "")
+            self.meta = self.meta or own
+        assert self.meta is not None
         self._recovery_points = checkpoints.read_offsets(disk, checkpoints.RECOVERY_POINTS_FILE)
         self._start_offsets = checkpoints.read_offsets(disk, checkpoints.LOG_START_OFFSETS_FILE)
         self._high_watermarks = checkpoints.read_offsets(disk, checkpoints.HIGH_WATERMARKS_FILE)
         for name, size in disk.scan("").items():
             if size < 0:
                 self._found_folder(name)
+        return self.meta
+
+    def _whose(self, part: Disk, node_id: int) -> MetaProperties | None:
+        meta = MetaProperties.read(part)
+        if meta is None:
+            self._refuse_foreign(part.scan(""))
+        elif meta.node_id != node_id:
+            raise KafkaStorageError(f"the data folder belongs to node {meta.node_id}, not to node {node_id}")
+        return meta
+
+    @staticmethod
+    def _own(part: Disk, meta: MetaProperties | None, fresh: MetaProperties) -> MetaProperties:
+        """Write down whose folder it is, where it does not say so yet."""
+        if meta is None:
+            meta = fresh
+            meta.write(part)
+        elif meta.directory_id is None:
+            meta.directory_id = fresh.directory_id
+            meta.write(part)
         return meta
 
     @staticmethod
@@ -158,6 +183,8 @@ class LogManager:
         if marked is not None:
             if marked[4] == "delete":
                 self._remove_later(name, LogConfig().file_delete_delay_ms)
+            elif marked[4] == "future" and len(self.disk.parts()) > 1:
+                self.unfinished[name] = marked[1], int(marked[2])
             else:
                 logger.warning("%s is left alone: it belongs to no partition any more", name)
             return
@@ -264,6 +291,22 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """Take a partition out of service at once, and its files away after `file.delete.delay.ms`."""
         self._retire(topic, partition, DELETE_SUFFIX)
+
+    def exchange(self, topic: str, partition: int, folder: str) -> None:
+        """A copy of a log takes its place; the log goes on with the files of the copy, which have the same names."""
+        log = self._logs[topic, partition]
+        former = marked_folder(topic, partition, self._new_token(), DELETE_SUFFIX)
+        log.close_handles()
+        self.disk.rename(log.folder, former)
+        self.disk.rename(folder, log.folder)
+        self.disk.sync_folder("")
+        self._flushed_with.discard((topic, partition))
+        self._remove_later(former, log.config.file_delete_delay_ms)
+
+    def take_up(self, topic: str, partition: int, folder: str) -> None:
+        """A copy whose exchange a crash interrupted: the log itself is set aside already."""
+        self.disk.rename(folder, f"{topic}-{partition}")
+        self._unopened[topic, partition] = None
 
     def mark_stray(self, topic: str, partition: int) -> None:
         """Set aside a folder that the cluster's metadata does not know (its topic was deleted while we were down)."""
@@ -377,6 +420,10 @@ class LogManager:
 
             self._background(work, lambda: None)
 
+    def is_busy(self, key: TopicPartition) -> bool:
+        """Whether somebody reads the log's segments, who would lose them."""
+        return self._cleaner is not None and self._cleaner.is_busy(key)
+
     def delete_old_segments(self) -> int:
         """One retention sweep."""
         return sum(self.retention_steps())
@@ -387,9 +434,8 @@ class LogManager:
         Gives how many segments each lost. A log that fails does not keep the others from theirs.
         """
         for key in self.partitions():
-            busy = self._cleaner is not None and self._cleaner.is_busy(key)
             try:
-                if busy or (key in self._unopened and not self._retention_is_due(key)):
+                if self.is_busy(key) or (key in self._unopened and not self._retention_is_due(key)):
                     yield 0
                     continue
                 log = self.get(*key)

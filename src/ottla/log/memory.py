@@ -178,6 +178,12 @@ class MemoryDisk:
     def for_thread(self) -> MemoryDisk:
         return self
 
+    def parts(self) -> list[MemoryDisk]:
+        return [self]
+
+    def part_of(self, folder: str) -> MemoryDisk:
+        return self
+
     def sync_folder(self, folder: str) -> None:
         pass
 

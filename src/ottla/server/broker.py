@@ -40,6 +40,7 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime import GroupCoordinator
+    from ottla.server.data_folders import SpreadFolders
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.quotas import Quotas
@@ -90,6 +91,8 @@ class Broker:
         self.logs: LogManager
         self.identity: MetaProperties
         self._directory_id = ZERO_UUID
+        self.spread: SpreadFolders | None = None
+        """Set where there are several data folders."""
         self.housekeeper: Housekeeper
         self.replicas: Replicas
         self._groups: GroupsOfBroker
@@ -146,6 +149,8 @@ class Broker:
         self._metadata_log.subscribe(self.transactions.metadata_changed)
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
+        if self.spread is not None:
+            self.spread.start(self._metadata_log)
         await self.security.start()
         await self._before_serving()
 
@@ -172,6 +177,8 @@ class Broker:
             connection.close()
         await self.security.stop()
         await self.housekeeper.stop()
+        if self.spread is not None:
+            self.spread.stop()
         await self._before_closing()
         self.logs.close(self.epoch)
         self._release()
@@ -233,13 +240,22 @@ class Broker:
             self.clock,
             new_token=lambda: self.chance.uuid().hex(),
             schedule=self.timer.schedule,
-            background=self._in_background,
+            background=self.in_background,
         )
 
+    def _new_spread(self) -> SpreadFolders | None:
+        if len(self.disk.parts()) == 1:
+            return None
+        from ottla.log.spread import SpreadDisk
+        from ottla.server.data_folders import SpreadFolders
+
+        assert isinstance(self.disk, SpreadDisk)
+        return SpreadFolders(self, self.disk)
+
     def _new_controller(self, directory_id: bytes) -> Controller:
-        return Controller(
-            self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
-        )
+        spread = self.spread
+        directory_of = (lambda _: directory_id) if spread is None else lambda _: spread.id_for_new
+        return Controller(self.metadata, self._metadata_log, lambda: self.config, self.chance, directory_of)
 
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfBroker(self)
@@ -283,11 +299,14 @@ class Broker:
         metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
         self.logs.metadata_log = metadata_log
         self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
-        self._directory_id = directory_id = uuid_from_base64(self.identity.directory_id or "")
-        self.controller = self._new_controller(directory_id)
+        self._directory_id = uuid_from_base64(self.identity.directory_id or "")
+        self.spread = self._new_spread()
+        self.controller = self._new_controller(self._directory_id)
         self._metadata_log.open()
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
+        if self.spread is not None:
+            self.spread.open()
         self.replicas.set_strays_aside()
         self.logs.load_all()
         self._metadata_log.subscribe(self._follow_dynamic_config)
@@ -329,7 +348,7 @@ class Broker:
             ],
             rack=self.config["broker.rack"],
             fenced=False,
-            log_dirs=[self._directory_id],
+            log_dirs=[self._directory_id] if self.spread is None else self.spread.directory_ids,
         )
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
@@ -393,7 +412,7 @@ class Broker:
 
         self.timer.schedule(interval_ms if first_ms is None else first_ms, run)
 
-    def _in_background(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+    def in_background(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Run slow disk work in a thread; `done` runs on the loop if it went well."""
 
         def finished(future: asyncio.Future[None]) -> None:

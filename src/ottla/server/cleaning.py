@@ -160,7 +160,7 @@ class Housekeeper:
         # Most brokers never compact anything large: what that needs is imported when it is.
         from ottla.server.cleaning_work import ProcessWork, ThreadWork
 
-        disk = self._logs.disk
+        disk = self._logs.disk.part_of(job.folder)
         rate = self._settings().bytes_per_second
         large = sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES
         if large and self._processes_work and isinstance(disk, PosixDisk):

@@ -172,7 +172,7 @@ class ControllerWorker(WorkerBroker):
             self.clock,
             new_token=lambda: self.chance.uuid().hex(),
             schedule=self.timer.schedule,
-            background=self._in_background,
+            background=self.in_background,
         )
 
     def _register(self) -> None:
@@ -322,7 +322,7 @@ class FollowerWorker(WorkerBroker):
             self.clock,
             new_token=lambda: self.chance.uuid().hex(),
             schedule=self.timer.schedule,
-            background=self._in_background,
+            background=self.in_background,
         )
         logs.hand_in = self._hand_in
         self.logs = logs

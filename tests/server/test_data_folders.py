@@ -1,0 +1,237 @@
+"""A broker with several data folders, as its clients and its metadata see them."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import KafkaStorageError
+from ottla.log.spread import SpreadDisk
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from ottla.wire.messages.topics import DeleteTopicsRequest
+
+NONE, UNKNOWN_TOPIC, NO_SUCH_FOLDER = 0, 3, 57
+UNASSIGNED = bytes(15) + b"\1"
+Disks = Callable[..., SpreadDisk]
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Disks:
+    return lambda *names: SpreadDisk([str(tmp_path / name) for name in names or ("one", "two", "three")])
+
+
+async def described(client: Any, *wanted: tuple[str, list[int]]) -> dict[str, dict[tuple[str, int], tuple[int, bool]]]:
+    """{folder: {partition: (bytes, whether it is still on its way there)}}"""
+    entry = DescribeLogDirsRequest.DescribableLogDirTopic
+    topics = [entry(topic=topic, partitions=partitions) for topic, partitions in wanted] or None
+    answer = await client.call(DescribeLogDirsRequest(topics=topics), 4)
+    assert all(folder.error_code == NONE and folder.total_bytes > 0 for folder in answer.results)
+    return {
+        Path(folder.log_dir).name: {
+            (topic.name, each.partition_index): (each.partition_size, each.is_future_key)
+            for topic in folder.topics
+            for each in topic.partitions
+        }
+        for folder in answer.results
+    }
+
+
+async def alter(client: Any, *moves: tuple[Path, str, list[int]]) -> dict[tuple[str, int], int]:
+    folder, entry = AlterReplicaLogDirsRequest.AlterReplicaLogDir, AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+    answer = await client.call(
+        AlterReplicaLogDirsRequest(
+            dirs=[folder(path=str(path), topics=[entry(name=topic, partitions=which)]) for path, topic, which in moves]
+        ),
+        2,
+    )
+    return {
+        (topic.topic_name, each.partition_index): each.error_code
+        for topic in answer.results
+        for each in topic.partitions
+    }
+
+
+async def values(client: Any, topic: str, partition: int) -> bytes:
+    data = FetchRequest.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchRequest.FetchTopic(topic=topic, partitions=[data])]
+    )
+    found = (await client.call(request, 12)).responses[0].partitions[0]
+    assert found.error_code == NONE
+    return bytes(found.records)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to that")
+
+
+def directories(running: Any, topic: str) -> dict[int, list[bytes]]:
+    return {
+        index: partition.directories for index, partition in running.broker.metadata.topics[topic].partitions.items()
+    }
+
+
+def test_partitions_are_spread_and_told_to_the_metadata(run: Any, run_broker: Any, disks: Disks) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 4)
+            told: list[Any] = []
+            running.broker._metadata_log.subscribe(told.extend)
+            await running.settle()
+            assert (await client.produce("t", b"value", partition=3)).error_code == NONE
+            found = await described(client)
+            assert {name: sorted(held) for name, held in found.items()} == {
+                "one": [("t", 0), ("t", 3)],
+                "two": [("t", 1)],
+                "three": [("t", 2)],
+            }
+            assert found["one"]["t", 3][0] > 0 and found["one"]["t", 0] == (0, False)
+            assert await described(client, ("t", [1, 9]), ("u", [0])) == {
+                "one": {},
+                "two": {("t", 1): (0, False)},
+                "three": {},
+            }
+            ids = running.broker.spread._ids
+            by_name = {Path(root).name: directory for root, directory in ids.items()}
+            assert directories(running, "t") == {
+                index: [by_name[name]] for index, name in enumerate(["one", "two", "three", "one"])
+            }
+            (broker,) = running.broker.metadata.brokers.values()
+            assert sorted(broker.log_dirs) == sorted(ids.values())
+
+    run(main())
+
+
+def test_replicas_are_moved_while_they_are_used(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 3)
+            for _ in range(3):
+                await client.produce("t", b"first" * 1000)
+            assert await alter(
+                client,
+                (tmp_path / "three", "t", [0, 7]),
+                (tmp_path / "two", "t", [1]),
+                (tmp_path / "nowhere", "t", [2]),
+                (tmp_path / "two", "nothing", [0]),
+            ) == {
+                ("t", 0): NONE,
+                ("t", 1): NONE,
+                ("t", 2): NO_SUCH_FOLDER,
+                ("t", 7): UNKNOWN_TOPIC,
+                ("nothing", 0): UNKNOWN_TOPIC,
+            }
+            found = await described(client)
+            assert ("t", 0) in found["three"], "where it is, or as one that comes"
+            while not (tmp_path / "three" / "t-0").exists():
+                await client.produce("t", b"meanwhile")
+            await client.produce("t", b"last")
+            await running.settle()
+            found = await described(client)
+            assert sorted(found["three"]) == [("t", 0), ("t", 2)] and found["one"] == {}
+            assert directories(running, "t")[0] == directories(running, "t")[2]
+            records = await values(client, "t", 0)
+            assert records.count(b"first" * 1000) == 3 and records.count(b"last") == 1
+            size = found["three"]["t", 0][0]
+            assert size == len(records)
+        # Another start finds it there.
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            assert await values(client, "t", 0) == records
+            assert (tmp_path / "three" / "t-0").exists() and not (tmp_path / "one" / "t-0").exists()
+
+    run(main())
+
+
+def test_a_topic_that_is_deleted_is_moved_nowhere(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 1)
+            await client.produce("t", b"value")
+            assert await alter(client, (tmp_path / "two", "t", [0])) == {("t", 0): NONE}
+            await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+            await until(lambda: not [path for path in (tmp_path / "two").iterdir() if path.is_dir()])
+
+    run(main())
+
+
+@pytest.mark.parametrize("left", ["a copy beside the log", "a copy and no log"])
+def test_a_move_that_a_crash_interrupted_is_brought_to_its_end(
+    run: Any, run_broker: Any, disks: Disks, tmp_path: Path, left: str
+) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 1)
+            await client.produce("t", b"value")
+            records = await values(client, "t", 0)
+        future = tmp_path / "two" / f"t-0.{'ab' * 16}-future"
+        if left == "a copy and no log":
+            (tmp_path / "one" / "t-0").rename(future)
+        else:
+            future.mkdir()
+            (future / "00000000000000000000.log").write_bytes(records[:10])
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await until(lambda: (tmp_path / "two" / "t-0").exists())
+            await running.settle()
+            assert await values(client, "t", 0) == records
+            assert not future.exists()
+            assert directories(running, "t") == {0: [running.broker.spread._ids[str(tmp_path / "two")]]}
+
+    run(main())
+
+
+def test_a_folder_that_is_missing_is_not_taken_for_an_empty_one(
+    run: Any, run_broker: Any, disks: Disks, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 5)
+            await running.settle()
+        (tmp_path / "two").rename(tmp_path / "unmounted")
+        for names in ((), ("one", "three")):
+            with pytest.raises(
+                KafkaStorageError, match=r"2 partitions \(t-1, t-4\) are in a data folder that log.dirs"
+            ):
+                async with run_broker(disk=disks(*names)):
+                    pass
+        # The same partitions in another folder of ours are as good.
+        shutil.rmtree(tmp_path / "two")
+        for number in (1, 4):
+            (tmp_path / "unmounted" / f"t-{number}").rename(tmp_path / "one" / f"t-{number}")
+        async with run_broker(disk=disks("one", "three")) as running:
+            found = await described(await running.connect())
+            assert len(found["one"]) == 4
+            assert len(set(map(tuple, directories(running, "t").values()))) == 2
+
+    run(main())
+
+
+def test_metadata_in_a_folder_of_its_own(run: Any, run_broker: Any, tmp_path: Path) -> None:
+    def disk() -> SpreadDisk:
+        return SpreadDisk([str(tmp_path / "one")], str(tmp_path / "metadata"))
+
+    async def main() -> None:
+        async with run_broker(disk=disk()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 1)
+            assert list(await described(client)) == ["one"]
+            assert directories(running, "t") != {0: [UNASSIGNED]}
+        assert (tmp_path / "metadata" / "__cluster_metadata-0").is_dir()
+        async with run_broker(disk=disk()) as running:
+            assert "t" in running.broker.metadata.topics
+
+    run(main())
