@@ -7,7 +7,7 @@ Kafka has it (KIP-858): a new partition is unassigned until its folder is made, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
@@ -86,7 +86,7 @@ class SpreadFolders:
     def start(self, metadata_log: MetadataLog) -> None:
         """Say what is where, follow what is made, and go on with moves."""
         broker = self._broker
-        self._assign(lambda known: True)
+        self._assign((topic.topic_id, partition.index) for topic, partition in list(broker.metadata.partitions()))
         metadata_log.subscribe(self._metadata_changed)
         broker.replicas.on_topic_removed.append(self._topic_removed)
         for key, part in self._interrupted:
@@ -138,32 +138,28 @@ class SpreadFolders:
 
     def _metadata_changed(self, records: Sequence[Message]) -> None:
         """Folders of new partitions are made while the others follow the metadata; then it is told where."""
-        new = {
+        new = [
             (record.topic_id, record.partition_id) for record in records if isinstance(record, stored.PartitionRecord)
-        }
+        ]
         if new:
-            self._broker.loop.call_soon(lambda: self._assign(lambda known: known in new))
+            self._broker.loop.call_soon(self._assign, new)
 
-    def _assign(self, is_meant: Callable[[tuple[bytes, int]], bool]) -> None:
-        self._broker.controller.commit(list(self._assignments(is_meant)))
-
-    def _assignments(self, is_meant: Callable[[tuple[bytes, int]], bool]) -> Iterator[stored.PartitionChangeRecord]:
-        """The changes for replicas whose folder the metadata does not know rightly."""
+    def _assign(self, which: Iterable[tuple[bytes, int]]) -> None:
+        """Tell the metadata of replicas whose folder it does not know rightly."""
         broker = self._broker
-        held = set(broker.logs.partitions())
-        for topic, partition in broker.metadata.partitions():
-            key = topic.name, partition.index
-            if (
-                key not in held
-                or partition.replicas != [broker.node_id]
-                or not is_meant((topic.topic_id, partition.index))
-            ):
+        changes = []
+        for topic_id, index in which:
+            topic = broker.metadata.topics_by_id.get(topic_id)
+            partition = topic.partitions.get(index) if topic is not None else None
+            if topic is None or partition is None or partition.replicas != [broker.node_id]:
                 continue
-            directory = self._ids[self._disk.part_of(f"{key[0]}-{key[1]}").root]
-            if partition.directories != [directory]:
-                yield stored.PartitionChangeRecord(
-                    partition_id=partition.index, topic_id=topic.topic_id, directories=[directory]
+            folder = f"{topic.name}-{index}"
+            directory = self._ids[self._disk.part_of(folder).root]
+            if partition.directories != [directory] and self._disk.exists(folder):
+                changes.append(
+                    stored.PartitionChangeRecord(partition_id=index, topic_id=topic_id, directories=[directory])
                 )
+        broker.controller.commit(changes)
 
     # -- what holds what ---------------------------------------------------------------------------------------
 
@@ -203,7 +199,7 @@ class SpreadFolders:
     def _moved(self, key: TopicPartition) -> None:
         topic = self._broker.metadata.topics.get(key[0])
         if topic is not None:
-            self._assign(lambda known: known == (topic.topic_id, key[1]))
+            self._assign([(topic.topic_id, key[1])])
 
     def move(self, key: TopicPartition, path: str) -> None:
         """Have a partition in this folder, one of ours."""
