@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.client import Client
+from ottla.wire.messages import MetadataRequest
+
 SERVE = [sys.executable, "-m", "ottla.cli.main", "serve"]
 LISTENING = re.compile(r"listening on \S+?:(\d+)")
 
@@ -95,6 +98,17 @@ def test_programs_read_where_it_listens(serve: type[Server]) -> None:
     with urllib.request.urlopen(found["metrics"], timeout=60) as page:
         assert b"ottla_connections" in page.read()
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize("way", [[], ["--control", 0], ["--workers", 2], ["--brokers", 2]])
+@pytest.mark.parametrize(("preset", "codes"), [("test", [0, 0]), ("kafka", [3, 0])])
+def test_only_the_test_preset_has_a_new_topic_at_once(
+    serve: type[Server], way: list[object], preset: str, codes: list[int]
+) -> None:
+    port = serve("--port", 0, "--preset", preset, *way).wait_until_listening()
+    wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")])
+    with Client(("127.0.0.1", port)) as client:
+        assert [client.call(wanted, 12).topics[0].error_code for _ in range(2)] == codes
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_brokers_have_ports_of_their_own_for_each_listener() -> None:
                 **more,
             },
         )
-        configs = Configs(shared, brokers, "test")
+        configs = Configs(shared, brokers)
         return [[each.port for each in configs.of_broker(n + 1).listeners] for n in range(brokers)]
 
     assert ports("A://h:9092") == [[9092], [9093], [9094]]
@@ -185,7 +185,7 @@ def test_addresses_that_are_advertised_move_with_the_ports() -> None:
     shared = Config.load(
         preset="test", overrides={"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://box:30000"}
     )
-    configs = Configs(shared, 2, "test", broker_settings={2: {"num.io.threads": 3}}, racks=["a", "b"])
+    configs = Configs(shared, 2, broker_settings={2: {"num.io.threads": 3}}, racks=["a", "b"])
     second = configs.of_broker(2)
     assert [str(each) for each in second.advertised_listeners] == ["PLAINTEXT://box:30001"]
     assert (second["broker.rack"], second["num.io.threads"], second.node_id) == ("b", 3, 2)

@@ -218,13 +218,10 @@ def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
     from ottla.testing.serving import serve_cluster
 
     data = None if arguments.ephemeral else config.log_dirs[0]
-    # A properties file is taken as it is, as for one broker.
-    preset = arguments.preset or ("dev" if arguments.properties is None else "kafka")
     return _run_on_loop(
         serve_cluster(
             config,
             arguments.brokers,
-            preset,
             data,
             arguments.control,
             arguments.metrics,
@@ -324,7 +321,6 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     try:
         broker = Broker(config, disk=disk)
         broker.pace = pace_of_process()
-        broker.tells_new_topics = arguments.preset == "test"
         endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
         if endpoint is not None:
             await endpoint.start()

@@ -60,9 +60,6 @@ class ClusterBroker(Broker):
     def _new_faults(self) -> Faults:
         return Faults(self, beyond=self._cluster.faults)
 
-    def _tells_new_topics(self) -> bool:
-        return self._cluster.tells_new_topics
-
     def _new_server(self) -> Server:
         return NodeBroker(
             self._cluster.ensemble, self._config, disk=self.disk, chance=self._chance, registry=self._registry
@@ -129,13 +126,12 @@ class Cluster(Controls):
         the cluster; `seed` makes ids and placement repeat.
         """
         options = Options(config, preset=preset, settings=settings, partitions=partitions, host=host, port=port)
-        self.tells_new_topics = options.tells_new_topics
         shared = options.make_config()
         self._clock = Options(clock=clock).make_clock()
         self._data = None if data is None else Path(data)
         self._seed = seed
         self._disks = disks
-        configs = Configs(shared, brokers, preset, broker_settings=broker_settings, racks=racks, data=self._data)
+        configs = Configs(shared, brokers, broker_settings=broker_settings, racks=racks, data=self._data)
         self._controller_config = configs.of_controller()
         self._controller_disk: Disk | None = None
         self.ensemble: Ensemble
