@@ -23,6 +23,11 @@ def test_every_command_has_help(level: Level, ottla: Any) -> None:
         assert summary, f"{word} has no help"
 
 
+@pytest.mark.parametrize("words", [(), ("topics",), ("topics", "create")])
+def test_help_may_be_asked_for_in_a_word(words: tuple[str, ...], ottla: Any) -> None:
+    assert ottla("help", *words).out == ottla(*words, "--help").out
+
+
 def test_commands_that_print_results_know_json() -> None:
     # `faults` and `cluster` steer test brokers; only a list and a status are results.
     silent = {"completion", "faults", "cluster"}

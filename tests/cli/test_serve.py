@@ -134,7 +134,7 @@ def test_a_folder_that_is_not_a_log_dir(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("precious")
     line = refused("--port", 0, "--data", "home", cwd=tmp_path)
-    assert "thesis.txt" in line
+    assert f"the data folder {tmp_path / 'home'} has no meta.properties and is not empty (thesis.txt)" in line
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.txt"]
 
 

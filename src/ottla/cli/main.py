@@ -84,6 +84,8 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
         options = serve.at_once(given[1:])
         if options is not None:
             return serve.run, options
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     named = next((word for word in given if not word.startswith("-")), None)
     # A command that comes first takes all the words after it: the others are not asked for anything, not even help.
     parser = build_parser([] if named is None else [named], alone=named in _COMMANDS and given[0] == named)

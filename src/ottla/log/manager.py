@@ -121,9 +121,9 @@ class LogManager:
         disk.mkdir("")
         meta = MetaProperties.read(disk)
         if meta is None:
-            self._refuse_foreign(disk.scan(""))
+            self._refuse_foreign()
         elif meta.node_id != node_id:
-            raise KafkaStorageError(f"the data folder belongs to node {meta.node_id}, not to node {node_id}")
+            raise KafkaStorageError(f"the data folder {disk} belongs to node {meta.node_id}, not to node {node_id}")
         disk.lock()
         self._locked = True
         if meta is None:
@@ -143,14 +143,13 @@ class LogManager:
                 self._found_folder(name)
         return meta
 
-    @staticmethod
-    def _refuse_foreign(names: dict[str, int]) -> None:
+    def _refuse_foreign(self) -> None:
         """A folder with files but without meta.properties is somebody else's."""
-        others = sorted(name for name in names if name not in (".lock", "lost+found"))
+        others = sorted(name for name in self.disk.scan("") if name not in (".lock", "lost+found"))
         if others:
             raise KafkaStorageError(
-                f"the data folder has no {checkpoints.META_FILE} and is not empty ({others[0]}); give an empty folder, "
-                f"or {checkpoints.RESTORE_HINT}"
+                f"the data folder {self.disk} has no {checkpoints.META_FILE} and is not empty ({others[0]}); "
+                "name an empty or a new folder, or restore the file from a backup"
             )
 
     def _found_folder(self, name: str) -> None:
