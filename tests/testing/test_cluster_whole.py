@@ -4,12 +4,14 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 import ottla
+from ottla.server.broker import StartError
 from ottla.testing.cluster_options import defaults
 from ottla.testing.scenario import ScenarioError
 
@@ -203,6 +205,15 @@ def test_addresses_that_are_advertised_move_with_the_ports() -> None:
 def test_wrong_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         ottla.Cluster(**options)
+
+
+def test_the_data_folder_of_one_broker_is_refused_untouched(tmp_path: Path) -> None:
+    with ottla.serve(data=tmp_path):
+        pass
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StartError, match="is the data folder of one broker"), ottla.Cluster(2, data=tmp_path):
+        pytest.fail("it started")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_what_somebody_asked_for_goes_before_the_defaults_of_a_cluster() -> None:

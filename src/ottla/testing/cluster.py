@@ -19,11 +19,13 @@ from ottla.cluster.controller import NewTopic
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.config import Config
 from ottla.errors import KafkaError
+from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.nodes.broker import NodeBroker
 from ottla.nodes.controller import CONTROLLER_ID
 from ottla.nodes.ensemble import Ensemble
 from ottla.server.broker import Broker as Server
+from ottla.server.broker import StartError
 from ottla.server.chance import SeededChance, SystemChance
 from ottla.testing.broker import Broker, BrokerStopped
 from ottla.testing.clock import VirtualClock
@@ -215,6 +217,9 @@ class Cluster(Controls):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout + _CALL_TIMEOUT_S)
 
     async def _start_all(self) -> None:
+        if self._data is not None and (self._data / META_FILE).exists():
+            # Its partitions would seem gone, and it would take the folders of brokers for partitions ever after.
+            raise StartError(f"{self._data} is the data folder of one broker; a cluster needs one of its own")
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         if self._controller_disk is None or self._data is not None:
