@@ -65,6 +65,7 @@ def full_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _print_anything()
     # All that is imported stays: looking for garbage in it would only make a start longer. Unless it is frozen, the
     # first collection does that all the same.
     gc.disable()
@@ -75,6 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.enable()
     code: int = run(parsed)
     return code
+
+
+def _print_anything() -> None:
+    """A terminal that knows fewer characters shows a question mark for the others, and a name that is no text too."""
+    if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], argparse.Namespace]:

@@ -114,7 +114,12 @@ OPTIONS: Final[Options] = {
         "(not with --workers)",
     },
     "--json": {"action": "store_true", "help": "say where it listens as a line of JSON"},
-    "--log-level": {"default": "INFO", "choices": ("DEBUG", "INFO", "WARNING", "ERROR")},
+    "--log-level": {
+        "type": str.upper,
+        "default": "INFO",
+        "choices": ("DEBUG", "INFO", "WARNING", "ERROR"),
+        "help": "how much is said on standard error (INFO)",
+    },
 }
 
 
