@@ -82,7 +82,11 @@ OPTIONS: Final[Options] = {
         "action": "store_true",
         "help": "flush before each acknowledgement (log.flush.interval.messages=1)",
     },
-    "--preset": {"choices": ("dev", "kafka", "test"), "help": "defaults for tests, or Kafka's own (dev)"},
+    "--preset": {
+        "choices": ("dev", "kafka", "test"),
+        "help": "which defaults: without Kafka's waits (dev, unless a file is named), Kafka's own, or for tests: "
+        "quick to expire as well",
+    },
     "--set": {
         "action": "append",
         "default": [],
