@@ -19,7 +19,9 @@ RUN /opt/ottla/bin/pip install --no-cache-dir --no-deps . \
 FROM python:3.12-slim
 COPY --from=build /opt/ottla /opt/ottla
 COPY configs/docker.properties /etc/ottla/server.properties
-RUN useradd --system --uid 1001 --home-dir /var/lib/ottla --create-home ottla
+# Made by hand: what useradd puts into a home would make it somebody else's folder, and the broker would refuse it.
+RUN useradd --uid 1001 --no-create-home --home-dir /var/lib/ottla --shell /usr/sbin/nologin ottla \
+ && install -d -o ottla -g ottla /var/lib/ottla
 USER ottla
 ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
 VOLUME /var/lib/ottla

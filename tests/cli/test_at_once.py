@@ -17,6 +17,7 @@ USUAL = [
     "--data /srv/kafka --metrics 9100 --set log.retention.hours=24 --set a= --set=b=c=d",
     "--metrics 0.0.0.0:9100 server.properties --fsync",
     "--workers 4 --log-level DEBUG",
+    "--log-level warning",
     "--brokers 3 --control 9099 --preset test",
     "--port 1 --port 2 --preset dev --preset kafka",
 ]

@@ -1,5 +1,6 @@
 """Help, completion and versions: generated from the commands themselves."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,23 @@ def test_every_command_has_help(level: Level, ottla: Any) -> None:
     assert text.startswith("usage: ottla")
     for word, summary in level.words.items():
         assert summary, f"{word} has no help"
+
+
+@pytest.mark.parametrize("words", [(), ("topics",), ("topics", "create")])
+def test_help_may_be_asked_for_in_a_word(words: tuple[str, ...], ottla: Any) -> None:
+    assert ottla("help", *words).out == ottla(*words, "--help").out
+
+
+@pytest.mark.parametrize("words", [["serve", "--help"], ["versions", "--help"]])
+def test_a_terminal_that_knows_only_ascii_does(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla.cli.main", *words],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
 
 
 def test_commands_that_print_results_know_json() -> None:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.client import Client
+from ottla.wire.messages import MetadataRequest
+
 SERVE = [sys.executable, "-m", "ottla.cli.main", "serve"]
 LISTENING = re.compile(r"listening on \S+?:(\d+)")
 
@@ -97,6 +100,17 @@ def test_programs_read_where_it_listens(serve: type[Server]) -> None:
     assert server.stop() == 0
 
 
+@pytest.mark.parametrize("way", [[], ["--control", 0], ["--workers", 2], ["--brokers", 2]])
+@pytest.mark.parametrize(("preset", "codes"), [("test", [0, 0]), ("kafka", [3, 0])])
+def test_only_the_test_preset_has_a_new_topic_at_once(
+    serve: type[Server], way: list[object], preset: str, codes: list[int]
+) -> None:
+    port = serve("--port", 0, "--preset", preset, *way).wait_until_listening()
+    wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")])
+    with Client(("127.0.0.1", port)) as client:
+        assert [client.call(wanted, 12).topics[0].error_code for _ in range(2)] == codes
+
+
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         line = refused("--port", taken.getsockname()[1], cwd=tmp_path)
@@ -120,7 +134,7 @@ def test_a_folder_that_is_not_a_log_dir(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("precious")
     line = refused("--port", 0, "--data", "home", cwd=tmp_path)
-    assert "thesis.txt" in line
+    assert f"the data folder {tmp_path / 'home'} has no meta.properties and is not empty (thesis.txt)" in line
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.txt"]
 
 

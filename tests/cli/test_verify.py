@@ -1,6 +1,9 @@
 """`ottla verify` and `ottla dump-log`: a sound folder has no finding, and every kind of damage has one."""
 
+import errno
+import io
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -278,6 +281,19 @@ def folder(start_broker: Any, ottla: Any, tmp_path: Path) -> Path:
     ottla("verify", tmp_path / "data", "--live", code=None)
     broker.stop()
     return tmp_path / "data"
+
+
+def test_a_folder_that_may_only_be_read(ottla: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really_open = io.open
+
+    def only_to_read(path: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if set(mode) & set("wax+"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return really_open(path, mode, *more, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(io, "open", only_to_read)
+        ottla("verify", folder)
 
 
 def test_a_folder_that_a_broker_closed(ottla: Any, folder: Path) -> None:

@@ -48,7 +48,7 @@ def test_addresses(text: str, expected: list[tuple[str, int]]) -> None:
     assert parse_bootstrap(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:99999", ":1"])
+@pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:99999", ":1", "http://a:9092"])
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"no HOST:PORT|no broker"):
         parse_bootstrap(text)

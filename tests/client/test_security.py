@@ -1,5 +1,7 @@
 """Client properties, and SCRAM as RFC 5802 and RFC 7677 show it."""
 
+from pathlib import Path
+
 import pytest
 
 from ottla.client.sasl import Scram
@@ -54,8 +56,28 @@ def test_properties() -> None:
         ({"security.protocol": "TLS"}, "security.protocol"),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
         ({"ssl.truststore.type": "JKS"}, "ssl.truststore.type must be PEM"),
+        ({"security.protocol": "SSL", "ssl.truststore.certificates": "PEM"}, "put the PEM into a file"),
     ],
 )
 def test_properties_that_cannot_be_used(properties: dict[str, str], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         Security.from_properties(properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"ssl.truststore.location": "absent"}, "ssl.truststore.location: cannot read absent: No such file"),
+        ({"ssl.truststore.location": "text"}, "ssl.truststore.location: there is no PEM certificate in text"),
+        ({"ssl.keystore.location": "absent"}, "ssl.keystore.location: cannot read absent: No such file"),
+        ({"ssl.keystore.location": "text"}, "ssl.keystore.location: no PEM certificate with its key in text"),
+        ({"ssl.keystore.location": "absent", "ssl.key.location": "key"}, "cannot read absent and key: No such file"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(
+    properties: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("no certificate")
+    with pytest.raises(ValueError, match=told):
+        Security.from_properties({"security.protocol": "SSL", **properties}).ssl_context()

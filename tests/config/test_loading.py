@@ -48,6 +48,13 @@ def test_a_named_preset_goes_below_the_file(file: Path) -> None:
     assert config["offsets.topic.replication.factor"] == 1
 
 
+def test_the_preset_stays_with_what_is_made_of_a_config(file: Path) -> None:
+    config = Config.load(preset="test").with_static({"num.partitions": 2}).with_dynamic(cluster={})
+    assert (config.preset, config.tells_new_topics) == ("test", True)
+    assert [Config.load(preset=preset).tells_new_topics for preset in (None, "dev", "kafka")] == [False] * 3
+    assert (Config.load(str(file)).preset, Config.load(str(file), preset="test").tells_new_topics) == (None, True)
+
+
 def test_unknown_preset() -> None:
     with pytest.raises(ConfigError, match="there is no preset 'prod'; choose one of dev, kafka"):
         Config.load(preset="prod")

@@ -1,6 +1,7 @@
 """TLS listeners: records through them, client certificates, principals, reloading, and settings that cannot work."""
 
 import asyncio
+import re
 import ssl
 from typing import Any
 
@@ -250,6 +251,21 @@ def test_settings_that_cannot_work_stop_the_start(
             pytest.fail("it started")
 
     with pytest.raises(ConfigError, match=words):
+        run(main())
+
+
+@pytest.mark.parametrize(("left", "told"), [("CERTIFICATE", "no private key"), ("PRIVATE KEY", "no certificate")])
+def test_what_a_key_store_lacks_is_told(run: Any, run_broker: Any, certificates: Any, left: str, told: str) -> None:
+    blocks = re.findall(
+        rf"-----BEGIN [A-Z ]*{left}-----.*?-----END [A-Z ]*{left}-----\n", certificates.server.read_text(), re.S
+    )
+    certificates.server.write_text("".join(blocks))
+
+    async def main() -> None:
+        async with run_broker(settings=certificates.settings()):
+            pytest.fail("it started")
+
+    with pytest.raises(ConfigError, match=f"of no use: there is {told}"):
         run(main())
 
 

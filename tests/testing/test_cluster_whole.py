@@ -4,12 +4,14 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 import ottla
+from ottla.server.broker import StartError
 from ottla.testing.cluster_options import defaults
 from ottla.testing.scenario import ScenarioError
 
@@ -164,7 +166,7 @@ def test_brokers_have_ports_of_their_own_for_each_listener() -> None:
                 **more,
             },
         )
-        configs = Configs(shared, brokers, "test")
+        configs = Configs(shared, brokers)
         return [[each.port for each in configs.of_broker(n + 1).listeners] for n in range(brokers)]
 
     assert ports("A://h:9092") == [[9092], [9093], [9094]]
@@ -185,7 +187,7 @@ def test_addresses_that_are_advertised_move_with_the_ports() -> None:
     shared = Config.load(
         preset="test", overrides={"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://box:30000"}
     )
-    configs = Configs(shared, 2, "test", broker_settings={2: {"num.io.threads": 3}}, racks=["a", "b"])
+    configs = Configs(shared, 2, broker_settings={2: {"num.io.threads": 3}}, racks=["a", "b"])
     second = configs.of_broker(2)
     assert [str(each) for each in second.advertised_listeners] == ["PLAINTEXT://box:30001"]
     assert (second["broker.rack"], second["num.io.threads"], second.node_id) == ("b", 3, 2)
@@ -203,6 +205,15 @@ def test_addresses_that_are_advertised_move_with_the_ports() -> None:
 def test_wrong_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         ottla.Cluster(**options)
+
+
+def test_the_data_folder_of_one_broker_is_refused_untouched(tmp_path: Path) -> None:
+    with ottla.serve(data=tmp_path):
+        pass
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StartError, match="is the data folder of one broker"), ottla.Cluster(2, data=tmp_path):
+        pytest.fail("it started")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_what_somebody_asked_for_goes_before_the_defaults_of_a_cluster() -> None:

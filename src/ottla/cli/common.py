@@ -124,9 +124,21 @@ def load_security(path: str | None) -> Security:
 
     try:
         properties = {key: text for key, (text, _) in read_properties(path).items()}
+        _warn_of_misspelt(path, properties)
         return Security.from_properties(properties)
     except (ConfigError, ValueError, OSError) as error:
         raise CommandError(f"--client-config {path}: {error}") from None
+
+
+def _warn_of_misspelt(path: str, properties: dict[str, str]) -> None:
+    """A client's file may say much that does not count here; what is nearly a word that counts is told of."""
+    from difflib import get_close_matches
+
+    from ottla.client.security import READ
+
+    for key in properties.keys() - set(READ):
+        if close := get_close_matches(key, READ, n=1, cutoff=0.9):
+            terminal.warn(f"{path}: {key} is ignored; did you mean {close[0]}?")
 
 
 def run_async(main: Coroutine[Any, Any, int]) -> int:

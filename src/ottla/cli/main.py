@@ -65,6 +65,7 @@ def full_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _print_anything()
     # All that is imported stays: looking for garbage in it would only make a start longer. Unless it is frozen, the
     # first collection does that all the same.
     gc.disable()
@@ -77,6 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _print_anything() -> None:
+    """A terminal that knows fewer characters shows a question mark for the others, and a name that is no text too."""
+    if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], argparse.Namespace]:
     """The function of the command that is asked for, and its options."""
     if given[:1] == ["serve"]:
@@ -84,6 +91,8 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
         options = serve.at_once(given[1:])
         if options is not None:
             return serve.run, options
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     named = next((word for word in given if not word.startswith("-")), None)
     # A command that comes first takes all the words after it: the others are not asked for anything, not even help.
     parser = build_parser([] if named is None else [named], alone=named in _COMMANDS and given[0] == named)

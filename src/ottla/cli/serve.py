@@ -82,7 +82,11 @@ OPTIONS: Final[Options] = {
         "action": "store_true",
         "help": "flush before each acknowledgement (log.flush.interval.messages=1)",
     },
-    "--preset": {"choices": ("dev", "kafka", "test"), "help": "defaults for tests, or Kafka's own (dev)"},
+    "--preset": {
+        "choices": ("dev", "kafka", "test"),
+        "help": "which defaults: without Kafka's waits (dev, unless a file is named), Kafka's own, or for tests: "
+        "quick to expire as well",
+    },
     "--set": {
         "action": "append",
         "default": [],
@@ -114,7 +118,12 @@ OPTIONS: Final[Options] = {
         "(not with --workers)",
     },
     "--json": {"action": "store_true", "help": "say where it listens as a line of JSON"},
-    "--log-level": {"default": "INFO", "choices": ("DEBUG", "INFO", "WARNING", "ERROR")},
+    "--log-level": {
+        "type": str.upper,
+        "default": "INFO",
+        "choices": ("DEBUG", "INFO", "WARNING", "ERROR"),
+        "help": "how much is said on standard error (INFO)",
+    },
 }
 
 
@@ -229,13 +238,10 @@ def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
     from ottla.testing.serving import serve_cluster
 
     data = None if arguments.ephemeral else config.log_dirs[0]
-    # A properties file is taken as it is, as for one broker.
-    preset = arguments.preset or ("dev" if arguments.properties is None else "kafka")
     return _run_on_loop(
         serve_cluster(
             config,
             arguments.brokers,
-            preset,
             data,
             arguments.control,
             arguments.metrics,
@@ -335,7 +341,6 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     try:
         broker = Broker(config, disk=disk)
         broker.pace = pace_of_process()
-        broker.tells_new_topics = arguments.preset == "test"
         endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
         if endpoint is not None:
             await endpoint.start()

@@ -115,13 +115,17 @@ def _is_locked(folder: Path) -> bool:
     import fcntl
 
     try:
-        with (folder / ".lock").open("rb+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = (folder / ".lock").open("rb")  # who may only read the folder can verify it
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        raise CommandError(f"cannot read {folder / '.lock'}: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False
 
 

@@ -163,14 +163,21 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
     """Connect, authenticate if need be, and learn the broker's versions."""
     address = f"{host}:{port}"
     try:
+        tls = security.ssl_context()
+    except ValueError as error:
+        raise ClientError(str(error)) from None
+    try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port, ssl=security.ssl_context(), limit=_READ_BYTES)
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=_READ_BYTES)
     except TimeoutError:
         raise ConnectionLost(f"cannot reach {address} within {CONNECT_TIMEOUT_S:.0f} s") from None
     except ssl.SSLCertVerificationError as error:
         raise ClientError(f"{address} has a certificate that is not trusted: {error.verify_message}") from None
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        if tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
+            raise ConnectionLost(f"{address} breaks off the TLS handshake; is TLS spoken at this port?") from None
+        # asyncio words the system's own errors anew; a name that is not found has a number below zero.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise ConnectionLost(f"cannot connect to {address}: {reason}") from None
     connection = Connection(address, reader, writer)
     try:

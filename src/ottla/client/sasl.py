@@ -8,7 +8,7 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING
 
-from ottla.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism, error_for
+from ottla.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism, error_for
 from ottla.wire.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ async def authenticate(connection: Connection, security: Security) -> None:
     if handshake.error_code == UnsupportedSaslMechanism.code:
         offered = ", ".join(handshake.mechanisms) or "none"
         raise UnsupportedSaslMechanism(f"{connection.address} offers these mechanisms: {offered}")
+    if handshake.error_code == IllegalSaslState.code:
+        raise IllegalSaslState(f"{connection.address} takes no login at this port: security.protocol is without SASL")
     if handshake.error_code:
         raise error_for(handshake.error_code)
     if security.mechanism == "PLAIN":

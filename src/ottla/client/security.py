@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import ssl
 
+_PEM_ITSELF: Final = {
+    "ssl.truststore.certificates": "ssl.truststore.location",
+    "ssl.keystore.key": "ssl.keystore.location",
+    "ssl.keystore.certificate.chain": "ssl.keystore.location",
+}
+"""Properties that hold what others name a file for."""
+READ: Final = (
+    *("security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.username", "sasl.password"),
+    *("ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type"),
+    *("ssl.key.location", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
+)
+"""The properties that count here; a Kafka client has many more."""
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -43,6 +55,9 @@ class Security:
         for store in ("ssl.truststore", "ssl.keystore"):
             if properties.get(f"{store}.type", "PEM").upper() != "PEM":
                 raise ValueError(f"{store}.type must be PEM: convert the store with keytool and openssl")
+        for inline, location in _PEM_ITSELF.items():
+            if inline in properties and protocol.endswith("SSL"):
+                raise ValueError(f"{inline} is not read here: put the PEM into a file, and name it as {location}")
         jaas = {
             key: re.sub(r"\\(.)", r"\1", value) for key, value in _JAAS.findall(properties.get("sasl.jaas.config", ""))
         }
@@ -59,12 +74,30 @@ class Security:
         )
 
     def ssl_context(self) -> ssl.SSLContext | None:
+        """None for plain text. ValueError names the file that cannot be used."""
         if not self.tls:
             return None
         import ssl
 
-        context = ssl.create_default_context(cafile=self.ca_file)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except ssl.SSLError:
+            raise ValueError(f"ssl.truststore.location: there is no PEM certificate in {self.ca_file}") from None
+        except OSError as error:
+            raise ValueError(f"ssl.truststore.location: cannot read {self.ca_file}: {error.strerror}") from None
         context.check_hostname = self.check_hostname
         if self.certificate_file is not None:
-            context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
+            self._load_own(context, self.certificate_file)
         return context
+
+    def _load_own(self, context: ssl.SSLContext, certificate_file: str) -> None:
+        import ssl
+
+        files = certificate_file if self.key_file is None else f"{certificate_file} and {self.key_file}"
+        try:
+            context.load_cert_chain(certificate_file, self.key_file, self.key_password)
+        except ssl.SSLError as error:
+            why = f" ({error.reason})" if error.reason else ""
+            raise ValueError(f"ssl.keystore.location: no PEM certificate with its key in {files}{why}") from None
+        except OSError as error:
+            raise ValueError(f"ssl.keystore.location: cannot read {files}: {error.strerror}") from None

@@ -15,7 +15,7 @@ from ottla.config.broker_keys import DYNAMIC_ONLY_KEYS, SERVER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.keys import CLUSTER_WIDE, READ_ONLY, ConfigError, ConfigKey, to_text
 from ottla.config.listeners import Listener, parse_listeners, parse_protocol_map
-from ottla.config.loading import LISTENER_PREFIX, Setting, base_key, collect, unknown_warnings
+from ottla.config.loading import LISTENER_PREFIX, TELLS_NEW_TOPICS, Setting, base_key, collect, unknown_warnings
 from ottla.config.rules import check_broker
 from ottla.config.security_keys import SECURITY_KEYS
 
@@ -64,6 +64,7 @@ class Config:
         "dynamic_broker",
         "dynamic_cluster",
         "origins",
+        "preset",
         "static",
         "warnings",
     )
@@ -76,7 +77,9 @@ class Config:
         *,
         origins: Mapping[str, str] = {},
         warnings: tuple[str, ...] = (),
+        preset: str | None = None,
     ) -> None:
+        self.preset = preset  # what lies below the static settings; None where they are taken as they are
         self.origins = origins  # who made a static setting, for messages
         self.warnings = warnings  # for the log, once it exists: one line each
         self.static = _with_identity(static)
@@ -101,18 +104,21 @@ class Config:
         """Reads all static settings. Without a file the preset is `dev`; with one, none unless it is named here. Errors
         name `origin` as the place of the overrides."""
         file = None if path is None else str(path)
+        if preset is None and file is None:
+            preset = "dev"
         settings, warnings = collect(file, overrides, environ, preset, ALL_KEYS, origin)
         for name in DYNAMIC_ONLY_KEYS:
             if settings.pop(name, None) is not None:
                 warnings.append(f"'{name}' is ignored: it can only be set dynamically")
-        return cls._of(settings, [*warnings, *unknown_warnings(settings, ALL_KEYS)])
+        return cls._of(settings, [*warnings, *unknown_warnings(settings, ALL_KEYS)], preset)
 
     @classmethod
-    def _of(cls, settings: Mapping[str, Setting], warnings: list[str]) -> Config:
+    def _of(cls, settings: Mapping[str, Setting], warnings: list[str], preset: str | None) -> Config:
         return cls(
             {name: setting.text for name, setting in settings.items()},
             origins={name: setting.origin for name, setting in settings.items()},
             warnings=tuple(warnings),
+            preset=preset,
         )
 
     # Values -----------------------------------------------------------------------------------------------------------
@@ -164,6 +170,11 @@ class Config:
         return self._advertised
 
     @property
+    def tells_new_topics(self) -> bool:
+        """Whether clients find a topic with the request that makes it, not with the next."""
+        return self.preset in TELLS_NEW_TOPICS
+
+    @property
     def inter_broker_listener(self) -> str:
         """The name of the listener that other brokers use; the first one if nothing says otherwise."""
         name: str | None = self._values["inter.broker.listener.name"]
@@ -181,6 +192,7 @@ class Config:
             self.dynamic_broker if broker is None else broker,
             origins=self.origins,
             warnings=self.warnings,
+            preset=self.preset,
         )
 
     def with_static(self, overrides: Mapping[str, object]) -> Config:
@@ -195,6 +207,7 @@ class Config:
             self.dynamic_broker,
             origins={**self.origins, **dict.fromkeys(texts, "overrides")},
             warnings=self.warnings,
+            preset=self.preset,
         )
 
     def validate_dynamic(self, layer: Mapping[str, str], *, per_broker: bool, changed: Collection[str] = ()) -> Config:

@@ -44,6 +44,10 @@ PRESETS: dict[str, dict[str, str]] = {
     },
 }
 
+TELLS_NEW_TOPICS = frozenset({"test"})
+"""Presets under which the Metadata request that makes a topic is told of it at once. With Kafka it is not there yet,
+and clients ask again after a tenth of a second: tests need not wait for that."""
+
 ENVIRONMENT_PREFIX = "OTTLA_"
 # Beginnings of names that the scripts and the other commands read; no key of the broker begins so.
 _RESERVED_VARIABLES = ("OTTLA_PYTHON", "OTTLA_VENV", "OTTLA_TEST_", "OTTLA_BOOTSTRAP")
@@ -70,13 +74,8 @@ def collect(
     keys: Mapping[str, ConfigKey],
     origin: str,
 ) -> tuple[dict[str, Setting], list[str]]:
-    """All settings, the winning one for each key, and warnings about variables that mean nothing.
-
-    A properties file is taken as it is: without an explicit preset, none is added below it.
-    """
+    """All settings, the winning one for each key, and warnings about variables that mean nothing."""
     settings: dict[str, Setting] = {}
-    if preset is None and path is None:
-        preset = "dev"
     if preset is not None:
         if preset not in PRESETS:
             raise ConfigError(f"there is no preset '{preset}'; choose one of {', '.join(PRESETS)}")

@@ -168,6 +168,9 @@ class PosixDisk:
         self.handles: deque[PosixFile] = deque()
         self.lock_handle = -1
 
+    def __str__(self) -> str:
+        return self.root
+
     def resolve(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 

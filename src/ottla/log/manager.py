@@ -152,9 +152,9 @@ class LogManager:
     def _whose(self, part: Disk, node_id: int) -> MetaProperties | None:
         meta = MetaProperties.read(part)
         if meta is None:
-            self._refuse_foreign(part.scan(""))
+            self._refuse_foreign(part)
         elif meta.node_id != node_id:
-            raise KafkaStorageError(f"the data folder belongs to node {meta.node_id}, not to node {node_id}")
+            raise KafkaStorageError(f"the data folder {part} belongs to node {meta.node_id}, not to node {node_id}")
         return meta
 
     @staticmethod
@@ -169,13 +169,13 @@ class LogManager:
         return meta
 
     @staticmethod
-    def _refuse_foreign(names: dict[str, int]) -> None:
+    def _refuse_foreign(part: Disk) -> None:
         """A folder with files but without meta.properties is somebody else's."""
-        others = sorted(name for name in names if name not in (".lock", "lost+found"))
+        others = sorted(name for name in part.scan("") if name not in (".lock", "lost+found"))
         if others:
             raise KafkaStorageError(
-                f"the data folder has no {checkpoints.META_FILE} and is not empty ({others[0]}); give an empty folder, "
-                f"or {checkpoints.RESTORE_HINT}"
+                f"the data folder {part} has no {checkpoints.META_FILE} and is not empty ({others[0]}); "
+                "name an empty or a new folder, or restore the file from a backup"
             )
 
     def _found_folder(self, name: str) -> None:

@@ -90,6 +90,9 @@ class MemoryDisk:
         self._folders: dict[str, dict[str, int]] = {"": {}}
         self._locked = False
 
+    def __str__(self) -> str:
+        return "in memory"
+
     def open(self, path: str, *, size: int | None = None) -> MemoryFile:
         file = self._files.get(path)
         if file is None:

@@ -107,9 +107,6 @@ class Broker:
         self._connections: set[Connection] = set()
         self.pace: Pace | None = None
         """Set where the process does nothing but serve: a busy connection may keep the loop for a moment."""
-        self.tells_new_topics = False
-        """Whether the Metadata request that makes a topic is told of it at once. With Kafka it is not there yet, and
-        clients ask again after a tenth of a second: tests need not wait for that."""
         self._all_closed: asyncio.Future[None] | None = None
         self._producer_ids: Iterator[int] = iter(())
         self._nodes: dict[tuple[str, bool], list[tuple[BrokerState, str, int]]] = {}

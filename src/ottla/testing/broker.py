@@ -270,7 +270,6 @@ class Broker(Embedded):
         if self.is_running:
             raise RuntimeError("the broker is running already: stop() it first, or use restart()")
         server = self._new_server()
-        server.tells_new_topics = self._tells_new_topics()
         if self.on_new_server is not None:
             self.on_new_server(server)
         await server.start()
@@ -286,9 +285,6 @@ class Broker(Embedded):
 
             self._control = ControlServer(self, self.options.control)
             await self._control.start()
-
-    def _tells_new_topics(self) -> bool:
-        return self.options.tells_new_topics
 
     def _new_server(self) -> Server:
         return Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)

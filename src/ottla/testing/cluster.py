@@ -19,11 +19,13 @@ from ottla.cluster.controller import NewTopic
 from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.config import Config
 from ottla.errors import KafkaError
+from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.nodes.broker import NodeBroker
 from ottla.nodes.controller import CONTROLLER_ID
 from ottla.nodes.ensemble import Ensemble
 from ottla.server.broker import Broker as Server
+from ottla.server.broker import StartError
 from ottla.server.chance import SeededChance, SystemChance
 from ottla.testing.broker import Broker, BrokerStopped
 from ottla.testing.clock import VirtualClock
@@ -59,9 +61,6 @@ class ClusterBroker(Broker):
 
     def _new_faults(self) -> Faults:
         return Faults(self, beyond=self._cluster.faults)
-
-    def _tells_new_topics(self) -> bool:
-        return self._cluster.tells_new_topics
 
     def _new_server(self) -> Server:
         return NodeBroker(
@@ -129,13 +128,12 @@ class Cluster(Controls):
         the cluster; `seed` makes ids and placement repeat.
         """
         options = Options(config, preset=preset, settings=settings, partitions=partitions, host=host, port=port)
-        self.tells_new_topics = options.tells_new_topics
         shared = options.make_config()
         self._clock = Options(clock=clock).make_clock()
         self._data = None if data is None else Path(data)
         self._seed = seed
         self._disks = disks
-        configs = Configs(shared, brokers, preset, broker_settings=broker_settings, racks=racks, data=self._data)
+        configs = Configs(shared, brokers, broker_settings=broker_settings, racks=racks, data=self._data)
         self._controller_config = configs.of_controller()
         self._controller_disk: Disk | None = None
         self.ensemble: Ensemble
@@ -219,6 +217,9 @@ class Cluster(Controls):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout + _CALL_TIMEOUT_S)
 
     async def _start_all(self) -> None:
+        if self._data is not None and (self._data / META_FILE).exists():
+            # Its partitions would seem gone, and it would take the folders of brokers for partitions ever after.
+            raise StartError(f"{self._data} is the data folder of one broker; a cluster needs one of its own")
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         if self._controller_disk is None or self._data is not None:

@@ -23,7 +23,7 @@ _QUICK: Final = {
 }
 
 
-def defaults(brokers: int, preset: str) -> dict[str, object]:
+def defaults(brokers: int, preset: str | None) -> dict[str, object]:
     """What is different in a cluster of so many brokers; settings of the caller go before these."""
     factor = min(3, brokers)
     found: dict[str, object] = {
@@ -33,7 +33,7 @@ def defaults(brokers: int, preset: str) -> dict[str, object]:
         "share.coordinator.state.topic.replication.factor": factor,
         "share.coordinator.state.topic.min.isr": min(2, brokers),
     }
-    if preset != "kafka":
+    if preset not in (None, "kafka"):
         found["default.replication.factor"] = factor
     if preset == "test":
         found.update(_QUICK)
@@ -47,7 +47,6 @@ class Configs:
         self,
         shared: Config,
         brokers: int,
-        preset: str,
         *,
         broker_settings: Mapping[int, Mapping[str, object]] | None = None,
         racks: Sequence[str] | None = None,
@@ -66,7 +65,7 @@ class Configs:
         # A preset is made for one broker; what somebody asked for stays.
         asked = {key for key in shared.static if not shared.origins.get(key, "").startswith("preset")}
         self._shared = shared.with_static(
-            {key: value for key, value in defaults(brokers, preset).items() if key not in asked}
+            {key: value for key, value in defaults(brokers, shared.preset).items() if key not in asked}
         )
         self._stride = _stride([shared.listeners, self._advertised], brokers)
 

@@ -37,11 +37,6 @@ class Options:
     chance: Chance | None = None
     registry: Registry | None = None
 
-    @property
-    def tells_new_topics(self) -> bool:
-        """Whether clients find a topic with the request that makes it, not with the next."""
-        return self.config is None and self.preset == "test"
-
     def with_(self, **changes: Any) -> Options:
         return replace(self, **changes)
 

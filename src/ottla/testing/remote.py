@@ -65,7 +65,8 @@ class Control:
             with error:
                 raise RemoteError(json.load(error)["error"]) from None
         except urllib.error.URLError as error:
-            raise RemoteError(f"no control endpoint answers at {self.url}: {error.reason}") from error
+            reason = getattr(error.reason, "strerror", None) or error.reason
+            raise RemoteError(f"no control endpoint answers at {self.url}: {reason}") from error
 
 
 class RemoteFault:

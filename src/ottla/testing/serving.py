@@ -45,7 +45,6 @@ async def serve_with_control(
 async def serve_cluster(
     config: Config,
     brokers: int,
-    preset: str,
     data: str | None,
     control: int | None,
     metrics: tuple[str, int] | None,
@@ -61,7 +60,6 @@ async def serve_cluster(
     cluster = Cluster(
         brokers,
         config=config,
-        preset=preset,
         data=data,
         control=control,
         clock=None if control is None else "virtual",

@@ -134,7 +134,7 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
     if allowed and ctx.broker.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
         try:
             ctx.broker.controller.auto_create_topic(name)
-            if ctx.broker.tells_new_topics:
+            if ctx.broker.config.tells_new_topics:
                 return _described(ctx, request, ctx.broker.metadata.topics[name])
         except KafkaError:
             pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none

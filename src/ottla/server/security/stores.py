@@ -57,9 +57,17 @@ def key_store_context(context: ssl.SSLContext, store: KeyStore) -> None:
         try:
             context.load_cert_chain(path, password=lambda: store.password or "")
         except ssl.SSLError as error:
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error.reason}") from None
+            why = _lacking(store.pem) or error.reason or "they cannot be read"
+            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {why}") from None
         except OSError as error:
             raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error}") from None
+
+
+def _lacking(pem: bytes) -> str | None:
+    """What a PEM file should hold and does not; OpenSSL does not say."""
+    if b"PRIVATE KEY-----" not in pem:
+        return "there is no private key"
+    return None if b"BEGIN CERTIFICATE-----" in pem else "there is no certificate"
 
 
 @contextmanager
