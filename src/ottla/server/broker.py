@@ -285,7 +285,7 @@ class Broker:
         self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
         self._directory_id = directory_id = uuid_from_base64(self.identity.directory_id or "")
         self.controller = self._new_controller(directory_id)
-        self._metadata_log.open()
+        self._metadata_log.open(self.config["min.insync.replicas"])
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
         self.replicas.set_strays_aside()
