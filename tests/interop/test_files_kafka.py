@@ -24,6 +24,8 @@ from interop.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, r
 
 from interop import toolchains
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
 
 pytestmark = [pytest.mark.jvm]
 # What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that
@@ -297,3 +299,23 @@ def move_on(wire: Wire, topic: str, folders: list[Path]) -> Path:
     assert answer.results[0].partitions[0].error_code == 0
     until(lambda: holder_of(wire, topic, 1) == str(target))
     return target
+
+
+def test_ottla_begins_with_what_kafka_formatted(start_broker, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:2\nlog.dirs={tmp_path / 'logs'}\n"
+    )
+    words = ["format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c", str(properties)]
+    words += ["--feature", "share.version=0", "--add-scram", "SCRAM-SHA-256=[name=alice,password=secret]"]
+    toolchains.run(["java", "-cp", f"{toolchains.kafka_jars()}/*", "kafka.tools.StorageTool", *words])
+    broker = start_broker(tmp_path / "logs")
+    with Wire(broker.address) as wire:
+        [user] = wire.call(DescribeUserScramCredentialsRequest(users=None), 0).results
+        assert (user.user, [info.mechanism for info in user.credential_infos]) == ("alice", [1])
+        versions = wire.call(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3)
+        levels = {feature.name: feature.max_version_level for feature in versions.finalized_features}
+        assert levels["metadata.version"] == 30
+        assert "share.version" not in levels

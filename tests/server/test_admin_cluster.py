@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.errors import KafkaStorageError
 from ottla.log.files import MemoryDisk, PosixDisk
-from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
+from ottla.records.batch import Record, build_batch
+from ottla.wire.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest, DescribeClusterRequest
 from ottla.wire.messages.quorum import (
@@ -27,6 +29,9 @@ from ottla.wire.messages.security import (
 )
 from ottla.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from ottla.wire.primitives import ZERO_UUID
+from ottla.wire.schema import Message
+from ottla.wire.stored import encode_metadata_record
+from ottla.wire.stored import metadata as stored
 
 START_MS = 1_700_000_000_000
 NODE = {"node.id": 1}
@@ -169,6 +174,71 @@ def test_scram_users_are_kept(run: Any, run_broker: Any) -> None:
             name = DescribeUserScramCredentialsRequest.UserName(name="no")
             [unknown] = (await client.call(DescribeUserScramCredentialsRequest(users=[name]), 0)).results
             assert unknown.error_code == 91
+
+    run(main())
+
+
+def formatted(*records: Message) -> MemoryDisk:
+    """What `kafka-storage format` leaves."""
+    disk = MemoryDisk()
+    disk.write_atomic(
+        "meta.properties", b"version=1\ncluster.id=Acluster\nnode.id=1\ndirectory.id=xbQ6BvKdQ1WzKVxN2hbK5g\n"
+    )
+    values = [encode_metadata_record(record, record.STABLE_VERSION) for record in records]
+    batch = build_batch([Record(number, START_MS, None, value) for number, value in enumerate(values)], leader_epoch=0)
+    disk.write_atomic("bootstrap.checkpoint", bytes(batch))
+    return disk
+
+
+def test_a_folder_begins_with_what_it_was_formatted_with(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        disk = formatted(
+            stored.FeatureLevelRecord(name="metadata.version", feature_level=30),
+            stored.FeatureLevelRecord(name="group.version", feature_level=1),
+            stored.UserScramCredentialRecord(
+                name="u", mechanism=1, salt=b"salt", stored_key=b"s" * 32, server_key=b"k" * 32, iterations=8192
+            ),
+        )
+        for _ in range(2):  # the second start has it from the metadata log
+            async with run_broker(disk=disk, settings=NODE) as running:
+                client = await running.connect()
+                [user] = (await client.call(DescribeUserScramCredentialsRequest(users=None), 0)).results
+                assert [(i.mechanism, i.iterations) for i in user.credential_infos] == [(1, 8192)]
+                versions = await client.call(
+                    ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3
+                )
+                levels = {feature.name: feature.max_version_level for feature in versions.finalized_features}
+                assert levels == {"metadata.version": 30, "group.version": 1}
+
+    run(main())
+
+
+def test_a_folder_whose_formatting_is_damaged_is_refused(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        disk = formatted(stored.FeatureLevelRecord(name="metadata.version", feature_level=30))
+        flipped = bytearray(disk.read_bytes("bootstrap.checkpoint"))
+        flipped[-1] ^= 1
+        for damage in (flipped, b"garbage"):
+            disk.write_atomic("bootstrap.checkpoint", bytes(damage))
+            with pytest.raises(KafkaStorageError, match=r"bootstrap\.checkpoint is damaged"):
+                async with run_broker(disk=disk, settings=NODE):
+                    pass
+
+    run(main())
+
+
+def test_a_new_cluster_takes_min_insync_replicas_from_its_first_start(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        disk = MemoryDisk()
+        for configured in (2, 3):
+            async with run_broker(disk=disk, settings={"min.insync.replicas": configured}) as running:
+                client = await running.connect()
+                resource = DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=["min.insync.replicas"]
+                )
+                [result] = (await client.call(DescribeConfigsRequest(resources=[resource]), 4)).results
+                [config] = result.configs
+                assert (config.value, config.config_source) == ("2", 3)
 
     run(main())
 

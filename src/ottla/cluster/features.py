@@ -18,6 +18,9 @@ METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
+METADATA_TRANSACTIONS = 13
+"""The level of metadata.version (3.6-IV1) from which records can be written as a transaction."""
+
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     "group.version": (0, 1),
     "transaction.version": (0, 2),

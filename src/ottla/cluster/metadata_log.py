@@ -1,7 +1,8 @@
 """The metadata log: `__cluster_metadata-0`, in the records and the framing of Kafka's own quorum.
 
-A new folder is formatted as `kafka-storage format` does it; each start of the broker opens a new leader epoch, as the
-only voter of its quorum would, so that an Apache Kafka finds what it expects when it is given the folder.
+A new folder is formatted as `kafka-storage format` does it, unless that was there before and left features and users
+to begin with; each start of the broker opens a new leader epoch, as the only voter of its quorum would, so that an
+Apache Kafka finds what it expects when it is given the folder.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cluster.features import FORMATTED_FEATURES
+from ottla.cluster.features import ELIGIBLE_LEADERS, FORMATTED_FEATURES, METADATA_TRANSACTIONS, METADATA_VERSION
 from ottla.cluster.metadata import RESOURCE_BROKER, MetadataImage
 from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.errors import KafkaStorageError
@@ -78,19 +79,21 @@ class MetadataLog:
 
     # -- start -------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Replay what is there (format a new folder first) and open this start's leader epoch."""
+    def open(self, min_insync_replicas: int) -> None:
+        """Replay what is there (format a new folder first) and open this start's leader epoch.
+
+        A new cluster keeps `min_insync_replicas`, which its first start is configured with, for all brokers.
+        """
         self._epoch = self._previous_epoch() + 1
         snapshot = self.newest_snapshot()
         if snapshot is not None:
             self._replay_snapshot(snapshot[1])
         self._replay_log(snapshot[0] if snapshot is not None else 0)
         is_new = not self._image.features
-        if is_new and not self._disk.exists(BOOTSTRAP_SNAPSHOT):
-            self._disk.write_atomic(BOOTSTRAP_SNAPSHOT, self._bootstrap_snapshot())
+        formatted = self._formatted() if is_new else []
         self._become_leader()
         if is_new:
-            self.append(self._bootstrap_records())
+            self.append(_bootstrap_records(formatted, min_insync_replicas))
 
     def _previous_epoch(self) -> int:
         if not self._disk.exists(_QUORUM_STATE):
@@ -125,6 +128,10 @@ class MetadataLog:
             raise _damaged(FOLDER, expected, "the log has a hole there")
 
     def _replay_batch(self, batch: Batch, where: str) -> None:
+        for offset, record in self._records_of(batch, where):
+            self._image.replay(record, offset)
+
+    def _records_of(self, batch: Batch, where: str) -> Iterator[tuple[int, Message]]:
         # Topics and their records hang on this: a wrong bit must not be taken for a deletion, say.
         if not batch.crc_ok():
             raise _damaged(where, batch.base_offset, "the checksum is wrong")
@@ -141,7 +148,7 @@ class MetadataLog:
                 continue
             except MalformedMessage as error:
                 raise _damaged(where, record.offset, str(error)) from error
-            self._image.replay(decoded, record.offset)
+            yield record.offset, decoded
 
     def _become_leader(self) -> None:
         """Write the state file of a quorum of one, and the control record with which a new leader begins."""
@@ -188,13 +195,17 @@ class MetadataLog:
 
     # -- formatting --------------------------------------------------------------------------------------------
 
-    def _bootstrap_records(self) -> list[Message]:
-        return [
-            stored.BeginTransactionRecord(name="Bootstrap records"),
-            *_feature_records(),
-            stored.ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value="1"),
-            stored.EndTransactionRecord(),
-        ]
+    def _formatted(self) -> list[Message]:
+        """What the folder was formatted with, by `kafka-storage format` (users of SCRAM among it) or now."""
+        snapshot = self._disk.read_bytes(BOOTSTRAP_SNAPSHOT) if self._disk.exists(BOOTSTRAP_SNAPSHOT) else b""
+        if not snapshot:
+            self._disk.write_atomic(BOOTSTRAP_SNAPSHOT, self._bootstrap_snapshot())
+            return list(_feature_records())
+        found = batches(snapshot)
+        records = [record for batch in found for _, record in self._records_of(batch, BOOTSTRAP_SNAPSHOT)]
+        if METADATA_VERSION not in _levels(records):
+            raise _damaged(BOOTSTRAP_SNAPSHOT, 0, "it names no metadata.version")
+        return records
 
     def _bootstrap_snapshot(self) -> bytes:
         """The file from which Kafka's controller would bootstrap: header, feature levels, footer."""
@@ -224,6 +235,22 @@ def _damaged(where: str, offset: int, what: str) -> KafkaStorageError:
 
 def _framed(record: Message) -> bytes:
     return encode_metadata_record(record, record.STABLE_VERSION)
+
+
+def _bootstrap_records(formatted: Sequence[Message], min_insync_replicas: int) -> list[Message]:
+    """What Kafka's controller writes into an empty log: what was formatted, and what its features ask for."""
+    levels = _levels(formatted)
+    records = list(formatted)
+    if levels.get(ELIGIBLE_LEADERS, 0) > 0:
+        key, value = "min.insync.replicas", str(min_insync_replicas)
+        records.append(stored.ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name=key, value=value))
+    if levels[METADATA_VERSION] < METADATA_TRANSACTIONS:
+        return records
+    return [stored.BeginTransactionRecord(name="Bootstrap records"), *records, stored.EndTransactionRecord()]
+
+
+def _levels(records: Iterable[Message]) -> dict[str, int]:
+    return {record.name: record.feature_level for record in records if isinstance(record, stored.FeatureLevelRecord)}
 
 
 def _feature_records() -> Iterator[stored.FeatureLevelRecord]:

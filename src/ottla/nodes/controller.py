@@ -107,7 +107,7 @@ class ControllerNode:
         self.logs.metadata_log = log_
         self._log = MetadataLog(self._disk, log_, self.image, self.clock, CONTROLLER_ID)
         self.controller = Controller(self.image, self, self._effective_config, self._chance, self._directory_of)
-        self._log.open()
+        self._log.open(self.config["min.insync.replicas"])
         self._follow_quotas()
         self.image.removed_topics.clear()
         self.batches.append(len(self.image.replayed))

@@ -299,7 +299,7 @@ class Broker:
         self._directory_id = uuid_from_base64(self.identity.directory_id or "")
         self.spread = self._new_spread()
         self.controller = self._new_controller(self._directory_id)
-        self._metadata_log.open()
+        self._metadata_log.open(self.config["min.insync.replicas"])
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
         if self.spread is not None:
