@@ -45,9 +45,10 @@ _SECURITY_PER_LISTENER = frozenset(
         "truststore.certificates",
     )
 )
+_CLEANER_THREADS = "log.cleaner.threads"
 _THREAD_COUNTS = (
     *("num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir"),
-    *("log.cleaner.threads", "background.threads"),
+    *(_CLEANER_THREADS, "background.threads"),
 )
 
 _DEFAULTS = {key.name: key.default for key in ALL_KEYS.values()}
@@ -229,13 +230,18 @@ class Config:
         current = self._values[name]
         if count == current or not current:
             return
-        if count > current * 2:
-            limit = f"value should not be greater than double the current value {current}"
-        elif count < current // 2:
-            limit = f"value should be at least half the current value {current}"
-        else:
+        if current // 2 <= count <= current * 2:
             return
-        raise ConfigError(f"Dynamic thread count update validation failed for {name}={count}, {limit}")
+        grows = count > current
+        if name == _CLEANER_THREADS:
+            # The cleaner checks its own threads, and has words of its own for it.
+            limit = "increased to more than double" if grows else "reduced to less than half"
+            raise ConfigError(f"Log cleaner threads cannot be {limit} the current value {current}")
+        limit = "not be greater than double" if grows else "be at least half"
+        raise ConfigError(
+            f"Dynamic thread count update validation failed for {name}={count}, "
+            f"value should {limit} the current value {current}"
+        )
 
     # Topics, groups, client metrics -----------------------------------------------------------------------------------
 
