@@ -158,6 +158,12 @@ def test_with_static_replaces_settings() -> None:
             "Log cleaner threads cannot be increased to more than double the current value 1",
         ),
         (
+            {"metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,a.b.C"},
+            False,
+            "Validation of dynamic config update of Set(metric.reporters) failed "
+            "with class class kafka.server.DynamicMetricsReporters",
+        ),
+        (
             {"num.io.threads": "3"},
             False,
             "Dynamic thread count update validation failed for num.io.threads=3, "

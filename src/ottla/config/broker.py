@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.config import resources
 from ottla.config.broker_keys import DYNAMIC_ONLY_KEYS, SERVER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
-from ottla.config.keys import CLUSTER_WIDE, READ_ONLY, ConfigError, ConfigKey, to_text
+from ottla.config.keys import CLUSTER_WIDE, READ_ONLY, ChangeRefused, ConfigError, ConfigKey, to_text
 from ottla.config.listeners import Listener, parse_listeners, parse_protocol_map
 from ottla.config.loading import LISTENER_PREFIX, Setting, base_key, collect, unknown_warnings
 from ottla.config.rules import check_broker
@@ -45,6 +45,7 @@ _SECURITY_PER_LISTENER = frozenset(
         "truststore.certificates",
     )
 )
+_REPORTERS = "metric.reporters"
 _CLEANER_THREADS = "log.cleaner.threads"
 _THREAD_COUNTS = (
     *("num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir"),
@@ -223,7 +224,17 @@ class Config:
         proposed = self.with_dynamic(broker=layer) if per_broker else self.with_dynamic(cluster=layer)
         for name in _THREAD_COUNTS:
             self._check_thread_count(name, proposed[name])
+        self._check_reporters(proposed)
         return proposed
+
+    def _check_reporters(self, proposed: Config) -> None:
+        """Kafka refuses reporters whose class it cannot load, which is all of them here but the default one."""
+        loadable = {*self._values[_REPORTERS], *_DEFAULTS[_REPORTERS]}
+        if not loadable.issuperset(proposed[_REPORTERS]):
+            raise ChangeRefused(
+                f"Validation of dynamic config update of Set({_REPORTERS}) failed "
+                "with class class kafka.server.DynamicMetricsReporters"
+            )
 
     def _check_thread_count(self, name: str, count: int) -> None:
         """Kafka changes its thread pools by at most a factor of two at a time."""
@@ -236,9 +247,9 @@ class Config:
         if name == _CLEANER_THREADS:
             # The cleaner checks its own threads, and has words of its own for it.
             limit = "increased to more than double" if grows else "reduced to less than half"
-            raise ConfigError(f"Log cleaner threads cannot be {limit} the current value {current}")
+            raise ChangeRefused(f"Log cleaner threads cannot be {limit} the current value {current}")
         limit = "not be greater than double" if grows else "be at least half"
-        raise ConfigError(
+        raise ChangeRefused(
             f"Dynamic thread count update validation failed for {name}={count}, "
             f"value should {limit} the current value {current}"
         )
