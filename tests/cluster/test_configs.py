@@ -157,6 +157,13 @@ REFUSED = [
     ),
     (
         BROKER,
+        [("log.cleaner.threads", SET, "100")],
+        InvalidRequest,
+        "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be increased to more "
+        "than double the current value 1 for configuration Invalid dynamic configuration",
+    ),
+    (
+        BROKER,
         [("ssl.keystore.location", SET, "x")],
         InvalidRequest,
         "These security configs can be dynamically updated only per-listener using the listener prefix: "

@@ -153,6 +153,17 @@ def test_with_static_replaces_settings() -> None:
             "value should not be greater than double the current value 8",
         ),
         (
+            {"log.cleaner.threads": "3"},
+            True,
+            "Log cleaner threads cannot be increased to more than double the current value 1",
+        ),
+        (
+            {"metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,a.b.C"},
+            False,
+            "Validation of dynamic config update of Set(metric.reporters) failed "
+            "with class class kafka.server.DynamicMetricsReporters",
+        ),
+        (
             {"num.io.threads": "3"},
             False,
             "Dynamic thread count update validation failed for num.io.threads=3, "

@@ -255,6 +255,17 @@ def test_a_tool_removes_a_member_as_it_would_a_classic_one(group: str, topic: st
     )
 
 
+def test_a_tool_removes_static_members_by_their_instance_alone(group: str, topic: str, wire: Wire) -> None:
+    """They come back as they were asked for, by which the Java client knows them: without a member id."""
+    assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == NONE
+    identity = LeaveGroupRequest.MemberIdentity
+    asked = [identity(group_instance_id="one"), identity(group_instance_id="nobody")]
+    left = wire.call(LeaveGroupRequest(group_id=group, members=asked), 5).members
+    found = [(one.member_id, one.group_instance_id, one.error_code) for one in left]
+    assert found == [("", "one", NONE), ("", "nobody", UNKNOWN_MEMBER)]
+    assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == NONE
+
+
 @pytest.mark.parametrize(
     ("epoch", "message"),
     [

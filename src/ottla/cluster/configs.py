@@ -19,7 +19,7 @@ from ottla.cluster.metadata import (
     MetadataImage,
 )
 from ottla.cluster.topics import check_topic_name
-from ottla.config import BROKER_KEYS, TOPIC_KEYS, Config, ConfigError, ConfigKey, ConfigType
+from ottla.config import BROKER_KEYS, TOPIC_KEYS, ChangeRefused, Config, ConfigError, ConfigKey, ConfigType
 from ottla.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -186,8 +186,8 @@ class ConfigChanges:
                 self._try_broker(proposed)
         except ConfigError as error:
             text = str(error)
-            if text.startswith("Dynamic thread count"):
-                # In Kafka a component that takes part in the change refuses it, and its exception gets into the text.
+            if isinstance(error, ChangeRefused):
+                # In Kafka the exception of the component that refuses gets into the text.
                 text = (
                     f"Invalid value org.apache.kafka.common.config.ConfigException: {text} "
                     "for configuration Invalid dynamic configuration"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.config import resources
 from ottla.config.broker_keys import DYNAMIC_ONLY_KEYS, SERVER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
-from ottla.config.keys import CLUSTER_WIDE, READ_ONLY, ConfigError, ConfigKey, to_text
+from ottla.config.keys import CLUSTER_WIDE, READ_ONLY, ChangeRefused, ConfigError, ConfigKey, to_text
 from ottla.config.listeners import Listener, parse_listeners, parse_protocol_map
 from ottla.config.loading import LISTENER_PREFIX, TELLS_NEW_TOPICS, Setting, base_key, collect, unknown_warnings
 from ottla.config.rules import check_broker
@@ -45,9 +45,11 @@ _SECURITY_PER_LISTENER = frozenset(
         "truststore.certificates",
     )
 )
+_REPORTERS = "metric.reporters"
+_CLEANER_THREADS = "log.cleaner.threads"
 _THREAD_COUNTS = (
     *("num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir"),
-    *("log.cleaner.threads", "background.threads"),
+    *(_CLEANER_THREADS, "background.threads"),
 )
 
 _DEFAULTS = {key.name: key.default for key in ALL_KEYS.values()}
@@ -235,20 +237,35 @@ class Config:
         proposed = self.with_dynamic(broker=layer) if per_broker else self.with_dynamic(cluster=layer)
         for name in _THREAD_COUNTS:
             self._check_thread_count(name, proposed[name])
+        self._check_reporters(proposed)
         return proposed
+
+    def _check_reporters(self, proposed: Config) -> None:
+        """Kafka refuses reporters whose class it cannot load, which is all of them here but the default one."""
+        loadable = {*self._values[_REPORTERS], *_DEFAULTS[_REPORTERS]}
+        if not loadable.issuperset(proposed[_REPORTERS]):
+            raise ChangeRefused(
+                f"Validation of dynamic config update of Set({_REPORTERS}) failed "
+                "with class class kafka.server.DynamicMetricsReporters"
+            )
 
     def _check_thread_count(self, name: str, count: int) -> None:
         """Kafka changes its thread pools by at most a factor of two at a time."""
         current = self._values[name]
         if count == current or not current:
             return
-        if count > current * 2:
-            limit = f"value should not be greater than double the current value {current}"
-        elif count < current // 2:
-            limit = f"value should be at least half the current value {current}"
-        else:
+        if current // 2 <= count <= current * 2:
             return
-        raise ConfigError(f"Dynamic thread count update validation failed for {name}={count}, {limit}")
+        grows = count > current
+        if name == _CLEANER_THREADS:
+            # The cleaner checks its own threads, and has words of its own for it.
+            limit = "increased to more than double" if grows else "reduced to less than half"
+            raise ChangeRefused(f"Log cleaner threads cannot be {limit} the current value {current}")
+        limit = "not be greater than double" if grows else "be at least half"
+        raise ChangeRefused(
+            f"Dynamic thread count update validation failed for {name}={count}, "
+            f"value should {limit} the current value {current}"
+        )
 
     # Topics, groups, client metrics -----------------------------------------------------------------------------------
 

@@ -46,6 +46,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the key, the value and what is allowed."""
 
 
+class ChangeRefused(ConfigError):
+    """A change at run time that the part of the broker concerned does not go along with."""
+
+
 def invalid(name: str, value: object, reason: str) -> ConfigError:
     return ConfigError(f"Invalid value {value} for configuration {name}: {reason}")
 

@@ -376,7 +376,6 @@ def leave(shard: Shard, group: ConsumerGroup, request: LeaveGroupRequest) -> Res
         except KafkaError as error:
             answer.error_code = error.code
             continue
-        answer.member_id = member.member_id
         if member.member_id not in leaving:
             leaving.append(member.member_id)
     return shard.consumer.fence(group, leaving, LeaveGroupResponse(members=answers))
