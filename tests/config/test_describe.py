@@ -22,7 +22,6 @@ def one(config: Config, resource: str, name: str, overrides: dict[str, str] | No
 def test_default_value() -> None:
     entry = one(Config(), "broker", "num.partitions")
     assert (entry.value, entry.source, entry.read_only) == ("1", ConfigSource.DEFAULT_CONFIG, True)
-    assert entry.is_default
     assert entry.synonyms == (ConfigSynonym("num.partitions", "1", ConfigSource.DEFAULT_CONFIG),)
     assert entry.documentation == "Partitions of topics that are made automatically or without a number."
 

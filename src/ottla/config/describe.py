@@ -67,10 +67,6 @@ class DescribedConfig(Plain):
         self.key = key
 
     @property
-    def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT_CONFIG
-
-    @property
     def documentation(self) -> str | None:
         return None if self.key is None else self.key.doc
 

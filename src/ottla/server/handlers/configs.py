@@ -87,7 +87,8 @@ def _describe_error(ctx: RequestContext, request: DescribeConfigsRequest, error:
 
 @handles(DescribeConfigsRequest, on_error=_describe_error)
 def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """v0–v4. v1 sources and synonyms (KIP-226) instead of an is-default flag; v3 types and documentation (KIP-569).
+    """v0–v4. v1 sources and synonyms (KIP-226) instead of an is-default flag, which Kafka 3.9.1 never sets in v0; v3
+    types and documentation (KIP-569).
 
     The values of passwords, and of keys that no table knows, are never told. A resource of an unknown type fails all.
     """
@@ -144,7 +145,6 @@ def _entries(
             name=entry.name,
             value=entry.value,
             read_only=entry.read_only,
-            is_default=entry.is_default,
             config_source=entry.source,
             is_sensitive=entry.sensitive,
             synonyms=[synonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms]
