@@ -6,7 +6,7 @@ import pytest
 
 from ottla.coordinator import requests
 from ottla.coordinator.replies import Reply
-from ottla.errors import NotEnoughReplicas
+from ottla.errors import NotEnoughReplicas, RequestTimedOut
 
 FENCED_INSTANCE, UNKNOWN_MEMBER, GROUP_FULL, REBALANCING = 82, 25, 81, 27
 
@@ -250,6 +250,48 @@ def test_answers_wait_for_the_commit(world: Any) -> None:
     assert not waiting.done
     world.writer.release()
     assert waiting.value.assignment == b"all"
+
+
+def test_a_generation_begins_with_the_commit_of_its_assignments(world: Any) -> None:
+    member_id, joined = world.new_member()
+    world.writer.hold = True
+    world.sync(member_id, joined.generation_id, {member_id: b"all"})
+    assert world.group().state_name == "CompletingRebalance"
+    world.writer.release()
+    assert world.group().state_name == "Stable"
+
+
+def test_who_joins_before_the_assignments_are_committed_sends_those_who_sync_back_to_join(world: Any) -> None:
+    first = world.join(instance_id="i")
+    world.writer.hold = True
+    syncing = world.sync(first.member_id, 1, {first.member_id: b"all"}, instance_id="i")
+    joining = world.join(instance_id="j")
+    world.writer.release()
+    assert syncing.value.error_code == REBALANCING
+    assert world.group().state_name == "PreparingRebalance"
+    again = value(world.join(member_id=first.member_id, instance_id="i"))
+    assert (again.generation_id, joining.value.generation_id) == (2, 2)
+
+
+def test_who_leaves_before_the_assignments_are_committed_sends_those_who_sync_back_to_join(world: Any) -> None:
+    a, b = world.stable(2)
+    world.join(member_id=a)
+    world.join(member_id=b)
+    world.writer.hold = True
+    waiting = world.sync(a, 3, {a: b"all"})
+    world.leave(b)
+    world.writer.release()
+    assert waiting.value.error_code == REBALANCING
+    assert value(world.join(member_id=a)).generation_id == 4
+
+
+def test_assignments_that_are_not_committed_in_time_rebalance(world: Any) -> None:
+    member_id, joined = world.new_member()
+    world.writer.hold = True
+    waiting = world.sync(member_id, joined.generation_id, {member_id: b"all"})
+    world.writer.release(RequestTimedOut())
+    assert waiting.value.error_code == 15
+    assert world.group().state_name == "PreparingRebalance"
 
 
 def test_restart_in_the_middle(world: Any) -> None:

@@ -23,7 +23,7 @@ Every transition that is not in the table is a bug and raises AssertionError.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.coordinator import consumer_protocol
@@ -395,6 +395,12 @@ class ClassicGroup:
         self.subscribed_topics = self.read_subscriptions()
         self.move_to(COMPLETING if self.members else EMPTY, now_ms)
         self.pending_syncs.clear()
+
+    def settle_assignments(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
+        """The leader's assignments are stored: the generation begins."""
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self.move_to(STABLE, now_ms)
 
     def read_subscriptions(self) -> frozenset[str] | None:
         """The topics that the members of a consumer group read; None where the coordinator cannot know."""

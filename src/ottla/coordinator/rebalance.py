@@ -353,11 +353,14 @@ class ClassicProtocol:
         generation = group.generation
 
         def stored(error: KafkaError | None) -> None:
-            if group.generation != generation or not self._is_current(group):
+            # Somebody may have joined or left while the record was on its way to the followers: then the barrier is
+            # open again, and those who waited here have been sent back to it.
+            if group.state is not COMPLETING or group.generation != generation or not self._is_current(group):
                 return
-            if error is None and group.state is STABLE:
+            if error is None:
+                group.settle_assignments(assignments, self._shard.clock.now_ms())
                 self._answer_syncs(group, 0)
-            elif error is not None and group.state is COMPLETING:
+            else:
                 self._answer_syncs(group, append_error_code(error))
                 self._shard.run(self._rebalance_or_complete(group))
 

@@ -11,7 +11,7 @@ from ottla.cluster.hash_order import timeline_map
 from ottla.cluster.topics import java_hash
 from ottla.coordinator import mixed
 from ottla.coordinator.batches import encode_batch
-from ottla.coordinator.classic import COMPLETING, EMPTY, STABLE, ClassicGroup, ClassicMember
+from ottla.coordinator.classic import EMPTY, STABLE, ClassicGroup, ClassicMember
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
 from ottla.coordinator.kept import Kept
@@ -369,7 +369,8 @@ class Shard(LogShard):
             # Members that are not in memory come from a consumer group that was just converted.
             and all(member.member_id in live.members for member in value.members)
         ):
-            self._merge(live, value)
+            # A record that this coordinator wrote itself: what it says counts for the group once it is committed.
+            live.stored = value
             return
         group = ClassicGroup(group_id, None, STABLE if value.members else EMPTY)
         group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
@@ -394,14 +395,6 @@ class Shard(LogShard):
         group.subscribed_topics = group.read_subscriptions()
         group.stored = value
         self.groups[group_id] = group
-
-    def _merge(self, group: ClassicGroup, value: GroupMetadataValue) -> None:
-        """A record that this coordinator wrote itself: the group in memory knows all of it but the assignments."""
-        group.stored = value
-        for member in value.members:
-            group.members[member.member_id].assignment = member.assignment
-        if value.members and group.state is COMPLETING:
-            group.move_to(STABLE, self.clock.now_ms())
 
     def _consumer_group(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
