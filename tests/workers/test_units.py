@@ -17,7 +17,13 @@ import uvloop
 from ottla.clock import ManualClock
 from ottla.cluster.elections import sharing_a_folder
 from ottla.cluster.metadata import BrokerState, MetadataImage
-from ottla.errors import InvalidReplicaAssignment, InvalidReplicationFactor, NotController, UnknownTopicOrPartition
+from ottla.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    NotController,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from ottla.log.checkpoints import RECOVERY_POINTS_FILE, read_offsets, write_offsets
 from ottla.log.files import MemoryDisk
 from ottla.log.options import LogConfig
@@ -250,7 +256,7 @@ def test_a_worker_that_dies_behind_its_last_words_is_noticed() -> None:
         right.send(b"never read")
         lost = asyncio.Event()
         received: list[Any] = []
-        left.sendall(b"".join(struct.pack(">I", len(word)) + word for word in map(marshal.dumps, LAST_WORDS)))
+        left.sendall(framed(*LAST_WORDS))
         left.close()
         link = Link(right, 1, asyncio.get_running_loop())
         link.start(lambda _, kind, arguments: received.append((kind, arguments)), lambda *_: None, lambda _: lost.set())
@@ -260,6 +266,95 @@ def test_a_worker_that_dies_behind_its_last_words_is_noticed() -> None:
     for new_loop in (uvloop.new_event_loop, asyncio.new_event_loop):
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run())
+
+
+def framed(*messages: tuple[str, tuple[Any, ...]]) -> bytes:
+    return b"".join(struct.pack(">I", len(word)) + word for word in map(marshal.dumps, messages))
+
+
+async def looking() -> tuple[Link, socket.socket, list[Any]]:
+    """A link to a worker of which there is nothing but the end of its socket; and what comes, in order."""
+    left, right = socket.socketpair()
+    heard: list[Any] = []
+
+    def receiver(link: Link, kind: str, arguments: tuple[Any, ...]) -> None:
+        heard.append((kind, arguments))
+
+    link = Link(right, 1, asyncio.get_running_loop())
+    link.start(receiver, lambda *_: None, lambda _: heard.append("lost"))
+    return link, left, heard
+
+
+def test_an_answer_that_is_there_is_found_by_the_look() -> None:
+    async def run() -> None:
+        link, other, heard = await looking()
+        other.sendall(framed(("answer", (1, "now"))))
+        link.ask_and_look(lambda result, error: heard.append((result, error)), "what")
+        assert heard == [("now", None)]
+        link.close()
+        other.close()
+
+    asyncio.run(run())
+
+
+def test_what_comes_before_the_answer_is_served_before_it_and_by_the_loop() -> None:
+    """Whoever asks is in the midst of something, and the other worker counts on the order of its messages."""
+
+    async def run() -> None:
+        link, other, heard = await looking()
+        other.sendall(framed(("marker", (1,)), ("answer", (1, "later"))))
+        answered = asyncio.Event()
+
+        def note(result: Any, error: Exception | None) -> None:
+            heard.append(result)
+            answered.set()
+
+        link.ask_and_look(note, "what")
+        other.sendall(framed(("marker", (2,))))
+        link.ask_and_look(lambda *_: None, "does not look past those")
+        assert heard == []
+        await asyncio.wait_for(answered.wait(), 30)
+        await asyncio.sleep(0.01)
+        assert heard == [("marker", (1,)), "later", ("marker", (2,))]
+        link.close()
+        other.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_last_words_that_a_look_found_are_heard_before_the_end(new_loop: Callable[[], Any]) -> None:
+    async def run() -> None:
+        link, other, heard = await looking()
+        other.sendall(framed(*LAST_WORDS))
+        link.ask_and_look(lambda result, error: heard.append(type(error)), "what")
+        other.close()
+        link._on_readable()  # it may come before what the look has left for the loop
+        assert heard == [*LAST_WORDS, LinkLost, "lost"]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
+
+
+def test_a_service_that_breaks_is_answered_and_keeps_nothing_from_being_served() -> None:
+    def service(link: Link, name: str, arguments: tuple[Any, ...]) -> Any:
+        if name == "break":
+            raise ZeroDivisionError
+        return name
+
+    async def run() -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        first, second, _ = await linked(service)
+        broken, sound = first.call("break"), first.call("sound")
+        with pytest.raises(UnknownServerError):
+            await asyncio.wait_for(broken, 30)
+        assert await asyncio.wait_for(sound, 30) == "sound"
+        assert [type(error) for error in reported] == [ZeroDivisionError]
+        first.close()
+        second.close()
+
+    asyncio.run(run())
 
 
 def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:

@@ -96,6 +96,8 @@ class WorkerBroker(Broker):
     def _start_links(self) -> None:
         for link in self.links.values():
             link.start(self._received, self._serve_worker, self._link_lost)
+        assert isinstance(self.transactions, TransactionsOfWorker)
+        self.transactions.shared_markers.start()
 
     def _sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
         return self._seat.sockets
