@@ -266,6 +266,7 @@ HARMLESS = {
     "quorum state missing",
     "topic id missing",
     "half a roll",
+    "half a deletion",
     "a foreign file",
     "a foreign folder",
     "a deleted topic",

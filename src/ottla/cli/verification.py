@@ -29,8 +29,11 @@ ERROR: Final = "error"
 """Data is damaged, or a broker would serve something wrong."""
 WARNING: Final = "warning"
 """The next start of a broker repairs it."""
+NOTE: Final = "note"
+"""Nothing is wrong; it is said for whoever wonders about the files."""
+WAITING: Final = ".deleted"
 LEFTOVERS: Final = {
-    ".deleted": "a deletion was not finished; the next start removes it",
+    WAITING: "waits to be deleted; the next start removes it",
     ".cleaned": "a compaction was interrupted; the next start removes it and the originals stay",
     ".swap": "a compaction was interrupted; the next start puts it in the place of the originals",
     ".tmp": "a write was interrupted; the next start removes it",
@@ -119,6 +122,8 @@ class PartitionCheck:
         self._epoch_starts: list[tuple[int, int]] = []
         self._producers = ProducerStateManager(MemoryDisk(), folder.name, folder.name, _NEVER_MS)
         self._snapshots: list[int] = []
+        self._is_read = False
+        """Whether the log's end is known; before, a snapshot may lie in a gap that compaction left."""
 
     def find(self, severity: str, name: str, problem: str) -> None:
         count = self._count_by_file[name] = self._count_by_file.get(name, 0) + 1
@@ -135,6 +140,7 @@ class PartitionCheck:
         self._check_orphans(names, set(bases))
         for number, base in enumerate(bases):
             self._check_segment(base, is_last=number == len(bases) - 1, names=set(names))
+        self._is_read = bool(bases)
         self._check_snapshots_up_to(_NEVER_MS)
         self.report.producers = len(self._producers.producers)
         if "leader-epoch-checkpoint" in names:
@@ -148,7 +154,7 @@ class PartitionCheck:
         for name in names:
             suffix = "." + name.rpartition(".")[2]
             if suffix in LEFTOVERS:
-                self.find(WARNING, name, LEFTOVERS[suffix])
+                self.find(NOTE if suffix == WAITING else WARNING, name, LEFTOVERS[suffix])
 
     def _check_orphans(self, names: list[str], bases: set[int]) -> None:
         for name in names:
@@ -369,7 +375,7 @@ class PartitionCheck:
         except CorruptSnapshot as error:
             self.find(WARNING, name, f"cannot be read ({error.message}); the next start replays the log instead")
             return
-        if self.report.segments and offset > self._next_offset:
+        if self._is_read and offset > self._next_offset:
             self.find(WARNING, name, f"is of offset {offset}, beyond the log's end; the next start removes it")
             return
         for state in states:
