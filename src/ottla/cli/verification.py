@@ -122,6 +122,8 @@ class PartitionCheck:
         self._epoch_starts: list[tuple[int, int]] = []
         self._producers = ProducerStateManager(MemoryDisk(), folder.name, folder.name, _NEVER_MS)
         self._snapshots: list[int] = []
+        self._gaps: list[tuple[int, int]] = []
+        """From an offset to another, where no batch is: compaction removed what was there."""
         self._is_read = False
         """Whether the log's end is known; before, a snapshot may lie in a gap that compaction left."""
 
@@ -173,6 +175,8 @@ class PartitionCheck:
             self.find(
                 ERROR, path.name, f"starts at {base}, but the segment before it goes up to {self._next_offset - 1}"
             )
+        elif base > self._next_offset:
+            self._gaps.append((self._next_offset, base))
         self._next_offset = max(base, self._next_offset)
         aborted: list[tuple[int, int, int]] = []
         batches = self._walk(data, path.name, segment, aborted, is_last)
@@ -241,7 +245,9 @@ class PartitionCheck:
             self.find(ERROR, name, f"{at}, position {batch.position}: the CRC is wrong")
             segment.bad.append((batch.position, batch.size))
         first = batch.base_offset if isinstance(batch, Batch) else batch.last_offset
-        if first < self._next_offset:
+        if first > self._next_offset:
+            self._gaps.append((self._next_offset, first))
+        elif first < self._next_offset:
             self.find(ERROR, name, f"{at}, position {batch.position}: offsets go back, {self._next_offset} was next")
         if batch.last_offset < first:
             self.find(ERROR, name, f"{at}: it ends before it starts, at {batch.last_offset}")
@@ -384,8 +390,8 @@ class PartitionCheck:
                 self.find(ERROR, name, f"producer {state.producer_id} has offset {last}, which comes later")
                 continue
             seen = self._producers.producers.get(state.producer_id)
-            if seen is None or seen.epoch != state.epoch or not seen.batches or last < 0:
-                continue  # its batches were removed by retention, or it begins anew
+            if seen is None or seen.epoch != state.epoch or not seen.batches or last < 0 or self._is_in_gap(last):
+                continue  # its batches were removed by retention or compaction, or it begins anew
             logged = seen.batches[-1]
             if (logged.last_offset, seen.last_sequence) != (last, state.last_sequence):
                 self.find(
@@ -394,6 +400,12 @@ class PartitionCheck:
                     f"producer {state.producer_id} is at offset {last}, sequence {state.last_sequence}; "
                     f"the log says {logged.last_offset} and {seen.last_sequence}",
                 )
+
+    def _is_in_gap(self, offset: int) -> bool:
+        if offset >= self._next_offset:
+            return True
+        place = bisect_right(self._gaps, (offset, _NEVER_MS)) - 1
+        return place >= 0 and offset < self._gaps[place][1]
 
     def _check_epochs(self) -> None:
         name = "leader-epoch-checkpoint"
