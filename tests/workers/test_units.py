@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from ottla.clock import ManualClock
-from ottla.cluster.elections import sharing_a_folder
+from ottla.cluster.elections import directory_of, sharing_a_folder
 from ottla.cluster.metadata import BrokerState, MetadataImage
 from ottla.errors import (
     InvalidReplicaAssignment,
@@ -86,6 +86,24 @@ def test_other_workers_share_each_topic_evenly(workers: list[int]) -> None:
         )
         for partition in image.topics[topic].partitions.values():
             assert partition.replicas == partition.isr == [partition.leader]
+
+
+def test_each_broker_of_a_folder_has_a_directory_of_its_own() -> None:
+    """Apache Kafka does not start with metadata in which two have the same one."""
+    directories = [directory_of(FOLDER, 1, worker) for worker in range(1, 33)]
+    assert directories[0] == FOLDER
+    assert len(set(directories)) == 32
+    image = image_of({1: FOLDER, 2: directories[1]}, {"t": [[1], [2]]})
+    check_own_folder(image, 1, FOLDER)
+    assert list(sharing_a_folder(image, [1, 2], FOLDER)) == []
+    for record in sharing_a_folder(image, [1, 2, 3], FOLDER):
+        image.replay(record, 0)
+    for partition in image.topics["t"].partitions.values():
+        # Whom the change leaves its partition has it in the folder as before.
+        assert partition.leader in (1, 2) or partition.directories == [directories[partition.leader - 1]]
+    for record in sharing_a_folder(image, [1], FOLDER):
+        image.replay(record, 0)
+    assert set(image.brokers) == {1}
 
 
 def test_partitions_with_replicas_elsewhere_are_left_alone() -> None:

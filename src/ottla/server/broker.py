@@ -236,10 +236,8 @@ class Broker:
             background=self._in_background,
         )
 
-    def _new_controller(self, directory_id: bytes) -> Controller:
-        return Controller(
-            self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
-        )
+    def _new_controller(self) -> Controller:
+        return Controller(self.metadata, self._metadata_log, lambda: self.config, self.chance, self._directory_of)
 
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfBroker(self)
@@ -283,8 +281,8 @@ class Broker:
         metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
         self.logs.metadata_log = metadata_log
         self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
-        self._directory_id = directory_id = uuid_from_base64(self.identity.directory_id or "")
-        self.controller = self._new_controller(directory_id)
+        self._directory_id = uuid_from_base64(self.identity.directory_id or "")
+        self.controller = self._new_controller()
         self._metadata_log.open()
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
@@ -329,8 +327,12 @@ class Broker:
             ],
             rack=self.config["broker.rack"],
             fenced=False,
-            log_dirs=[self._directory_id],
+            log_dirs=[self._directory_of(broker_id)],
         )
+
+    def _directory_of(self, broker_id: int) -> bytes:
+        """The id of the data folder in which a broker that is registered here keeps its partitions."""
+        return self._directory_id
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
         """Dynamic settings are in force as soon as they are in the metadata; partitions ask for them next."""
