@@ -260,6 +260,13 @@ def test_leftovers(ottla: Any, partition: Path, suffix: str, expected: str) -> N
     assert expected in problem
 
 
+@pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex", "snapshot"])
+def test_files_that_are_no_part_of_the_log(ottla: Any, partition: Path, suffix: str) -> None:
+    (partition / f"notes.{suffix}").write_bytes(b"x")
+    (partition / f"7.{suffix}").write_bytes(b"x")
+    assert findings(ottla, partition) == []
+
+
 def test_what_waits_to_be_deleted_is_nothing_wrong(ottla: Any, partition: Path) -> None:
     """Retention and deleted topics leave such files for a minute, a stop within it until the next start."""
     (partition / f"{logs(partition)[0].name}.deleted").write_bytes(b"x")

@@ -9,6 +9,7 @@ leftovers of compactions and deletions that were interrupted
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -41,6 +42,8 @@ LEFTOVERS: Final = {
 MAX_FINDINGS_A_FILE: Final = 20
 """One damaged file can fail in a million places; the first few tell the story."""
 _NEVER_MS: Final = 1 << 62
+_BY_OFFSET: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_NAMED: Final = re.compile(r"\d{20}\.")
 
 
 @dataclass(slots=True)
@@ -137,7 +140,8 @@ class PartitionCheck:
     def run(self) -> PartitionReport:
         names = sorted(path.name for path in self.folder.iterdir() if path.is_file())
         self._check_leftovers(names)
-        bases = [int(name[:20]) for name in names if name.endswith(".log") and name[:20].isdigit()]
+        names = [name for name in names if not name.endswith(_BY_OFFSET) or _NAMED.match(name)]  # others concern nobody
+        bases = [int(name[:20]) for name in names if name.endswith(".log")]
         self._snapshots = sorted(int(name[:20]) for name in names if name.endswith(".snapshot"))
         self._check_orphans(names, set(bases))
         for number, base in enumerate(bases):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
@@ -190,6 +190,18 @@ class LogManager:
     def unopened(self) -> Mapping[TopicPartition, None]:
         """Those whose log was not needed so far."""
         return self._unopened
+
+    def report_missing(self, expected: Iterable[TopicPartition]) -> None:
+        """Say which of these had records, and have no folder any more: they begin again, empty."""
+        for key in expected:
+            offset = max(self._recovery_points.get(key, 0), self._high_watermarks.get(key, 0))
+            if offset and key not in self._logs and key not in self._unopened:
+                logger.error(
+                    "%s-%d has no folder, but had records up to offset %d; it begins anew, without them. Stop the "
+                    "broker and restore the folder from a backup if they are needed",
+                    *key,
+                    offset,
+                )
 
     def opened(self, topic: str, partition: int) -> Log | None:
         """The log if it is open."""

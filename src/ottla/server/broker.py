@@ -286,6 +286,7 @@ class Broker:
         self._metadata_log.open()
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
+        self.replicas.report_missing()
         self.replicas.set_strays_aside()
         self.logs.load_all()
         self._metadata_log.subscribe(self._follow_dynamic_config)
