@@ -80,11 +80,11 @@ class Broker:
         return "" if self.log is None else self.log.read_text(errors="replace")
 
 
-def start_ottla(data: Path, settings: dict[str, object], port: int = 0) -> Broker:
+def start_ottla(data: Path, settings: dict[str, object], port: int = 0, workers: int = 1) -> Broker:
     """Starts the broker as a user does, and waits for the line that says where it listens."""
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.with_name(f"{data.name}-{uuid.uuid4().hex[:6]}.log")
-    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--workers", str(workers)]
     if "log.dirs" not in settings:  # several folders
         command += ["--data", str(data)]
     # Tests write records with timestamps of years ago; half a minute after the start the broker would drop them.
@@ -127,11 +127,11 @@ def start_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
         pytest.skip("needs a broker of its own, and --bootstrap gives one that is shared")
     started: list[Broker] = []
 
-    def start(data: Path | None = None, port: int | None = None, **settings: object) -> Broker:
-        if port is None:
+    def start(data: Path | None = None, port: int | None = None, workers: int = 1, **settings: object) -> Broker:
+        if port is None and workers == 1:
             (port,) = free_ports()  # one that no client is given while a broker is killed and started again
         named = {key.replace("_", "."): value for key, value in settings.items()}
-        one = start_ottla(data or tmp_path / f"data-{len(started)}", named, port)
+        one = start_ottla(data or tmp_path / f"data-{len(started)}", named, port or 0, workers)
         started.append(one)
         return one
 

@@ -562,3 +562,15 @@ def test_a_damaged_record_is_said_once_and_left_out(caplog: pytest.LogCaptureFix
     later = world.restarted()
     assert later.coordinator.describe(ID).producer_id == 4001
     assert len([line for line in caplog.records if line.levelname == "ERROR"]) == 1
+
+
+def test_a_batch_that_cannot_be_read_is_said_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    world = World().lead()
+    world.init()
+    torn = bytearray(build_batch([Record(0, START_MS, b"key", b"value")]))
+    torn[60] = 9  # so many records are not in it
+    world.partition.batches.insert(0, bytes(torn))
+    later = world.restarted()
+    assert later.coordinator.describe(ID).producer_id == 4001
+    (line,) = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
+    assert "transaction log: the batch at offset 0 cannot be read" in line

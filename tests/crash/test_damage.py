@@ -255,6 +255,8 @@ TABLE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a temporary file": (lambda f: (f / T / "leader-epoch-checkpoint.tmp").write_bytes(b"x") and None, ALL, ALL),
     "an orphaned index": (lambda f: (f / T / f"{777:020d}.index").write_bytes(b"x") and None, ALL, ALL),
     "a deleted topic": (deleted_topic, ALL, ALL),
+    "a log that is no segment": (lambda f: (f / T / "notes.log").write_text("hello") and None, ALL, ALL),
+    "a log with a short name": (lambda f: (f / T / "7.log").write_text("hello") and None, ALL, ALL),
     "a foreign file": (lambda f: (f / "notes.txt").write_text("hello") and None, ALL, ALL),
     "a foreign folder": (lambda f: (f / "lost+found").mkdir(), ALL, ALL),
 }
@@ -266,6 +268,9 @@ HARMLESS = {
     "quorum state missing",
     "topic id missing",
     "half a roll",
+    "half a deletion",
+    "a log that is no segment",
+    "a log with a short name",
     "a foreign file",
     "a foreign folder",
     "a deleted topic",
@@ -383,3 +388,55 @@ def test_torn_at_every_byte_of_the_last_batch(folders: dict[str, Path], tmp_path
         last(path).write_bytes(last(path).read_bytes()[:keep])
         found = start_on(path)
         assert found == EXPECTED[:-1], keep
+
+
+def emptied(folder: Path) -> None:
+    for path in (folder / T).iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+
+
+def newest_segment_removed(folder: Path) -> None:
+    """Nothing in the partition's own files tells of it."""
+    doomed = segments(folder)[-1]
+    for path in (folder / T).glob(f"{doomed.stem}.*"):
+        path.unlink()
+    for path in (folder / T).glob("*.snapshot"):
+        if int(path.stem) > int(doomed.stem):
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "left", "said"),
+    [
+        (lambda folder: shutil.rmtree(folder / T), 0, "t-0 has no folder, but had records up to offset 42"),
+        (emptied, 0, "t-0: the log ends at offset 0, but went up to 42"),
+        (newest_segment_removed, 34, "t-0: the log ends at offset 36, but went up to 42"),
+    ],
+    ids=["folder", "files", "newest segment"],
+)
+def test_what_was_removed_is_said(
+    damage: Callable[[Path], None], left: int, said: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(folders["stopped"], path)
+    damage(path)
+    with collected() as lines:
+        assert start_on(path) == EXPECTED[:left]
+    assert [line for line in lines if line.startswith(said) and "backup" in line], lines
+
+
+def test_without_its_metadata_a_folder_is_told_to_be_restored(folders: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(folders["stopped"], path)
+    shutil.rmtree(path / METADATA)
+
+    async def start() -> None:
+        folder = Folder(path)
+        await folder.open()
+        await folder.broker.stop()
+
+    with collected() as lines:
+        virtual(start())
+    assert "__cluster_metadata-0 knows no topic" in lines[0] and "backup" in lines[0], lines
+    assert list(path.glob("t-0.*-stray"))

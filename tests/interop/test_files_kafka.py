@@ -319,3 +319,25 @@ def test_ottla_begins_with_what_kafka_formatted(start_broker, tmp_path: Path) ->
         levels = {feature.name: feature.max_version_level for feature in versions.finalized_features}
         assert levels["metadata.version"] == 30
         assert "share.version" not in levels
+
+
+def test_kafka_serves_a_folder_that_workers_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
+    """Once one process has had it: Kafka is one node, and the workers were several."""
+    data = tmp_path / "kafka" / "logs"
+    topic = unique("shared")
+    broker = start_broker(data, workers=2)
+    with Wire(broker.address) as wire:
+        assert wire.create(topic, 4).error_code == 0
+        found = wire.metadata(topic)
+    ports = {node.node_id: node.port for node in found.brokers}
+    leaders = {partition.partition_index: partition.leader_id for partition in found.topics[0].partitions}
+    assert set(leaders.values()) == {1, 2}
+    for index, leader in leaders.items():
+        with Wire((broker.host, ports[leader])) as wire:
+            assert wire.produce(topic, batch(b"value %d" % index), index).error_code == 0
+    assert broker.stop() == 0
+    assert start_broker(data).stop() == 0
+    with Wire(start_kafka(tmp_path / "kafka")) as wire:
+        wire.wait_ready(topic, 4)
+        values = [[record.value for record in records_of(wire.fetch(topic, 0, index))] for index in leaders]
+        assert values == [[b"value %d" % index] for index in leaders]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +13,8 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.wire.messages import FindCoordinatorRequest
 
 SECONDS = 60.0
 
@@ -221,3 +226,37 @@ def test_transactions_survive_a_restart_with_fewer_workers(serve: Callable[..., 
     assert Counter((message.value() or b"").decode() for message in read(reader, 9)) == {"0": 3, "1": 3, "2": 3}
     assert reader.consume(1, 0.5) == []
     reader.close()
+
+
+@pytest.mark.parametrize("coordinator", [1, 2])
+def test_markers_that_a_kill_kept_back_are_written_by_the_next_start(
+    serve: Callable[..., Any], coordinator: int
+) -> None:
+    """The decision is noted by one worker, and the one that leads the partition has not heard of it."""
+    serving = serve(2)
+    admin = AdminClient({"bootstrap.servers": serving.bootstrap})
+    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(SECONDS)
+    leader = 3 - coordinator
+    index = next(index for index, node in serving.leaders("t").items() if node == leader)
+    producer = ck.Producer({"bootstrap.servers": serving.bootstrap, "transactional.id": id_at(serving, coordinator)})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce("t", "committed", partition=index)
+    producer.flush(SECONDS)
+    os.kill(serving.pids()[leader - 1], signal.SIGSTOP)
+    producer.commit_transaction(SECONDS)
+    serving.kill_all()
+    serving = serve(2)
+    reader = consumer(serving, "g", **{"isolation.level": "read_committed"})
+    reader.assign([ck.TopicPartition("t", index, 0)])
+    assert [message.value() for message in read(reader, 1)] == [b"committed"]
+    reader.close()
+
+
+def id_at(serving: Any, node: int) -> str:
+    """A transactional id that this worker coordinates."""
+    for number in itertools.count():
+        answer = serving.wire().ask(FindCoordinatorRequest(key=f"id-{number}", key_type=1), 3)
+        if answer.error_code == 0 and answer.node_id == node:
+            return f"id-{number}"
+    raise AssertionError

@@ -16,10 +16,16 @@ import pytest
 import uvloop
 
 from ottla.clock import ManualClock
-from ottla.cluster.elections import sharing_a_folder
+from ottla.cluster.elections import directory_of, sharing_a_folder
 from ottla.cluster.metadata import BrokerState, MetadataImage
 from ottla.coordinator.transaction_shard import Marker
-from ottla.errors import InvalidReplicaAssignment, InvalidReplicationFactor, NotController, UnknownTopicOrPartition
+from ottla.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    NotController,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from ottla.log.checkpoints import RECOVERY_POINTS_FILE, read_offsets, write_offsets
 from ottla.log.files import MemoryDisk
 from ottla.log.options import LogConfig
@@ -83,6 +89,24 @@ def test_other_workers_share_each_topic_evenly(workers: list[int]) -> None:
         )
         for partition in image.topics[topic].partitions.values():
             assert partition.replicas == partition.isr == [partition.leader]
+
+
+def test_each_broker_of_a_folder_has_a_directory_of_its_own() -> None:
+    """Apache Kafka does not start with metadata in which two have the same one."""
+    directories = [directory_of(FOLDER, 1, worker) for worker in range(1, 33)]
+    assert directories[0] == FOLDER
+    assert len(set(directories)) == 32
+    image = image_of({1: FOLDER, 2: directories[1]}, {"t": [[1], [2]]})
+    check_own_folder(image, 1, FOLDER)
+    assert list(sharing_a_folder(image, [1, 2], FOLDER)) == []
+    for record in sharing_a_folder(image, [1, 2, 3], FOLDER):
+        image.replay(record, 0)
+    for partition in image.topics["t"].partitions.values():
+        # Whom the change leaves its partition has it in the folder as before.
+        assert partition.leader in (1, 2) or partition.directories == [directories[partition.leader - 1]]
+    for record in sharing_a_folder(image, [1], FOLDER):
+        image.replay(record, 0)
+    assert set(image.brokers) == {1}
 
 
 def test_partitions_with_replicas_elsewhere_are_left_alone() -> None:
@@ -253,7 +277,7 @@ def test_a_worker_that_dies_behind_its_last_words_is_noticed() -> None:
         right.send(b"never read")
         lost = asyncio.Event()
         received: list[Any] = []
-        left.sendall(b"".join(struct.pack(">I", len(word)) + word for word in map(marshal.dumps, LAST_WORDS)))
+        left.sendall(packed(*LAST_WORDS))
         left.close()
         link = Link(right, 1, asyncio.get_running_loop())
         link.start(lambda _, kind, arguments: received.append((kind, arguments)), lambda *_: None, lambda _: lost.set())
@@ -371,6 +395,41 @@ def test_a_worker_that_is_gone_while_its_answer_is_looked_for_is_noticed() -> No
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_last_words_that_a_look_found_are_heard_before_the_end(new_loop: Callable[[], Any]) -> None:
+    async def run() -> None:
+        link, there, told = await beside_a_socket()
+        there.sendall(packed(*LAST_WORDS))
+        link.ask_and_look(lambda result, error: told.append(type(error)), "question")
+        there.close()
+        link._on_readable()  # it may come before what the look has left for the loop
+        assert told == [*LAST_WORDS, LinkLost, "lost"]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
+
+
+def test_a_service_that_breaks_is_answered_and_keeps_nothing_from_being_served() -> None:
+    def service(link: Link, name: str, arguments: tuple[Any, ...]) -> Any:
+        if name == "break":
+            raise ZeroDivisionError
+        return name
+
+    async def run() -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        first, second, _ = await linked(service)
+        broken, sound = first.call("break"), first.call("sound")
+        with pytest.raises(UnknownServerError):
+            await asyncio.wait_for(broken, 30)
+        assert await asyncio.wait_for(sound, 30) == "sound"
+        assert [type(error) for error in reported] == [ZeroDivisionError]
+        first.close()
+        second.close()
+
+    asyncio.run(run())
+
+
 # -- markers
 
 
@@ -394,6 +453,7 @@ def test_markers_of_one_end_are_one_message_and_before_its_answer_where_nobody_e
         pace=SimpleNamespace(is_with_one=is_with_one),
     )
     markers = SharedMarkers(worker)
+    markers.start()
     ends = [Marker(producer_id, 0, 0, True) for producer_id in (7, 8)]
     for end in ends:
         for index in range(2):

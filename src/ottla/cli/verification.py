@@ -9,6 +9,7 @@ leftovers of compactions and deletions that were interrupted
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -29,8 +30,11 @@ ERROR: Final = "error"
 """Data is damaged, or a broker would serve something wrong."""
 WARNING: Final = "warning"
 """The next start of a broker repairs it."""
+NOTE: Final = "note"
+"""Nothing is wrong; it is said for whoever wonders about the files."""
+WAITING: Final = ".deleted"
 LEFTOVERS: Final = {
-    ".deleted": "a deletion was not finished; the next start removes it",
+    WAITING: "waits to be deleted; the next start removes it",
     ".cleaned": "a compaction was interrupted; the next start removes it and the originals stay",
     ".swap": "a compaction was interrupted; the next start puts it in the place of the originals",
     ".tmp": "a write was interrupted; the next start removes it",
@@ -38,6 +42,8 @@ LEFTOVERS: Final = {
 MAX_FINDINGS_A_FILE: Final = 20
 """One damaged file can fail in a million places; the first few tell the story."""
 _NEVER_MS: Final = 1 << 62
+_BY_OFFSET: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_NAMED: Final = re.compile(r"\d{20}\.")
 
 
 @dataclass(slots=True)
@@ -119,6 +125,10 @@ class PartitionCheck:
         self._epoch_starts: list[tuple[int, int]] = []
         self._producers = ProducerStateManager(MemoryDisk(), folder.name, folder.name, _NEVER_MS)
         self._snapshots: list[int] = []
+        self._gaps: list[tuple[int, int]] = []
+        """From an offset to another, where no batch is: compaction removed what was there."""
+        self._is_read = False
+        """Whether the log's end is known; before, a snapshot may lie in a gap that compaction left."""
 
     def find(self, severity: str, name: str, problem: str) -> None:
         count = self._count_by_file[name] = self._count_by_file.get(name, 0) + 1
@@ -130,11 +140,13 @@ class PartitionCheck:
     def run(self) -> PartitionReport:
         names = sorted(path.name for path in self.folder.iterdir() if path.is_file())
         self._check_leftovers(names)
-        bases = [int(name[:20]) for name in names if name.endswith(".log") and name[:20].isdigit()]
+        names = [name for name in names if not name.endswith(_BY_OFFSET) or _NAMED.match(name)]  # others concern nobody
+        bases = [int(name[:20]) for name in names if name.endswith(".log")]
         self._snapshots = sorted(int(name[:20]) for name in names if name.endswith(".snapshot"))
         self._check_orphans(names, set(bases))
         for number, base in enumerate(bases):
             self._check_segment(base, is_last=number == len(bases) - 1, names=set(names))
+        self._is_read = bool(bases)
         self._check_snapshots_up_to(_NEVER_MS)
         self.report.producers = len(self._producers.producers)
         if "leader-epoch-checkpoint" in names:
@@ -148,7 +160,7 @@ class PartitionCheck:
         for name in names:
             suffix = "." + name.rpartition(".")[2]
             if suffix in LEFTOVERS:
-                self.find(WARNING, name, LEFTOVERS[suffix])
+                self.find(NOTE if suffix == WAITING else WARNING, name, LEFTOVERS[suffix])
 
     def _check_orphans(self, names: list[str], bases: set[int]) -> None:
         for name in names:
@@ -167,6 +179,8 @@ class PartitionCheck:
             self.find(
                 ERROR, path.name, f"starts at {base}, but the segment before it goes up to {self._next_offset - 1}"
             )
+        elif base > self._next_offset:
+            self._gaps.append((self._next_offset, base))
         self._next_offset = max(base, self._next_offset)
         aborted: list[tuple[int, int, int]] = []
         batches = self._walk(data, path.name, segment, aborted, is_last)
@@ -235,7 +249,9 @@ class PartitionCheck:
             self.find(ERROR, name, f"{at}, position {batch.position}: the CRC is wrong")
             segment.bad.append((batch.position, batch.size))
         first = batch.base_offset if isinstance(batch, Batch) else batch.last_offset
-        if first < self._next_offset:
+        if first > self._next_offset:
+            self._gaps.append((self._next_offset, first))
+        elif first < self._next_offset:
             self.find(ERROR, name, f"{at}, position {batch.position}: offsets go back, {self._next_offset} was next")
         if batch.last_offset < first:
             self.find(ERROR, name, f"{at}: it ends before it starts, at {batch.last_offset}")
@@ -369,7 +385,7 @@ class PartitionCheck:
         except CorruptSnapshot as error:
             self.find(WARNING, name, f"cannot be read ({error.message}); the next start replays the log instead")
             return
-        if self.report.segments and offset > self._next_offset:
+        if self._is_read and offset > self._next_offset:
             self.find(WARNING, name, f"is of offset {offset}, beyond the log's end; the next start removes it")
             return
         for state in states:
@@ -378,8 +394,8 @@ class PartitionCheck:
                 self.find(ERROR, name, f"producer {state.producer_id} has offset {last}, which comes later")
                 continue
             seen = self._producers.producers.get(state.producer_id)
-            if seen is None or seen.epoch != state.epoch or not seen.batches or last < 0:
-                continue  # its batches were removed by retention, or it begins anew
+            if seen is None or seen.epoch != state.epoch or not seen.batches or last < 0 or self._is_in_gap(last):
+                continue  # its batches were removed by retention or compaction, or it begins anew
             logged = seen.batches[-1]
             if (logged.last_offset, seen.last_sequence) != (last, state.last_sequence):
                 self.find(
@@ -388,6 +404,12 @@ class PartitionCheck:
                     f"producer {state.producer_id} is at offset {last}, sequence {state.last_sequence}; "
                     f"the log says {logged.last_offset} and {seen.last_sequence}",
                 )
+
+    def _is_in_gap(self, offset: int) -> bool:
+        if offset >= self._next_offset:
+            return True
+        place = bisect_right(self._gaps, (offset, _NEVER_MS)) - 1
+        return place >= 0 and offset < self._gaps[place][1]
 
     def _check_epochs(self) -> None:
         name = "leader-epoch-checkpoint"

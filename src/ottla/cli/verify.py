@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 _PARTITION: Final = re.compile(r"(.+)-(\d+)\Z")
 _MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)\Z")
 _MARKS: Final = {
-    "delete": "a deletion is not finished; the next start removes the folder",
+    "delete": "waits to be deleted; the next start removes the folder",
     "stray": "belongs to no topic of the cluster; look at it, then remove it",
     "future": "a move between folders is not finished; the next start goes on with it",
 }
+_COLOURS: Final = {"error": "red", "warning": "yellow", "note": "dim"}
 _PICTURE_CELLS: Final = 40
 _EMPTY_SHOWN: Final = 10
 _CHECKPOINTS: Final = (
@@ -39,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         "verify",
         "check a data folder, with a picture of its segments",
         "Check a data folder that no broker uses: checksums, offsets, indexes, producer snapshots, leader epochs, "
-        "checkpoints, and what was left behind half-done. Nothing is changed. Exit code 1 if anything was found.",
+        "checkpoints, and what was left behind half-done. Nothing is changed. Exit code 1 if anything is wrong.",
         examples=(
             "ottla verify data",
             "ottla verify data/orders-0 --deep                        # decompress and decode every record",
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from ottla.cli.verification import WARNING, Finding, PartitionCheck
+    from ottla.cli.verification import NOTE, WARNING, Finding, PartitionCheck
 
     folder = Path(arguments.folder)
     if not folder.is_dir():
@@ -85,13 +86,14 @@ def _verify(arguments: argparse.Namespace) -> int:
                 terminal.warn(f"{one.name} is left out: a broker changes it while it is read")
                 continue
             if marked:
-                report.findings.insert(0, Finding(WARNING, one.name, _MARKS[marked[4]]))
+                severity = NOTE if marked[4] == "delete" else WARNING
+                report.findings.insert(0, Finding(severity, one.name, _MARKS[marked[4]]))
             reports.append(report)
             findings += report.findings
     if not alone:
         findings += _check_folder(folder, reports)
     _print(arguments, folder, reports, findings)
-    return FAILED if findings else OK
+    return FAILED if any(finding.severity != NOTE for finding in findings) else OK
 
 
 def _size(path: Path) -> int:
@@ -242,15 +244,16 @@ def _print(
     if not arguments.quiet:
         _draw_all(reports)
     for finding in findings:
-        label = terminal.paint(finding.severity, "red" if finding.severity == "error" else "yellow")
+        label = terminal.paint(finding.severity, _COLOURS[finding.severity])
         print(f"{label}: {finding.path}: {finding.problem}")
     sys.stdout.flush()
     clean = "" if (folder / ".kafka_cleanshutdown").exists() or any(folder.glob("*.log")) else "; not closed cleanly"
     size = terminal.human_bytes(sum(report.size for report in reports))
     counts = Counter(finding.severity for finding in findings)
-    verdict = ", ".join(terminal.counted(n, kind) for kind, n in counts.items()) or "nothing wrong"
+    is_sound = not counts.keys() - {"note"}
+    verdict = ", ".join(terminal.counted(n, kind) for kind, n in counts.items() if kind != "note") or "nothing wrong"
     partitions = terminal.counted(len(reports), "partition")
-    terminal.note(f"{partitions}, {size}: {terminal.paint(verdict, 'red' if counts else 'green', sys.stderr)}{clean}")
+    terminal.note(f"{partitions}, {size}: {terminal.paint(verdict, 'green' if is_sound else 'red', sys.stderr)}{clean}")
 
 
 def _draw_all(reports: list[PartitionReport]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 
-from ottla.cluster.metadata import NO_LEADER, MetadataImage, PartitionState
+from ottla.cluster.metadata import NO_LEADER, BrokerState, MetadataImage, PartitionState
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
@@ -37,14 +37,29 @@ def _may_lead(partition: PartitionState, broker_id: int) -> bool:
     return broker_id in partition.isr or broker_id in partition.eligible_leader_replicas
 
 
-def sharing_a_folder(image: MetadataImage, brokers: Sequence[int], directory_id: bytes) -> Iterator[Message]:
+def directory_of(folder_id: bytes, first_id: int, broker_id: int) -> bytes:
+    """The id of the directory of a broker that shares a folder; `first_id` is the node that the folder names.
+
+    Two brokers must not have the same one: Apache Kafka would never start with that metadata again.
+    """
+    number = int.from_bytes(folder_id, "big") ^ (broker_id - first_id)
+    return (number % (1 << 128)).to_bytes(16, "big")
+
+
+def is_in_folder(broker: BrokerState, folder_id: bytes, first_id: int) -> bool:
+    """Whether a broker keeps its partitions in this folder; all once did so under the folder's own id."""
+    return folder_id in broker.log_dirs or directory_of(folder_id, first_id, broker.broker_id) in broker.log_dirs
+
+
+def sharing_a_folder(image: MetadataImage, brokers: Sequence[int], folder_id: bytes) -> Iterator[Message]:
     """The records with which these brokers, and no others, lead what is in the folder that they share.
 
     With those of the last start nothing moves. Otherwise each topic is dealt out anew, one partition after the other:
     a new leader just opens the files that the old one closed. Brokers that shared the folder before are forgotten;
     partitions with replicas elsewhere stay as they are.
     """
-    before = {broker_id for broker_id, broker in image.brokers.items() if directory_id in broker.log_dirs}
+    first_id = brokers[0]
+    before = {broker_id for broker_id, broker in image.brokers.items() if is_in_folder(broker, folder_id, first_id)}
     if before == set(brokers):
         return
     for former in sorted(before.difference(brokers)):
@@ -62,7 +77,7 @@ def sharing_a_folder(image: MetadataImage, brokers: Sequence[int], directory_id:
                 replicas=[leader],
                 isr=[leader],
                 leader=leader,
-                directories=[directory_id],
+                directories=[directory_of(folder_id, first_id, leader)],
                 adding_replicas=[] if partition.adding_replicas else None,
                 removing_replicas=[] if partition.removing_replicas else None,
                 eligible_leader_replicas=[] if partition.eligible_leader_replicas else None,

@@ -81,9 +81,23 @@ class Replicas:
 
     # -- following the metadata --------------------------------------------------------------------------------
 
+    def report_missing(self) -> None:
+        """Say which partitions of this broker have lost their folder."""
+        self._logs.report_missing(
+            (topic.name, state.index) for topic, state in self._image.partitions() if self._broker_id in state.replicas
+        )
+
     def set_strays_aside(self) -> None:
         """Rename folders that no topic of the cluster owns: a deletion that a crash interrupted."""
-        for topic, index in self._logs.partitions():
+        found = self._logs.partitions()
+        if not self._image.topics and len(found) > 1:
+            logger.error(
+                "%s-0 knows no topic, but there are %d folders of partitions, which are set aside now. If that log was "
+                "lost: stop the broker, restore it from a backup, and take what was added off the folders' names",
+                CLUSTER_METADATA_TOPIC,
+                len(found) - 1,
+            )
+        for topic, index in found:
             if topic == CLUSTER_METADATA_TOPIC:
                 continue
             known = self._image.topics.get(topic)

@@ -1,19 +1,39 @@
-"""A coordinator's records as one batch of its log."""
+"""A coordinator's records as one batch of its log, and the way back."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from ottla.coordinator.shards import EncodableRecord
+from ottla.errors import KafkaError
 from ottla.records.batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     TRANSACTIONAL_FLAG,
+    Batch,
     Record,
     build_batch,
     pack_batch,
 )
 from ottla.records.record import encode_varint
+
+logger = logging.getLogger(__name__)
+
+
+def readable_records(batch: Batch, partition: int, log_name: str) -> list[Record]:
+    """The records of a stored batch; none of one that is damaged, which must not keep a broker from its start."""
+    try:
+        return list(batch.records())
+    except KafkaError as error:
+        logger.error(
+            "partition %d of the %s: the batch at offset %d cannot be read and is left out (see `ottla verify`): %s",
+            partition,
+            log_name,
+            batch.base_offset,
+            error,
+        )
+        return []
 
 
 def encode_batch(

@@ -10,7 +10,7 @@ from ottla.clock import Clock, Timer, TimerHandle
 from ottla.cluster.hash_order import timeline_map
 from ottla.cluster.topics import java_hash
 from ottla.coordinator import mixed
-from ottla.coordinator.batches import encode_batch
+from ottla.coordinator.batches import encode_batch, readable_records
 from ottla.coordinator.classic import EMPTY, STABLE, ClassicGroup, ClassicMember
 from ottla.coordinator.consumer import ConsumerGroup, ConsumerMember, target_of
 from ottla.coordinator.heartbeats import ConsumerProtocol, new_uuid
@@ -302,7 +302,7 @@ class Shard(LogShard):
                     continue
                 producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
                 is_committed = batch.base_offset < self._writer.high_watermark
-                for stored in batch.records():
+                for stored in readable_records(batch, self.partition, "offsets log"):
                     self._load_record(stored, producer_id, is_committed=is_committed)
 
     def _load_record(self, stored: Record, producer_id: int, *, is_committed: bool) -> None:

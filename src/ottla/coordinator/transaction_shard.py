@@ -15,6 +15,7 @@ from ottla.clock import Clock
 from ottla.cluster.hash_order import java_concurrent_map
 from ottla.cluster.topics import java_hash
 from ottla.coordinator import transaction_state as machine
+from ottla.coordinator.batches import readable_records
 from ottla.coordinator.kept import Kept
 from ottla.coordinator.protocols import PartitionWriter
 from ottla.coordinator.records import CorruptRecord
@@ -367,7 +368,7 @@ class TransactionShard(LogShard):
             for batch in batches(chunk):
                 if batch.is_control:
                     continue
-                for stored in batch.records():
+                for stored in readable_records(batch, self.partition, "transaction log"):
                     try:
                         record = decode_record(stored.key, stored.value)
                     except CorruptRecord as error:

@@ -104,6 +104,7 @@ class _Loader:
         if not self.clean:
             self._recover()
         end = self._end_or_restart()
+        self._report_missing(end)
         if not self.segments:
             self.segments.append(self._segment(self.log_start_offset, None))
             end = self.log_start_offset
@@ -161,7 +162,9 @@ class _Loader:
 
     def _load_segments(self) -> None:
         for name in sorted(self.sizes):
-            if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
+            if name.endswith(_SEGMENT_SUFFIXES) and _offset(name) < 0:
+                logger.warning("%s: %s is no file of a segment and is left alone", self.name, name)
+            elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
                 if f"{_offset(name):020d}{LOG_SUFFIX}" not in self.sizes:
                     logger.warning("%s: index file %s has no log file and is removed", self.name, name)
                     self._remove(name)
@@ -223,6 +226,17 @@ class _Loader:
                     self.producers.remove_snapshot(doomed.base_offset)
                 return
 
+    def _report_missing(self, end: int) -> None:
+        """Recovery says what it cut. What was gone before shows in the checkpoint of a stop only."""
+        if end < self.recovery_point and self.clean:
+            logger.error(
+                "%s: the log ends at offset %d, but went up to %d when it was closed; whatever removed the rest, "
+                "stop the broker and restore the folder from a backup if it is needed",
+                self.name,
+                end,
+                self.recovery_point,
+            )
+
     def _end_or_restart(self) -> int:
         """The log's end; a log that ends before its start offset is thrown away."""
         if not self.segments:
@@ -269,4 +283,4 @@ def _check_torn(segment: Segment, position: int) -> None:
 def _offset(name: str) -> int:
     """The offset a file is named by. Names that are none sort before everything."""
     digits = name.partition(".")[0]
-    return int(digits) if digits.isdigit() else -1
+    return int(digits) if len(digits) == 20 and digits.isdigit() else -1

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
 from ottla.clock import Clock
 from ottla.errors import KafkaStorageError
-from ottla.log import checkpoints, retention
+from ottla.log import checkpoints, ownership, retention
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log, Scheduler
 from ottla.log.options import LogConfig
-from ottla.wire.primitives import uuid_to_base64
 
 logger = logging.getLogger(__name__)
 
@@ -124,23 +123,15 @@ class LogManager:
         """
         disk = self.disk
         disk.mkdir("")
-        found = [(part, self._whose(part, node_id)) for part in disk.parts()]
-        ids = {meta.cluster_id for _, meta in found if meta is not None}
-        if len(ids) > 1:
-            raise KafkaStorageError(f"the data folders belong to different clusters ({', '.join(sorted(ids))})")
+        found = ownership.look_up(disk, node_id)
         disk.lock()
         self._locked = True
-        if ids:
-            (cluster_id,) = ids
-            used = [part for part, meta in found if meta is not None]
+        used = [part for part, meta in found if meta is not None]
+        if used:  # in a new folder there is nothing that a stop could have left unclean
             self.clean_start, self.previous_broker_epoch = checkpoints.take_clean_stop(used)
-        for part, meta in found:
-            if part is not found[0][0]:
-                directory_id = uuid_to_base64(bytes.fromhex(self._new_token()))
-            own = self._own(part, meta, MetaProperties(cluster_id, node_id, directory_id))
-            self.directory_ids.append(own.directory_id or "")
-            self.meta = self.meta or own
-        assert self.meta is not None
+        metas = ownership.claim(found, MetaProperties(cluster_id, node_id, directory_id), self._new_token)
+        self.meta = metas[0]
+        self.directory_ids = [meta.directory_id or "" for meta in metas]
         self._recovery_points = checkpoints.read_offsets(disk, checkpoints.RECOVERY_POINTS_FILE)
         self._start_offsets = checkpoints.read_offsets(disk, checkpoints.LOG_START_OFFSETS_FILE)
         self._high_watermarks = checkpoints.read_offsets(disk, checkpoints.HIGH_WATERMARKS_FILE)
@@ -148,35 +139,6 @@ class LogManager:
             if size < 0:
                 self._found_folder(name)
         return self.meta
-
-    def _whose(self, part: Disk, node_id: int) -> MetaProperties | None:
-        meta = MetaProperties.read(part)
-        if meta is None:
-            self._refuse_foreign(part)
-        elif meta.node_id != node_id:
-            raise KafkaStorageError(f"the data folder {part} belongs to node {meta.node_id}, not to node {node_id}")
-        return meta
-
-    @staticmethod
-    def _own(part: Disk, meta: MetaProperties | None, fresh: MetaProperties) -> MetaProperties:
-        """Write down whose folder it is, where it does not say so yet."""
-        if meta is None:
-            meta = fresh
-            meta.write(part)
-        elif meta.directory_id is None:
-            meta.directory_id = fresh.directory_id
-            meta.write(part)
-        return meta
-
-    @staticmethod
-    def _refuse_foreign(part: Disk) -> None:
-        """A folder with files but without meta.properties is somebody else's."""
-        others = sorted(name for name in part.scan("") if name not in (".lock", "lost+found"))
-        if others:
-            raise KafkaStorageError(
-                f"the data folder {part} has no {checkpoints.META_FILE} and is not empty ({others[0]}); "
-                "name an empty or a new folder, or restore the file from a backup"
-            )
 
     def _found_folder(self, name: str) -> None:
         marked = re.fullmatch(_MARKED, name)
@@ -217,6 +179,18 @@ class LogManager:
     def unopened(self) -> Mapping[TopicPartition, None]:
         """Those whose log was not needed so far."""
         return self._unopened
+
+    def report_missing(self, expected: Iterable[TopicPartition]) -> None:
+        """Say which of these had records, and have no folder any more: they begin again, empty."""
+        for key in expected:
+            offset = max(self._recovery_points.get(key, 0), self._high_watermarks.get(key, 0))
+            if offset and key not in self._logs and key not in self._unopened:
+                logger.error(
+                    "%s-%d has no folder, but had records up to offset %d; it begins anew, without them. Stop the "
+                    "broker and restore the folder from a backup if they are needed",
+                    *key,
+                    offset,
+                )
 
     def opened(self, topic: str, partition: int) -> Log | None:
         """The log if it is open."""

@@ -209,7 +209,7 @@ class NodeBroker(Broker):
         self._metadata_log = followed  # type: ignore[assignment]  # what a broker reads of it is there
         followed.catch_up()
         self.metadata.removed_topics.clear()
-        self.controller = self._new_controller(self._directory_id)
+        self.controller = self._new_controller()
         self._apply_dynamic_config()
         self.replicas.set_strays_aside()
         self._remove_former_replicas()
@@ -227,7 +227,7 @@ class NodeBroker(Broker):
                 self.logs.delete(topic, index)
         assert CLUSTER_METADATA_TOPIC not in self.metadata.topics
 
-    def _new_controller(self, directory_id: bytes) -> Controller:
+    def _new_controller(self) -> Controller:
         return ControllerGate(self, self.controller_node)
 
     def _new_transactions(self) -> TransactionsOfBroker:

@@ -249,10 +249,8 @@ class Broker:
         assert isinstance(self.disk, SpreadDisk)
         return SpreadFolders(self, self.disk)
 
-    def _new_controller(self, directory_id: bytes) -> Controller:
-        spread = self.spread
-        directory_of = (lambda _: directory_id) if spread is None else lambda _: spread.id_for_new
-        return Controller(self.metadata, self._metadata_log, lambda: self.config, self.chance, directory_of)
+    def _new_controller(self) -> Controller:
+        return Controller(self.metadata, self._metadata_log, lambda: self.config, self.chance, self._directory_of)
 
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfBroker(self)
@@ -298,12 +296,13 @@ class Broker:
         self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
         self._directory_id = uuid_from_base64(self.identity.directory_id or "")
         self.spread = self._new_spread()
-        self.controller = self._new_controller(self._directory_id)
+        self.controller = self._new_controller()
         self._metadata_log.open(self.config["min.insync.replicas"])
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
         if self.spread is not None:
             self.spread.open()
+        self.replicas.report_missing()
         self.replicas.set_strays_aside()
         self.logs.load_all()
         self._metadata_log.subscribe(self._follow_dynamic_config)
@@ -345,8 +344,12 @@ class Broker:
             ],
             rack=self.config["broker.rack"],
             fenced=False,
-            log_dirs=[self._directory_id] if self.spread is None else self.spread.directory_ids,
+            log_dirs=[self._directory_of(broker_id)] if self.spread is None else self.spread.directory_ids,
         )
+
+    def _directory_of(self, broker_id: int) -> bytes:
+        """The id of the data folder in which a broker that is registered here keeps its partitions."""
+        return self._directory_id if self.spread is None else self.spread.id_for_new
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
         """Dynamic settings are in force as soon as they are in the metadata; partitions ask for them next."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.controller import Controller
-from ottla.cluster.elections import returning_broker, sharing_a_folder
+from ottla.cluster.elections import directory_of, returning_broker, sharing_a_folder
 from ottla.cluster.metadata_log import MetadataLog
 from ottla.cluster.replicas import Replicas
 from ottla.config import Config, Listener
@@ -96,14 +96,19 @@ class WorkerBroker(Broker):
     def _start_links(self) -> None:
         for link in self.links.values():
             link.start(self._received, self._serve_worker, self._link_lost)
+        assert isinstance(self.transactions, TransactionsOfWorker)
+        self.transactions.shared_markers.start()
 
     def _sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
         return self._seat.sockets
 
-    def _new_controller(self, directory_id: bytes) -> Controller:
+    def _new_controller(self) -> Controller:
         return SharedFolderController(
-            self.metadata, self._metadata_log, lambda: self.config, self.chance, lambda broker_id: directory_id
+            self.metadata, self._metadata_log, lambda: self.config, self.chance, self._directory_of
         )
+
+    def _directory_of(self, broker_id: int) -> bytes:
+        return directory_of(self._directory_id, self.worker_ids[0], broker_id)
 
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfWorker(self)
@@ -335,7 +340,7 @@ class FollowerWorker(WorkerBroker):
         self.metadata.removed_topics.clear()
         self.identity = MetaProperties(cluster_id, node_id, directory_id)
         self._directory_id = uuid_from_base64(directory_id)
-        self.controller = self._new_controller(self._directory_id)
+        self.controller = self._new_controller()
         self._apply_dynamic_config()
         logs.open_shared(
             self.identity,

@@ -12,6 +12,7 @@ import marshal
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from struct import Struct
 from time import perf_counter_ns
 from typing import Any
@@ -83,7 +84,8 @@ class Link:
 
     def send_handle(self, handle: int) -> None:
         """Give the other worker a file handle; before any message."""
-        socket.send_fds(self._sock, [b"\0"], [handle])
+        with suppress(OSError):  # gone: the reader finds the end of the stream, and says so
+            socket.send_fds(self._sock, [b"\0"], [handle])
 
     def _flush(self) -> None:
         out = self._out
@@ -171,8 +173,10 @@ class Link:
     def _on_readable(self) -> None:
         messages = self._receive()
         if messages is None:
-            self._serve_received()
-            self._lost()
+            try:
+                self._serve_received()  # its last words may have been found by a look
+            finally:
+                self._lost()
             return
         if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             # Its last messages are read before the end of the stream, and uvloop watches no socket with an error.
@@ -182,8 +186,12 @@ class Link:
         self._serve_received()
 
     def _serve_received(self) -> None:
-        while self._unserved and not self.is_lost:
-            self._received(*self._unserved.popleft())
+        try:
+            while self._unserved and not self.is_lost:
+                self._received(*self._unserved.popleft())
+        finally:
+            if self._unserved and not self.is_lost:  # one failed, and is reported; the others are not to blame
+                self._loop.call_soon(self._serve_received)
 
     def _receive(self) -> list[Message] | None:
         """The messages that are there and whole; None at the end of the stream."""
@@ -231,6 +239,9 @@ class Link:
         except KafkaError as error:
             self.send(_FAILURE, number, error.code, error.message)
             return
+        except Exception:
+            self.send(_FAILURE, number, UnknownServerError.code, None)  # who asked must not wait for ever
+            raise
         if isinstance(result, Awaitable):
             task = self._loop.create_task(self._serve_later(number, result))
             self._tasks.add(task)

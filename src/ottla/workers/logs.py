@@ -91,6 +91,7 @@ class FollowerLogs(LogManager):
         self._high_watermarks = checkpoints.read_offsets(disk, checkpoints.HIGH_WATERMARKS_FILE)
         folders = disk.scan("")
         self._unopened = {key: None for key in own if folders.get(f"{key[0]}-{key[1]}") == -1}
+        self.report_missing(own)
 
     def write_checkpoint(self, path: str, offsets: Offsets) -> None:
         own = {key: offset for key, offset in offsets.items() if key in self._logs or key in self._unopened}

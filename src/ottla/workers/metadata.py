@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ottla.cluster.controller import Controller
+from ottla.cluster.elections import is_in_folder
 from ottla.cluster.metadata import MetadataImage, TopicState
 from ottla.cluster.metadata_log import Subscriber
 from ottla.cluster.placement import place_replicas
@@ -73,12 +74,12 @@ class ForeignCluster(Exception):
     """The folder knows brokers that live elsewhere."""
 
 
-def check_own_folder(image: MetadataImage, first_id: int, directory_id: bytes) -> None:
+def check_own_folder(image: MetadataImage, first_id: int, folder_id: bytes) -> None:
     """Refuse a folder whose cluster has brokers in other folders: their ids may be those of workers."""
     others = sorted(
         broker_id
         for broker_id, broker in image.brokers.items()
-        if broker_id != first_id and directory_id not in broker.log_dirs
+        if broker_id != first_id and not is_in_folder(broker, folder_id, first_id)
     )
     if others:
         raise ForeignCluster(

@@ -32,7 +32,7 @@ class SharedMarkers(LocalMarkers):
         super().__init__(worker)
         self._worker = worker
         self._waiting: dict[int, Waiting] = {}
-        self._will_send = False
+        self._will_send = True  # by `start`
 
     def write(self, marker: Marker, partition: TopicPartition, done: Done) -> None:
         leader = self._worker.leader_of(partition)
@@ -52,6 +52,11 @@ class SharedMarkers(LocalMarkers):
             # What others end in this turn of the loop goes with it.
             self._will_send = True
             self._worker.loop.call_soon(self._send_all)
+
+    def start(self) -> None:
+        """The links are in use. What a stop interrupted is known before: a worker that is just being told who it is
+        would take its markers for that."""
+        self._send_all()
 
     def _send_all(self) -> None:
         self._will_send = False
