@@ -237,6 +237,24 @@ def test_a_disk_that_fails_leaves_the_log_where_it_is(world: World, make_batch: 
     assert len(world.content()) == world.log.size_bytes
 
 
+def test_a_log_comes_back_if_its_copy_cannot_take_its_place(world: World, make_batch: Make, monkeypatch: Any) -> None:
+    world.log.append([make_batch(5)])
+    before = world.content()
+    world.moves.start(KEY, world.two)
+    rename = world.disk.rename
+
+    def fail(path: str, to: str) -> None:
+        if path.endswith("-future"):
+            raise KafkaStorageError("Input/output error")
+        rename(path, to)
+
+    monkeypatch.setattr(world.disk, "rename", fail)
+    world.work()
+    assert (world.names(world.one), world.names(world.two), world.moved) == (["t-0"], [], [])
+    assert world.content() == before
+    assert world.reopened() == before
+
+
 def test_moves_to_where_it_is_or_of_what_is_not_are_none(world: World) -> None:
     world.moves.start(KEY, world.one)
     world.moves.start(("nobody", 3), world.two)

@@ -272,7 +272,11 @@ class LogManager:
         former = marked_folder(topic, partition, self._new_token(), DELETE_SUFFIX)
         log.close_handles()
         self.disk.rename(log.folder, former)
-        self.disk.rename(folder, log.folder)
+        try:
+            self.disk.rename(folder, log.folder)
+        except KafkaStorageError:
+            self.disk.rename(former, log.folder)  # by its name the next start would delete it
+            raise
         self.disk.sync_folder("")
         self._flushed_with.discard((topic, partition))
         self._remove_later(former, log.config.file_delete_delay_ms)
