@@ -21,6 +21,7 @@ from ottla.wire.stored import metadata as stored
 if TYPE_CHECKING:
     from ottla.cluster.metadata import TopicState
     from ottla.cluster.metadata_log import MetadataLog
+    from ottla.config import Config
     from ottla.log.moves import Moves
     from ottla.server.broker import Broker
 
@@ -55,6 +56,12 @@ def data_folders(broker: Broker) -> list[DataFolder]:
         return [DataFolder(disk.root, held, {}, *_space(disk.root))]
     path = os.path.abspath(broker.config.log_dirs[0])  # in memory: the one that it would have
     return [DataFolder(path, held, {}, _UNKNOWN_BYTES, _UNKNOWN_BYTES)]
+
+
+def is_cordoned(config: Config, path: str) -> bool:
+    """Whether a folder gets no new partitions (KIP-1066)."""
+    cordoned: Sequence[str] = config["cordoned.log.dirs"]
+    return cordoned == ("*",) or path in map(os.path.abspath, cordoned)
 
 
 def _space(root: str) -> tuple[int, int]:
@@ -98,8 +105,7 @@ class SpreadFolders:
         return sorted(self._ids[folder.root] for folder in self._disk.folders)
 
     def _cordoned(self) -> Sequence[str]:
-        cordoned: Sequence[str] = self._broker.config["cordoned.log.dirs"]
-        return [folder.root for folder in self._disk.folders] if "*" in cordoned else [*map(os.path.abspath, cordoned)]
+        return [folder.root for folder in self._disk.folders if is_cordoned(self._broker.config, folder.root)]
 
     def _settle(self) -> Iterator[tuple[TopicPartition, PosixDisk]]:
         """What was left of moves: a copy without its log takes its place, any other is begun anew."""

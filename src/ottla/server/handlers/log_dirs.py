@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container
 
 from ottla.cluster.hash_order import java_concurrent_map, partition_hash, scala_groups, scala_tree
@@ -17,7 +16,7 @@ from ottla.errors import (
 )
 from ottla.server.api import RequestContext, handles
 from ottla.server.broker import Broker
-from ottla.server.data_folders import DataFolder, data_folders
+from ottla.server.data_folders import DataFolder, data_folders, is_cordoned
 from ottla.wire.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -60,7 +59,6 @@ def _described(
             size_bytes, lag = folder.arriving[topic, index]
             partition = Partition(partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=True)
             by_topic.setdefault(topic, []).append(partition)
-    cordoned = broker.config["cordoned.log.dirs"]
     names = dict.fromkeys(name for name, _ in (*folder.held, *folder.arriving))
     return DescribeLogDirsResponse.DescribeLogDirsResult(
         error_code=NONE,
@@ -72,7 +70,7 @@ def _described(
         ],
         total_bytes=folder.total_bytes,
         usable_bytes=folder.usable_bytes,
-        is_cordoned=bool(cordoned) and (cordoned == ("*",) or folder.path in map(os.path.abspath, cordoned)),
+        is_cordoned=is_cordoned(broker.config, folder.path),
     )
 
 
