@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from ottla.config import Config as Config
     from ottla.testing.broker import Broker as Broker
     from ottla.testing.cluster import Cluster as Cluster
-    from ottla.testing.served import serve as serve
     from ottla.testing.spawned import spawn as spawn
+    from ottla.testing.threaded import serve as serve
 
 __version__ = "0.1.0"
 __all__ = ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn"]
@@ -21,7 +21,7 @@ _HOMES = {
     "Broker": "ottla.testing.broker",
     "Cluster": "ottla.testing.cluster",
     "Config": "ottla.config",
-    "serve": "ottla.testing.served",
+    "serve": "ottla.testing.threaded",
     "spawn": "ottla.testing.spawned",
 }
 

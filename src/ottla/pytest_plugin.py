@@ -15,9 +15,9 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.cluster import Cluster
-    from ottla.testing.external import ExternalBroker
     from ottla.testing.namespace import AnyBroker, Kafka
-    from ottla.testing.served import ServedBroker
+    from ottla.testing.plain_kafka import ExternalBroker
+    from ottla.testing.threaded import ServedBroker
 
 _SHARED = pytest.StashKey["ServedBroker"]()
 _USED = pytest.StashKey["list[_Used]"]()
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not getattr(config.option, "numprocesses", None):
         return  # without workers the session's broker is the shared one
-    from ottla.testing.served import serve
+    from ottla.testing.threaded import serve
 
     broker = serve(preset=config.getini("ottla_preset"), control=0)
     broker.start()
@@ -97,18 +97,18 @@ def ottla_session(request: pytest.FixtureRequest, ottla_options: dict[str, Any])
     if bootstrap:
         yield _external(bootstrap)
     elif shared is not None:
-        from ottla.testing.remote import RemoteBroker
+        from ottla.testing.over_http import RemoteBroker
 
         yield RemoteBroker(*shared)
     else:
-        from ottla.testing.served import serve
+        from ottla.testing.threaded import serve
 
         with serve(**{"preset": config.getini("ottla_preset"), **ottla_options}) as broker:
             yield broker
 
 
 def _external(bootstrap: str) -> ExternalBroker:
-    from ottla.testing.external import ExternalBroker
+    from ottla.testing.plain_kafka import ExternalBroker
 
     return ExternalBroker(bootstrap)
 
@@ -140,7 +140,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
     if request.config.getoption("ottla_bootstrap"):
         pytest.skip("makes a broker of its own, and --ottla-bootstrap names one that is there already")
     from ottla.testing.namespace import Kafka
-    from ottla.testing.served import serve
+    from ottla.testing.threaded import serve
 
     started: list[ServedBroker] = []
 
@@ -221,7 +221,7 @@ def _skipped_elsewhere() -> Generator[None, object, object]:
     try:
         return (yield)
     except RuntimeError as error:
-        from ottla.testing.external import NeedsOttla
+        from ottla.testing.plain_kafka import NeedsOttla
 
         if isinstance(error, NeedsOttla):
             pytest.skip(str(error))

@@ -14,7 +14,7 @@ import pytest
 import ottla
 from ottla.cli.main import main
 from ottla.client import admin
-from ottla.client.cluster import Client
+from ottla.client.routing import Client
 from ottla.client.security import Security
 
 

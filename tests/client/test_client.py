@@ -9,10 +9,10 @@ import pytest
 
 import ottla.client
 from ottla.client import Client, ClientError, ConnectionLost
-from ottla.client.cluster import parse_bootstrap
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.producer import Producer, murmur2
+from ottla.client.routing import parse_bootstrap
 from ottla.errors import NotLeaderOrFollower, UnsupportedVersion
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 from ottla.wire.messages.configs import DescribeConfigsRequest

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator import requests
-from ottla.coordinator.protocols import Client
-from ottla.coordinator.replies import Reply
-from ottla.coordinator.runtime import GroupCoordinator, Shard
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.group_shard import GroupCoordinator, Shard
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.runtime.interfaces import Client
+from ottla.coordinator.runtime.result import Reply
 from ottla.errors import KafkaError
 from ottla.records.batch import Batch
 from ottla.wire.messages import (

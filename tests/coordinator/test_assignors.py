@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.assignors import ASSIGNORS, MemberSpec, Target, assign_range, assign_uniform
+from ottla.coordinator.groups.consumer.assignors import ASSIGNORS, MemberSpec, Target, assign_range, assign_uniform
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
 

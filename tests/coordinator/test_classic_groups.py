@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator import requests
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.groups import requests
+from ottla.coordinator.runtime.result import Reply
 from ottla.errors import NotEnoughReplicas, RequestTimedOut
 
 FENCED_INSTANCE, UNKNOWN_MEMBER, GROUP_FULL, REBALANCING = 82, 25, 81, 27

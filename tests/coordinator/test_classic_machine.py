@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator.classic import TRANSITIONS, ClassicGroup, State
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.groups.classic.group import TRANSITIONS, ClassicGroup, State
+from ottla.coordinator.runtime.result import Reply
 
 STATES = ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
 
@@ -200,7 +200,7 @@ def bring_to(world: Any, state: str) -> tuple[str, str, int]:
 
 
 def send(world: Any, name: str, a: str, b: str, generation: int) -> Any:
-    from ottla.coordinator import requests
+    from ottla.coordinator.groups import requests
 
     world.topic("t")
     act: dict[str, Any] = {

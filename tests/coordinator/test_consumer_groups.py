@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator import requests
+from ottla.coordinator.groups import requests
 from ottla.wire.messages import ConsumerGroupHeartbeatResponse
 
 INVALID_REQUEST, UNKNOWN_MEMBER, FENCED_EPOCH, UNRELEASED, UNSUPPORTED_ASSIGNOR = 42, 25, 110, 111, 112

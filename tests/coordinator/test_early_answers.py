@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.replies import Reply
-from ottla.coordinator.transaction_shard import Marker
-from ottla.coordinator.transaction_state import Identity, State
-from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
+from ottla.coordinator.runtime.result import Reply
+from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.coordinator.transactions.shard import Marker
+from ottla.coordinator.transactions.state import Identity, State
 from ottla.errors import ConcurrentTransactions, InvalidProducerEpoch, KafkaError, NotLeaderOrFollower
 from ottla.records.batch import Batch
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator.assignors import MemberSpec as Reader
-from ottla.coordinator.assignors import assign_uniform
-from ottla.coordinator.share_assignor import assign_simple
-from ottla.coordinator.streams.assignor import MemberSpec, SubtopologySpec, assign
-from ottla.coordinator.streams.tasks import Target
+from ottla.coordinator.groups.consumer.assignors import MemberSpec as Reader
+from ottla.coordinator.groups.consumer.assignors import assign_uniform
+from ottla.coordinator.groups.share.assignor import assign_simple
+from ottla.coordinator.groups.streams.assignor import MemberSpec, SubtopologySpec, assign
+from ottla.coordinator.groups.streams.tasks import Target
 
 GOLDEN = Path(__file__).parent / "golden"
 Tasks = dict[str, list[int]]

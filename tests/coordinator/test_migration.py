@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator import requests
+from ottla.coordinator.groups import requests
 
 REBALANCING, NOT_FOUND, UNKNOWN_MEMBER, INCONSISTENT, MEMBER_ID_REQUIRED = 27, 69, 25, 23, 79
 UNKNOWN_SERVER_ERROR = -1

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ottla.coordinator.classic import TRANSITIONS, State
-from ottla.coordinator.replies import Reply
+from ottla.coordinator.groups.classic.group import TRANSITIONS, State
+from ottla.coordinator.runtime.result import Reply
 
 TOPICS = {"t": 3, "u": 2}
 GROUPS = ("g", "h")
@@ -118,7 +118,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS))
     def delete_group(self, group: str) -> None:
-        from ottla.coordinator import requests
+        from ottla.coordinator.groups import requests
 
         if requests.delete_groups(self.world.coordinator, [group])[0].error_code == 0:
             self.offsets = {key: offset for key, offset in self.offsets.items() if key[0] != group}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator import requests
-from ottla.coordinator.protocols import Client
-from ottla.coordinator.runtime import Shard
+from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.group_shard import Shard
+from ottla.coordinator.runtime.interfaces import Client
 from ottla.wire.messages import OffsetDeleteRequest, OffsetFetchRequest, TxnOffsetCommitRequest
 
 DAY_MS = 24 * 60 * 60_000

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator.batches import encode_batch
-from ottla.coordinator.records import (
+from ottla.coordinator.groups.records import (
     CommittedOffset,
     CorruptRecord,
     OffsetRecord,
@@ -20,6 +19,7 @@ from ottla.coordinator.records import (
     target_epoch_record,
     target_record,
 )
+from ottla.coordinator.runtime.batches import encode_batch
 from ottla.records.batch import Record, batches, build_batch
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.stored import OffsetCommitKey, OffsetCommitValue

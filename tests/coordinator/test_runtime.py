@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from ottla.clock import run_virtual
-from ottla.cluster.topics import internal_partition, java_hash
-from ottla.coordinator import requests
-from ottla.coordinator.replies import Reply, waitable
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.runtime.result import Reply, waitable
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -17,6 +16,7 @@ from ottla.errors import (
     NotCoordinator,
     NotLeaderOrFollower,
 )
+from ottla.metadata.topics import internal_partition, java_hash
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_one_batch_for_each_operation(world: Any) -> None:
 
 
 def commit_request(world: Any, offset: int) -> Any:
-    from ottla.coordinator.protocols import Client
+    from ottla.coordinator.runtime.interfaces import Client
     from ottla.wire.messages import OffsetCommitRequest
 
     request = OffsetCommitRequest(

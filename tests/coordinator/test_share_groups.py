@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator import describe, requests, share_offsets
-from ottla.coordinator.assignors import MemberSpec
-from ottla.coordinator.protocols import Client
-from ottla.coordinator.replies import Reply
-from ottla.coordinator.share_assignor import assign_simple
+from ottla.coordinator.groups import description as describe
+from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.consumer.assignors import MemberSpec
+from ottla.coordinator.groups.share import offsets as share_offsets
+from ottla.coordinator.groups.share.assignor import assign_simple
+from ottla.coordinator.runtime.interfaces import Client
+from ottla.coordinator.runtime.result import Reply
 from ottla.errors import CoordinatorNotAvailable, KafkaError
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,

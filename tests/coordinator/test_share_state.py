@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.share_state import (
+from ottla.coordinator.share_state.shard import (
     NO_COUNT,
     ShareCoordinator,
     ShareKey,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinator.streams.assignor import MemberSpec, SubtopologySpec, assign
-from ottla.coordinator.streams.tasks import NO_TARGET, Target
+from ottla.coordinator.groups.streams.assignor import MemberSpec, SubtopologySpec, assign
+from ottla.coordinator.groups.streams.tasks import NO_TARGET, Target
 
 
 def members(previous: dict[str, Target] | None = None, **processes: str) -> dict[str, MemberSpec]:

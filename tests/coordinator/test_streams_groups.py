@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator import describe, requests
-from ottla.coordinator.protocols import Client
-from ottla.coordinator.replies import Reply
-from ottla.coordinator.streams.describe import describe as describe_streams
-from ottla.coordinator.streams.group import MemberState, StreamsGroup
+from ottla.coordinator.groups import description as describe
+from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.streams.description import describe as describe_streams
+from ottla.coordinator.groups.streams.group import MemberState, StreamsGroup
+from ottla.coordinator.runtime.interfaces import Client
+from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator.topic_hash import group_hash, topic_hash, xxh3_64
+from ottla.coordinator.groups.topic_hash import group_hash, topic_hash, xxh3_64
 from ottla.wire.primitives import uuid_from_base64
 
 # What hash4j (the library that Kafka uses) gives for bytes i * 7 + 3: every branch of the algorithm by length.

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.coordinator import transaction_state as machine
-from ottla.coordinator.transaction_state import LAST_CLIENT_EPOCH, MAX_EPOCH, Identity, State, Transaction
+from ottla.coordinator.transactions import state as machine
+from ottla.coordinator.transactions.state import LAST_CLIENT_EPOCH, MAX_EPOCH, Identity, State, Transaction
 from ottla.errors import KafkaError, name_of
 
 EPOCH, LAST_EPOCH = 7, 6

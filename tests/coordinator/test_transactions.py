@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.records import CorruptRecord
-from ottla.coordinator.replies import Reply
-from ottla.coordinator.transaction_records import TransactionRecord, decode_record
-from ottla.coordinator.transaction_shard import Marker
-from ottla.coordinator.transaction_state import Identity, State, Transaction
-from ottla.coordinator.transactions import RETRY_MS, TransactionCoordinator, TransactionSettings
+from ottla.coordinator.groups.records import CorruptRecord
+from ottla.coordinator.runtime.result import Reply
+from ottla.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator, TransactionSettings
+from ottla.coordinator.transactions.records import TransactionRecord, decode_record
+from ottla.coordinator.transactions.shard import Marker
+from ottla.coordinator.transactions.state import Identity, State, Transaction
 from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,

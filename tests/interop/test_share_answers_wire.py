@@ -8,7 +8,7 @@ import pytest
 from interop.sharing import RELEASE, Place, Sharer, taken
 from interop.wire import Wire, batch
 
-from ottla.cluster.hash_order import partition_hash, scala_map, scala_set, uuid_hash
+from ottla.metadata.java_hash_order import partition_hash, scala_map, scala_set, uuid_hash
 
 NONE, UNKNOWN, UNKNOWN_PARTITION, INVALID_REQUEST, UNKNOWN_ID, NO_SESSION = 0, -1, 3, 42, 100, 122
 SETTLE_S = 0.3  # Apache Kafka may hold a partition for a moment after it has answered

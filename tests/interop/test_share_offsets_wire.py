@@ -9,7 +9,7 @@ from interop.sharing import DEADLINE_S, Sharer
 from interop.transacting import find_group
 from interop.wire import Wire
 
-from ottla.cluster.hash_order import java_computed_map, uuid_hash
+from ottla.metadata.java_hash_order import java_computed_map, uuid_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
 

@@ -8,8 +8,8 @@ import pytest
 from interop.transacting import Transacting, describe, find_group
 from interop.wire import TIMEOUT_S, Wire, new_topic
 
-from ottla.cluster.hash_order import java_names
-from ottla.cluster.topics import java_hash
+from ottla.metadata.java_hash_order import java_names
+from ottla.metadata.topics import java_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 

@@ -7,7 +7,7 @@ import pytest
 from interop.transacting import Transacting, find_group, mark, until
 from interop.wire import Wire
 
-from ottla.cluster.topics import internal_partition
+from ottla.metadata.topics import internal_partition
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,

@@ -12,8 +12,8 @@ from ottla.clock import ManualClock
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log
+from ottla.log.multi_dir_disk import SpreadDisk
 from ottla.log.options import LogConfig
-from ottla.log.spread import SpreadDisk
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 
 START_MS = 1_700_000_000_000

@@ -21,7 +21,7 @@ from ottla.log.loader import open_log
 from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
-from ottla.log.times import MAX_TIMESTAMP
+from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

@@ -13,7 +13,7 @@ from ottla.log.loader import open_log
 from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.log.segment import TimestampedOffset
-from ottla.log.times import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from ottla.log.timestamp_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from ottla.records.batch import Batch, batches
 
 START_MS = 1_700_000_000_000

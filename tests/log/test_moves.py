@@ -11,13 +11,13 @@ import pytest
 
 from ottla.clock import ManualClock, Timer
 from ottla.errors import KafkaStorageError
-from ottla.log import moves as moves_module
+from ottla.log import replica_moves as moves_module
 from ottla.log.files import PosixDisk
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.log.moves import Moves
+from ottla.log.multi_dir_disk import SpreadDisk
 from ottla.log.options import LogConfig
-from ottla.log.spread import SpreadDisk
+from ottla.log.replica_moves import Moves
 from ottla.records.batch import Batch
 
 Make = Callable[..., Batch]

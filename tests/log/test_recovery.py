@@ -12,7 +12,7 @@ from ottla.log.files import Disk
 from ottla.log.index import OffsetIndex
 from ottla.log.log import Log
 from ottla.log.producers import Origin
-from ottla.log.times import MAX_TIMESTAMP
+from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.records.batch import Batch
 from ottla.records.checksum import crc32c
 

@@ -13,8 +13,8 @@ from ottla.log import checkpoints
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
+from ottla.log.multi_dir_disk import METADATA_FOLDER, SpreadDisk
 from ottla.log.options import LogConfig
-from ottla.log.spread import METADATA_FOLDER, SpreadDisk
 
 NAMES = ("one", "two", "three")
 Spread = Callable[..., SpreadDisk]

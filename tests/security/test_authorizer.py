@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.clock import ManualClock
-from ottla.cluster.acls import ALLOW, DENY, LITERAL, PREFIXED
-from ottla.cluster.metadata import Acl, MetadataImage
 from ottla.config import ConfigError
+from ottla.metadata.acls import ALLOW, DENY, LITERAL, PREFIXED
+from ottla.metadata.image import Acl, MetadataImage
 from ottla.server.api import registered_apis
 from ottla.server.security import guards
 from ottla.server.security.authorizer import (

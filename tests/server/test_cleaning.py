@@ -16,8 +16,8 @@ from ottla.log.cleaning_job import CleaningAborted, CleaningJob, Source
 from ottla.log.files import PosixDisk
 from ottla.log.options import LogConfig
 from ottla.records.batch import Record, build_batch
-from ottla.server import cleaning
-from ottla.server.cleaning_work import ProcessWork, Throttle, WorkerEnded
+from ottla.server import housekeeping as cleaning
+from ottla.server.cleaner_work import ProcessWork, Throttle, WorkerEnded
 
 START_MS = 1_700_000_000_000
 Run = Callable[[Any], Any]

@@ -9,12 +9,12 @@ import pytest
 from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
-from ottla.cluster.partition import Partition
-from ottla.coordinator.repeated_commits import PARTITIONS_MAX, CommitPlan
+from ottla.coordinator.groups.offsets.repeated_commits import PARTITIONS_MAX, CommitPlan
 from ottla.errors import KafkaStorageError
 from ottla.log.files import MemoryDisk, MemoryFile
+from ottla.replication.partition import Partition
+from ottla.server.apis.commit_repeated import RepeatedCommit
 from ottla.server.coordination import CoordinatorPartition
-from ottla.server.handlers.commit_repeated import RepeatedCommit
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,

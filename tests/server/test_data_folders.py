@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.errors import KafkaStorageError
-from ottla.log.spread import SpreadDisk
+from ottla.log.multi_dir_disk import SpreadDisk
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.topics import DeleteTopicsRequest

@@ -12,7 +12,7 @@ from ottla.clock import ManualClock
 from ottla.errors import NotLeaderOrFollower
 from ottla.log.files import PosixDisk
 from ottla.records.batch import Record, batches, build_batch, end_transaction_marker
-from ottla.server.handlers.fetch_repeated import FIRST_VERSION, RepeatedFetch
+from ottla.server.apis.fetch_repeated import FIRST_VERSION, RepeatedFetch
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.primitives import ZERO_UUID
 

@@ -3,7 +3,7 @@
 import socket
 from typing import Any
 
-from ottla.server.pace import Pace
+from ottla.server.net.busy_poll import Pace
 from ottla.wire.messages import ApiVersionsRequest
 
 ROW = 9  # the first one has none before it

@@ -9,11 +9,11 @@ import pytest
 from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
-from ottla.cluster.partition import Partition
 from ottla.errors import KafkaStorageError
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.records.batch import Record, build_batch
-from ottla.server.handlers.produce_repeated import FIRST_VERSION, RepeatedProduce
+from ottla.replication.partition import Partition
+from ottla.server.apis.produce_repeated import FIRST_VERSION, RepeatedProduce
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server import handlers, late
+from ottla.server import apis as handlers
+from ottla.server import lazy_imports as late
 from ottla.server.api import RequestContext, Route, handles, registered_apis
-from ottla.server.chance import SystemChance
+from ottla.server.randomness import SystemChance
 from ottla.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.schema import WALKS, Message
 
@@ -58,17 +59,17 @@ NOT_AT_START = (
     "gettext",
     "ottla.bench",
     "ottla.client",
-    "ottla.cluster.acls",
-    "ottla.cluster.changes",
-    "ottla.cluster.departures",
-    "ottla.cluster.leadership",
-    "ottla.cluster.quotas",
-    "ottla.cluster.scram",
-    "ottla.cluster.reassignment",
+    "ottla.metadata.acls",
+    "ottla.metadata.partition_change",
+    "ottla.metadata.broker_changes",
+    "ottla.replication.leadership",
+    "ottla.metadata.quotas",
+    "ottla.metadata.scram",
+    "ottla.metadata.reassignment",
     "ottla.config.properties",
     "ottla.coordinator.",
     "ottla.log.clean",
-    "ottla.nodes",
+    "ottla.multibroker",
     "ottla.server.fetch_sessions",
     "ottla.server.http",
     "ottla.server.metrics",
@@ -105,7 +106,7 @@ def test_a_start_imports_little(tmp_path: Path) -> None:
     )
     high_watermark, *imported = done.stdout.split()
     assert high_watermark == "1"
-    assert "ottla.server.handlers.produce" in imported
+    assert "ottla.server.apis.produce" in imported
     assert sorted(name for name in imported if name.startswith(NOT_AT_START)) == []
 
 
@@ -115,7 +116,7 @@ def test_every_api_is_handled_as_it_is_announced() -> None:
         name for apis in handlers.FAMILIES.values() for name in apis
     )
     for api in apis.values():
-        assert api.handler.__module__ == f"ottla.server.handlers.{api.family}"
+        assert api.handler.__module__ == f"ottla.server.apis.{api.family}"
         assert api.request.API_KEY == api.response.API_KEY == api.key
 
 
@@ -159,7 +160,7 @@ def test_a_file_handle_is_kept_while_a_broker_runs() -> None:
     assert kept is not None
     late.stopped()
     os.fstat(kept)
-    late.import_late("ottla.server.handlers.fetch")
+    late.import_late("ottla.server.apis.fetch")
     assert late._spare is not None
     late.stopped()
     assert (late._spare is not None) is (others > 0)

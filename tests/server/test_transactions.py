@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.clock import ManualClock
-from ottla.cluster.controller import NewTopic
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.log.files import MemoryDisk, MemoryFile
+from ottla.metadata.controller import NewTopic
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.records.batch import CONTROL_ABORT, Record, batches, build_batch
 from ottla.server.api import RequestContext
 from ottla.server.broker import Broker

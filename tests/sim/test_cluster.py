@@ -11,9 +11,9 @@ from crashing.history import Violation
 from simulating.ensemble import run_cluster_seed
 from simulating.loop import Lost
 
-from ottla.cluster.leadership import Leadership
-from ottla.cluster.partition import Partition
 from ottla.errors import KafkaError
+from ottla.replication.leadership import Leadership
+from ottla.replication.partition import Partition
 
 
 def test_promises_hold_in_a_cluster(seed: int) -> None:

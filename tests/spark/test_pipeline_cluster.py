@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ottla.spark
-from ottla.spark.pipelines.cluster import Cluster
+from ottla.spark.pipelines.topics import Cluster
 
 JSON = {"format": "json", "schema": "n INT"}
 

@@ -15,7 +15,7 @@ import pytest
 
 import ottla.spark
 from ottla.spark import PipelineError
-from ottla.spark.pipelines.cluster import Cluster
+from ottla.spark.pipelines.topics import Cluster
 from ottla.spark.pipelines.transactions import Reached
 
 Records = list[tuple[Any, ...]]

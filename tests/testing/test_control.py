@@ -16,7 +16,7 @@ import pytest
 import ottla
 from ottla.cli.main import main
 from ottla.testing import ServedBroker, serve
-from ottla.testing.remote import Control, RemoteBroker, RemoteError
+from ottla.testing.over_http import Control, RemoteBroker, RemoteError
 from ottla.testing.scenario import ScenarioError, load
 
 

@@ -16,9 +16,7 @@ import pytest
 import uvloop
 
 from ottla.clock import ManualClock
-from ottla.cluster.elections import directory_of, sharing_a_folder
-from ottla.cluster.metadata import BrokerState, MetadataImage
-from ottla.coordinator.transaction_shard import Marker
+from ottla.coordinator.transactions.shard import Marker
 from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -29,6 +27,8 @@ from ottla.errors import (
 from ottla.log.checkpoints import RECOVERY_POINTS_FILE, read_offsets, write_offsets
 from ottla.log.files import MemoryDisk
 from ottla.log.options import LogConfig
+from ottla.metadata.elections import directory_of, sharing_a_folder
+from ottla.metadata.image import BrokerState, MetadataImage
 from ottla.wire.stored import metadata as stored
 from ottla.workers.link import Link, LinkLost, receive_first
 from ottla.workers.logs import ControllerLogs, FollowerLogs
@@ -134,13 +134,13 @@ def test_a_follower_writes_no_metadata() -> None:
 
 def test_one_folder_holds_one_replica() -> None:
     from ottla.config import Config
-    from ottla.server.chance import SeededChance
+    from ottla.server.randomness import SeededChance
 
     image = image_of({1: FOLDER, 2: FOLDER}, {})
     controller = SharedFolderController(
         image, FollowedMetadata(image, 1), lambda: Config.load(preset="dev"), SeededChance(1), lambda _: FOLDER
     )
-    from ottla.cluster.controller import NewTopic
+    from ottla.metadata.controller import NewTopic
 
     with pytest.raises(InvalidReplicationFactor, match="only 1 broker"):
         controller.plan_topic(NewTopic("t", 1, 2))

@@ -73,7 +73,7 @@ def consume_first(address: tuple[str, int], topic: str, group: str) -> None:
 def first_record() -> dict[str, float]:
     """The first broker of this process, with every codec still to be compiled; imports are told apart."""
     started = time.perf_counter()
-    import ottla.testing.served
+    import ottla.testing.threaded
 
     imported = time.perf_counter()
     from ottla.bench import payloads
@@ -81,7 +81,7 @@ def first_record() -> dict[str, float]:
 
     payloads.batch(100, 1, "none")
     began = time.perf_counter()
-    with ottla.testing.served.serve() as broker:
+    with ottla.testing.threaded.serve() as broker:
         broker.topic("t").create()
         host, _, port = broker.bootstrap.rpartition(":")
         consume_first((host, int(port)), "t", "g")

@@ -79,7 +79,7 @@ def _replicas(text: str) -> list[int] | None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the cluster did it, 1 when it refused, 2 for a wrong command line."""
-    from ottla.testing.remote import Control, RemoteError
+    from ottla.testing.over_http import Control, RemoteError
 
     control = Control(control_url(arguments))
 

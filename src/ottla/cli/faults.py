@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the broker did it, 1 when it refused, 2 for a wrong command line."""
-    from ottla.testing.remote import Control, RemoteError
+    from ottla.testing.over_http import Control, RemoteError
 
     control = Control(control_url(arguments))
 

@@ -27,7 +27,7 @@ from ottla.cli.common import (
 if TYPE_CHECKING:
     from ottla.cli.migration import Copy, State
     from ottla.client import Client
-    from ottla.client.cluster import Topic
+    from ottla.client.routing import Topic
 
 TopicPartition = tuple[str, int]
 DEFAULT_STATE: Final = "ottla-migrate.json"

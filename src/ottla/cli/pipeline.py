@@ -274,7 +274,7 @@ def _run(arguments: argparse.Namespace, work: Callable[..., Any], **more: Any) -
 
 
 def _check_topics(arguments: argparse.Namespace) -> None:
-    from ottla.spark.pipelines.cluster import Cluster
+    from ottla.spark.pipelines.topics import Cluster
 
     options = _connection_options(arguments)
     Cluster(options["bootstrap"], options.get("client_config", {}), arguments.timeout).resolve(arguments.topics)

@@ -18,8 +18,8 @@ from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
-from ottla.server.listener import ListenError
-from ottla.server.pace import pace_of_process
+from ottla.server.net.busy_poll import pace_of_process
+from ottla.server.net.listener import ListenError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.testing.broker import Embedded
     from ottla.testing.cluster import Cluster
 
-log = logging.getLogger("ottla.cli")
+logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9092
 DEFAULT_DATA = "./data"
@@ -156,7 +156,7 @@ def _disk(config: Config) -> Disk:
     folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
     if len(folders) == 1 and metadata_folder == folders[0]:
         return PosixDisk(folders[0])
-    from ottla.log.spread import SpreadDisk
+    from ottla.log.multi_dir_disk import SpreadDisk
 
     return SpreadDisk(folders, metadata_folder)
 
@@ -206,7 +206,7 @@ def load_config(arguments: argparse.Namespace) -> Config:
         preset=arguments.preset or (None if from_file else "dev"),
     )
     for warning in config.warnings:
-        log.warning("%s", warning)
+        logger.warning("%s", warning)
     extra: dict[str, str] = {}
     if arguments.host is not None or arguments.port is not None or "listeners" not in config.static:
         first, *others = config.listeners
@@ -220,7 +220,7 @@ def load_config(arguments: argparse.Namespace) -> Config:
 
 
 def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
-    from ottla.testing.serving import serve_with_control
+    from ottla.testing.serve_command import serve_with_control
 
     data = None if arguments.ephemeral else config.log_dirs[0]
     where = "in memory" if data is None else f"data in {data}"
@@ -235,7 +235,7 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
     if arguments.workers > 1:
         raise ConfigError("--brokers is a cluster in one process: leave out --workers")
-    from ottla.testing.serving import serve_cluster
+    from ottla.testing.serve_command import serve_cluster
 
     data = None if arguments.ephemeral else config.log_dirs[0]
     return _run_on_loop(

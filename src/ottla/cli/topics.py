@@ -27,7 +27,7 @@ from ottla.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Topic
+    from ottla.client.routing import Topic
 
 
 def add_parser(subparsers: Any) -> None:
@@ -231,7 +231,7 @@ def _replicas(topic: Topic) -> int:
 
 
 def _summary(topic: Topic) -> dict[str, Any]:
-    from ottla.client.cluster import named
+    from ottla.client.routing import named
 
     return {
         "name": topic.name,

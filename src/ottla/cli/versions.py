@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _versions(arguments: argparse.Namespace) -> int:
     from ottla import __version__
-    from ottla.cluster.features import FORMATTED_FEATURES, SUPPORTED_FEATURES
+    from ottla.metadata.features import FORMATTED_FEATURES, SUPPORTED_FEATURES
     from ottla.server.api import registered_apis
     from ottla.wire.messages import API_NAMES
 

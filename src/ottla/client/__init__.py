@@ -4,8 +4,8 @@
 `fetcher` are the verbs. It knows the wire and the records, and nothing of the broker that lives next door.
 """
 
-from ottla.client.cluster import Client
 from ottla.client.connection import ClientError, ConnectionLost
+from ottla.client.routing import Client
 from ottla.client.security import Security
 
 __all__ = ["Client", "ClientError", "ConnectionLost", "Security"]

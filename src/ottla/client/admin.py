@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.client.cluster import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
 from ottla.client.offsets import grouped
+from ottla.client.routing import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
 from ottla.errors import KafkaError, UnsupportedVersion, error_for
 from ottla.wire.messages.configs import (
     DescribeConfigsRequest,

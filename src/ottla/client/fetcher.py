@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ottla.client.cluster import FIRST_BACKOFF_S, LAST_BACKOFF_S, Client, TopicPartition
 from ottla.client.connection import ClientError, ConnectionLost
 from ottla.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, grouped, list_offsets
+from ottla.client.routing import FIRST_BACKOFF_S, LAST_BACKOFF_S, Client, TopicPartition
 from ottla.errors import KafkaError, OffsetOutOfRange, error_for
 from ottla.records.batch import CONTROL_ABORT, Batch
 from ottla.records.legacy import LegacyBatch, any_batches

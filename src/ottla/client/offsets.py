@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ottla.client.cluster import Client, PartitionResults, TopicPartition
 from ottla.client.connection import ClientError
+from ottla.client.routing import Client, PartitionResults, TopicPartition
 from ottla.errors import KafkaError, error_for
 from ottla.wire.messages.fetch import ListOffsetsRequest
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from ottla.client.cluster import Client, TopicPartition
 from ottla.client.connection import ClientError, ConnectionLost
+from ottla.client.routing import Client, TopicPartition
 from ottla.errors import (
     DuplicateSequenceNumber,
     KafkaError,

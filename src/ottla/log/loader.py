@@ -21,8 +21,8 @@ from ottla.log.files import Disk
 from ottla.log.index import CorruptIndex
 from ottla.log.log import DELETED_SUFFIX, SWAP_SUFFIX, Log, Scheduler
 from ottla.log.options import LogConfig
+from ottla.log.producer_replay import rebuild_producers
 from ottla.log.producers import SNAPSHOT_SUFFIX, ProducerStateManager
-from ottla.log.replay import rebuild_producers
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 
 logger = logging.getLogger(__name__)

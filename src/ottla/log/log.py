@@ -10,15 +10,16 @@ from zlib import crc32
 
 from ottla.clock import Clock
 from ottla.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
-from ottla.log import retention, times
+from ottla.log import retention
+from ottla.log import timestamp_lookup as times
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.files import Disk, FileRegion
 from ottla.log.index import AbortedTransaction
-from ottla.log.located import TimestampedOffset
+from ottla.log.offset_position import TimestampedOffset
 from ottla.log.options import LogConfig
-from ottla.log.outcomes import AppendInfo, ReadResult
+from ottla.log.producer_replay import rebuild_producers
 from ottla.log.producers import Origin, PreparedAppend, ProducerState, ProducerStateManager, StoredBatch
-from ottla.log.replay import rebuild_producers
+from ottla.log.results import AppendInfo, ReadResult
 from ottla.log.segment import Segment
 from ottla.records.batch import Batch, pieces
 

@@ -17,7 +17,7 @@ from ottla.log.index import (
     TimeIndex,
     TransactionIndex,
 )
-from ottla.log.located import Located, TimestampedOffset, in_order
+from ottla.log.offset_position import Located, TimestampedOffset, in_order
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
 
 if TYPE_CHECKING:
@@ -478,7 +478,7 @@ class Segment:
         Batches whose offsets are out of order stay, as in Kafka, where sound ones follow them; at the end of the last
         segment they go, so that the log's end is where the last sound one ends.
         """
-        from ottla.log.sound import sound_entries  # most starts have nothing to recover
+        from ottla.log.recovery_scan import sound_entries  # most starts have nothing to recover
 
         self.offset_index.reset()
         self.time_index.reset()

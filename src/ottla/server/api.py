@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from ottla.cluster.metadata import CLUSTER_NAME
 from ottla.errors import KafkaError
-from ottla.server import handlers
+from ottla.metadata.image import CLUSTER_NAME
+from ottla.server import apis as handlers
 
 # With what compiles. It is needed soon, and later there may be no file handle left to read it.
 from ottla.wire import interpreting as interpreting
@@ -24,7 +24,7 @@ from ottla.wire.schema import WALKS, Decoder, Encoder, Message
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.connection import Connection
+    from ottla.server.net.connection import Connection
     from ottla.server.security.quotas import Mutations
 
 RequestT = TypeVar("RequestT", bound=Message)

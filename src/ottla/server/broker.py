@@ -11,27 +11,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock, SystemClock, Timer
-from ottla.cluster.controller import Chance, Controller
-from ottla.cluster.elections import returning_broker, sharing_a_folder
-from ottla.cluster.features import SUPPORTED_FEATURES
-from ottla.cluster.metadata import NO_LEADER, RESOURCE_BROKER, BrokerState, MetadataImage
-from ottla.cluster.metadata_log import METADATA_TOPIC_ID, MetadataLog
-from ottla.cluster.replicas import Replicas
-from ottla.cluster.topics import CLUSTER_METADATA_TOPIC, internal_partition
 from ottla.config import Config, ConfigError, Listener
 from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.manager import LogManager
-from ottla.server import late
+from ottla.metadata.controller import Chance, Controller
+from ottla.metadata.elections import returning_broker, sharing_a_folder
+from ottla.metadata.features import SUPPORTED_FEATURES
+from ottla.metadata.image import NO_LEADER, RESOURCE_BROKER, BrokerState, MetadataImage
+from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC, internal_partition
+from ottla.replication.replicas import Replicas
+from ottla.server import lazy_imports as late
 from ottla.server.api import Registry, registered_apis
-from ottla.server.buffers import ReceiveBuffers
-from ottla.server.chance import SystemChance
-from ottla.server.cleaning import Housekeeper
-from ottla.server.connection import Connection
 from ottla.server.coordination import GroupsOfBroker
-from ottla.server.listener import BoundListener, ListenError
-from ottla.server.pace import Pace
+from ottla.server.housekeeping import Housekeeper
+from ottla.server.net.buffers import ReceiveBuffers
+from ottla.server.net.busy_poll import Pace
+from ottla.server.net.connection import Connection
+from ottla.server.net.listener import BoundListener, ListenError
+from ottla.server.randomness import SystemChance
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
@@ -39,15 +39,15 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime import GroupCoordinator
-    from ottla.server.data_folders import SpreadFolders
+    from ottla.coordinator.groups.group_shard import GroupCoordinator
     from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.log_dirs import SpreadFolders
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.quotas import Quotas
     from ottla.server.share.manager import ShareGroups
     from ottla.server.telemetry import ClientMetrics
 
-log = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 _STOP_GRACE_S = 2.0
 """How long a stop waits for clients to take the answers that were already on their way."""
@@ -243,8 +243,8 @@ class Broker:
     def _new_spread(self) -> SpreadFolders | None:
         if len(self.disk.parts()) == 1:
             return None
-        from ottla.log.spread import SpreadDisk
-        from ottla.server.data_folders import SpreadFolders
+        from ottla.log.multi_dir_disk import SpreadDisk
+        from ottla.server.log_dirs import SpreadFolders
 
         assert isinstance(self.disk, SpreadDisk)
         return SpreadFolders(self, self.disk)
@@ -365,7 +365,7 @@ class Broker:
             self.config = self.config.with_dynamic(cluster, own)
         except ConfigError as error:
             # They were checked when they were set, but a properties file may have changed under them.
-            log.error("the dynamic settings are left aside: %s", error)
+            logger.error("the dynamic settings are left aside: %s", error)
 
     def _advertised(self) -> list[tuple[str, str, int]]:
         """(listener, host, port) as clients shall use them; the host is "" where any address of this machine does.
@@ -407,7 +407,7 @@ class Broker:
                 try:
                     job()
                 except KafkaError as error:
-                    log.error("%s failed: %s", job.__name__, error)
+                    logger.error("%s failed: %s", job.__name__, error)
             self.timer.schedule(interval_ms, run)
 
         self.timer.schedule(interval_ms if first_ms is None else first_ms, run)
@@ -422,7 +422,7 @@ class Broker:
             if error is None:
                 done()
             else:
-                log.error("flushing in the background failed: %s", error)
+                logger.error("flushing in the background failed: %s", error)
 
         self.loop.run_in_executor(None, work).add_done_callback(finished)
 

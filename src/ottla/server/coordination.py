@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import RESOURCE_GROUP, MetadataImage, TopicState
-from ottla.cluster.partition import Partition
-from ottla.cluster.topics import GROUP_METADATA_TOPIC
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
+from ottla.metadata.image import RESOURCE_GROUP, MetadataImage, TopicState
+from ottla.metadata.topics import GROUP_METADATA_TOPIC
 from ottla.records.batch import Batch, Buffer
-from ottla.server.late import import_late
+from ottla.replication.partition import Partition
+from ottla.server.lazy_imports import import_late
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime import GroupCoordinator
-    from ottla.coordinator.share_state import ShareCoordinator
+    from ottla.coordinator.groups.group_shard import GroupCoordinator
+    from ottla.coordinator.share_state.shard import ShareCoordinator
     from ottla.server.broker import Broker
 
 
@@ -133,9 +133,9 @@ class GroupsOfBroker:
         return self._made if self._made is not None else self._make()
 
     def _make(self) -> GroupCoordinator:
-        import_late("ottla.coordinator.runtime")
-        from ottla.coordinator.runtime import GroupCoordinator
-        from ottla.coordinator.settings import GroupSettings
+        import_late("ottla.coordinator.groups.group_shard")
+        from ottla.coordinator.groups.group_shard import GroupCoordinator
+        from ottla.coordinator.groups.settings import GroupSettings
 
         broker = self._broker
         made = self._made = GroupCoordinator(

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ottla.server.listener import not_bound
+from ottla.server.net.listener import not_bound
 
 HEAD_BYTES_MAX: Final = 16 << 10
 """A request line and headers; whatever is longer is not meant for us."""

@@ -11,7 +11,6 @@ import zlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cluster.metadata import RESOURCE_CLIENT_METRICS
 from ottla.errors import (
     InvalidRequest,
     TelemetryTooLarge,
@@ -19,12 +18,13 @@ from ottla.errors import (
     UnknownSubscriptionId,
     UnsupportedCompressionType,
 )
+from ottla.metadata.image import RESOURCE_CLIENT_METRICS
 from ottla.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.cluster.metadata import MetadataImage
     from ottla.config import Config
+    from ottla.metadata.image import MetadataImage
 
 INSTANCES_MAX = 16_384
 """Clients that are remembered; the one unseen for longest is forgotten first."""

@@ -6,9 +6,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
-from ottla.cluster.metadata import NO_LEADER, TopicState
-from ottla.cluster.partition import Partition
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -25,16 +22,19 @@ from ottla.errors import (
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
 )
+from ottla.metadata.image import NO_LEADER, TopicState
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
+from ottla.replication.partition import Partition
 from ottla.server.coordination import CoordinatorPartition, follow_topic, stored_batches
-from ottla.server.late import import_late
+from ottla.server.lazy_imports import import_late
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.coordinator.replies import Reply
-    from ottla.coordinator.transaction_shard import Marker
-    from ottla.coordinator.transaction_state import Identity
-    from ottla.coordinator.transactions import TransactionCoordinator
+    from ottla.coordinator.runtime.result import Reply
+    from ottla.coordinator.transactions.coordinator import TransactionCoordinator
+    from ottla.coordinator.transactions.shard import Marker
+    from ottla.coordinator.transactions.state import Identity
     from ottla.server.broker import Broker
     from ottla.wire.messages.produce import ProduceRequest
 
@@ -127,8 +127,8 @@ class TransactionsOfBroker:
         return self._made if self._made is not None else self._make()
 
     def _make(self) -> TransactionCoordinator:
-        import_late("ottla.coordinator.transactions")
-        from ottla.coordinator.transactions import TransactionCoordinator, TransactionSettings
+        import_late("ottla.coordinator.transactions.coordinator")
+        from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
 
         broker = self._broker
         made = self._made = TransactionCoordinator(
@@ -195,7 +195,7 @@ class TransactionsOfBroker:
         Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
         The answer comes later where another process keeps the transaction.
         """
-        from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION
+        from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION
 
         refused: Refusals
         try:
@@ -330,7 +330,7 @@ class TransactionalProduce:
         producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
         if producer_id == NO_PRODUCER_ID:
             return
-        from ottla.coordinator.transaction_state import Identity  # not before there is a transaction
+        from ottla.coordinator.transactions.state import Identity  # not before there is a transaction
 
         producer = Identity(producer_id, epoch)
         if self._producer is None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ottla.client import Security
-from ottla.client.cluster import parse_bootstrap
 from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.client.routing import parse_bootstrap
 from ottla.spark.errors import SparkSetupError
 
 TopicPartition: TypeAlias = tuple[str, int]

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from ottla.testing.broker import Broker as Broker
     from ottla.testing.broker import BrokerStopped as BrokerStopped
     from ottla.testing.clock import VirtualClock as VirtualClock
-    from ottla.testing.external import ExternalBroker as ExternalBroker
     from ottla.testing.faults import Fault as Fault
     from ottla.testing.groups import Member as Member
     from ottla.testing.namespace import Kafka as Kafka
+    from ottla.testing.plain_kafka import ExternalBroker as ExternalBroker
     from ottla.testing.records import Record as Record
     from ottla.testing.requests import Request as Request
-    from ottla.testing.served import ServedBroker as ServedBroker
-    from ottla.testing.served import serve as serve
     from ottla.testing.spawned import SpawnedBroker as SpawnedBroker
     from ottla.testing.spawned import spawn as spawn
+    from ottla.testing.threaded import ServedBroker as ServedBroker
+    from ottla.testing.threaded import serve as serve
 
 _HOMES = {
     "Broker": "broker",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.metadata import NO_LEADER
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.kinds import OtherGroup
-from ottla.coordinator.records import epoch_record
-from ottla.coordinator.replies import Result
+from ottla.coordinator.groups.classic.group import ClassicGroup
+from ottla.coordinator.groups.interfaces import OtherGroup
+from ottla.coordinator.groups.records import epoch_record
+from ottla.coordinator.runtime.result import Result
 from ottla.errors import ConcurrentTransactions, KafkaError
+from ottla.metadata.image import NO_LEADER
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.coordination import CoordinatorPartition, stored_batches
 from ottla.testing.groups import find_group, group_ids, shard_of
 from ottla.wire.messages import LeaveGroupRequest
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime import AnyGroup, Shard
+    from ottla.coordinator.groups.group_shard import AnyGroup, Shard
     from ottla.server.broker import Broker as Server
 
 

@@ -16,11 +16,11 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ottla.cluster.controller import Chance
-from ottla.cluster.topics import INTERNAL_TOPICS
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.log.files import Disk
+from ottla.metadata.controller import Chance
+from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.broker import Broker as Server
 from ottla.testing.clock import VirtualClock

@@ -15,21 +15,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ottla.cluster.controller import NewTopic
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
-from ottla.nodes.broker import NodeBroker
-from ottla.nodes.controller import CONTROLLER_ID
-from ottla.nodes.ensemble import Ensemble
+from ottla.metadata.controller import NewTopic
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.multibroker.broker import NodeBroker
+from ottla.multibroker.controller import CONTROLLER_ID
+from ottla.multibroker.ensemble import Ensemble
 from ottla.server.broker import Broker as Server
 from ottla.server.broker import StartError
-from ottla.server.chance import SeededChance, SystemChance
+from ottla.server.randomness import SeededChance, SystemChance
 from ottla.testing.broker import Broker, BrokerStopped
 from ottla.testing.clock import VirtualClock
-from ottla.testing.cluster_controls import CONTROLLER, Controls
+from ottla.testing.cluster_actions import CONTROLLER, Controls
 from ottla.testing.cluster_faults import ClusterFaults
 from ottla.testing.cluster_options import Configs
 from ottla.testing.faults import Faults
@@ -40,9 +40,9 @@ from ottla.testing.topics import AsyncTopic, SyncTopic
 from ottla.testing.views import ClusterServer, PartitionView
 
 if TYPE_CHECKING:
-    from ottla.cluster.metadata import PartitionState
+    from ottla.metadata.image import PartitionState
     from ottla.server.api import Api
-    from ottla.testing.cluster_control import ClusterControlServer
+    from ottla.testing.cluster_http import ClusterControlServer
     from ottla.testing.disk import DiskFaults
     from ottla.testing.scenario import Scenario
 
@@ -233,7 +233,7 @@ class Cluster(Controls):
             for broker in self.brokers.values():
                 await broker.start()
             if self._control_port is not None:
-                from ottla.testing.cluster_control import ClusterControlServer
+                from ottla.testing.cluster_http import ClusterControlServer
 
                 self._control = ClusterControlServer(self, self._control_port)
                 await self._control.start()

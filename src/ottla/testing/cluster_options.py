@@ -10,7 +10,7 @@ from ottla.config import Config, ConfigError, Listener
 from ottla.config.broker import ALL_KEYS
 from ottla.config.keys import to_text
 from ottla.config.loading import Setting, unknown_warnings
-from ottla.nodes.controller import CONTROLLER_ID
+from ottla.multibroker.controller import CONTROLLER_ID
 
 BROKERS_MAX: Final = 32
 _PORT_MAX: Final = 65535

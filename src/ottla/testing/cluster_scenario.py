@@ -15,7 +15,7 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.testing.cluster_control import VERBS, apply_verb
+from ottla.testing.cluster_http import VERBS, apply_verb
 from ottla.testing.scenario import Run, Scenario, run_steps
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ottla.errors import KafkaError
 from ottla.log.files import FileRegion
-from ottla.server.handlers.fetch import LongPoll, Reading
-from ottla.testing import contents
+from ottla.server.apis.fetch import LongPoll, Reading
+from ottla.testing import request_contents as contents
 from ottla.testing.rules import Where, targets_of
 from ottla.wire.messages import AlterConfigsResponse, IncrementalAlterConfigsResponse, OffsetFetchResponse
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla.cluster.topics import GROUP_METADATA_TOPIC
-from ottla.coordinator import consumer_protocol
-from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.kinds import OtherGroup
+from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
+from ottla.coordinator.groups.classic.group import ClassicGroup
+from ottla.coordinator.groups.interfaces import OtherGroup
 from ottla.errors import KafkaError
+from ottla.metadata.topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime import AnyGroup, Shard
+    from ottla.coordinator.groups.group_shard import AnyGroup, Shard
     from ottla.server.broker import Broker as Server
     from ottla.testing.broker import Embedded
 

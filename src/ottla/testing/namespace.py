@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla.testing.served import ServedBroker
+from ottla.testing.threaded import ServedBroker
 
 if TYPE_CHECKING:
-    from ottla.testing.external import ExternalBroker
-    from ottla.testing.remote import RemoteBroker
+    from ottla.testing.over_http import RemoteBroker
+    from ottla.testing.plain_kafka import ExternalBroker
 
 AnyBroker: TypeAlias = "ServedBroker | RemoteBroker | ExternalBroker"
 
@@ -49,7 +49,7 @@ class Kafka:
         """The broker itself, with all that it can do; only where it runs in this process."""
         if isinstance(self._broker, ServedBroker):
             return self._broker
-        from ottla.testing.external import NeedsOttla
+        from ottla.testing.plain_kafka import NeedsOttla
 
         raise NeedsOttla("this broker is shared, or not an Ottla: use the factory `ottla_broker()` for one of your own")
 
@@ -88,7 +88,7 @@ class Kafka:
 
     @property
     def _is_foreign(self) -> bool:
-        from ottla.testing.external import ExternalBroker
+        from ottla.testing.plain_kafka import ExternalBroker
 
         return isinstance(self._broker, ExternalBroker)
 

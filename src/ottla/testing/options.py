@@ -8,9 +8,9 @@ from os import PathLike, fspath
 from typing import Any, Literal, TypeAlias
 
 from ottla.clock import Clock, SystemClock
-from ottla.cluster.controller import Chance
 from ottla.config import Config
 from ottla.log.files import Disk
+from ottla.metadata.controller import Chance
 from ottla.server.api import Registry, registered_apis
 from ottla.testing.clock import VirtualClock
 from ottla.testing.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, FaultyPosixDisk
@@ -79,7 +79,7 @@ class Options:
     def make_chance(self) -> Chance | None:
         if self.chance is not None or self.seed is None:
             return self.chance
-        from ottla.server.chance import SeededChance
+        from ottla.server.randomness import SeededChance
 
         return SeededChance(self.seed)
 

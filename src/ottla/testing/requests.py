@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import KafkaError, name_of
-from ottla.testing import contents
+from ottla.testing import request_contents as contents
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from ottla.errors import BY_CODE, KafkaError, name_of
-from ottla.testing import contents
-from ottla.testing.contents import Target
+from ottla.testing import request_contents as contents
+from ottla.testing.request_contents import Target
 
 if TYPE_CHECKING:
     from ottla.server.api import Api, RequestContext

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.testing.broker import BrokerStopped
-from ottla.testing.remote import RemoteBroker
+from ottla.testing.over_http import RemoteBroker
 
 _END_S = 10.0
 

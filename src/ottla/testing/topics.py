@@ -9,11 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cluster.controller import NewTopic
-from ottla.cluster.partition import Partition
 from ottla.errors import KafkaError, TopicAlreadyExists
+from ottla.metadata.controller import NewTopic
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
+from ottla.replication.partition import Partition
 from ottla.testing.records import Given, Record, difference, parts
 
 if TYPE_CHECKING:

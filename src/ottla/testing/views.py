@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import NO_LEADER, PartitionState
-from ottla.cluster.partition import Partition
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, internal_partition
 from ottla.errors import CoordinatorNotAvailable, LeaderNotAvailable
+from ottla.metadata.image import NO_LEADER, PartitionState
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, internal_partition
+from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime import Shard
-    from ottla.nodes.broker import NodeBroker
-    from ottla.nodes.ensemble import Ensemble
+    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.multibroker.broker import NodeBroker
+    from ottla.multibroker.ensemble import Ensemble
 
 
 @dataclass(frozen=True)

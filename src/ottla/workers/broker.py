@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.controller import Controller
-from ottla.cluster.elections import directory_of, returning_broker, sharing_a_folder
-from ottla.cluster.metadata_log import MetadataLog
-from ottla.cluster.replicas import Replicas
 from ottla.config import Config, Listener
 from ottla.errors import CoordinatorLoadInProgress, KafkaError
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
+from ottla.metadata.controller import Controller
+from ottla.metadata.elections import directory_of, returning_broker, sharing_a_folder
+from ottla.metadata.metadata_log import MetadataLog
+from ottla.replication.replicas import Replicas
 from ottla.server.broker import Broker, Node, StartError
-from ottla.server.connection import Connection
+from ottla.server.net.connection import Connection
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.schema import Message
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.server.share.manager import ShareGroups
     from ottla.workers.metrics import MetricsOfWorker
 
-log = logging.getLogger("ottla.workers")
+logger = logging.getLogger(__name__)
 
 # Messages of the controller to a follower, and back.
 STATE, METADATA, SERVE = "state", "metadata", "serve"
@@ -386,7 +386,7 @@ class FollowerWorker(WorkerBroker):
                 followed.apply(arguments[0])
             except KafkaError as error:
                 # The partition is opened again when somebody asks for it, and who asks is told what is wrong.
-                log.error("following the metadata failed: %s", error)
+                logger.error("following the metadata failed: %s", error)
             link.send(APPLIED, followed.last_offset)
         elif kind == SERVE:
             self._may_serve.set_result(None)

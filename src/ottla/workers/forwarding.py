@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import RESOURCE_BROKER_LOGGER, MetadataImage
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
+from ottla.metadata.image import RESOURCE_BROKER_LOGGER, MetadataImage
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
 from ottla.server.for_controller import ASKED, CHANGING
 from ottla.wire.messages import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema import Message
     from ottla.workers.broker import ControllerWorker, FollowerWorker
 
-log = logging.getLogger("ottla.workers")
+logger = logging.getLogger(__name__)
 
 _COORDINATOR_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_STATE_TOPIC}
 
@@ -158,7 +158,7 @@ def serve(
 
     def failed(error: Exception) -> bytes | None:
         if not isinstance(error, KafkaError):
-            log.error("%s v%d, passed on by worker %d, failed", route.api.name, version, peer_id, exc_info=error)
+            logger.error("%s v%d, passed on by worker %d, failed", route.api.name, version, peer_id, exc_info=error)
             error = UnknownServerError()
         return encoded(route.api.on_error(ctx, request, error))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ottla.cluster.controller import Controller
-from ottla.cluster.elections import is_in_folder
-from ottla.cluster.metadata import MetadataImage, TopicState
-from ottla.cluster.metadata_log import Subscriber
-from ottla.cluster.placement import place_replicas
 from ottla.errors import InvalidReplicaAssignment, NotController
+from ottla.metadata.controller import Controller
+from ottla.metadata.elections import is_in_folder
+from ottla.metadata.image import MetadataImage, TopicState
+from ottla.metadata.metadata_log import Subscriber
+from ottla.metadata.replica_placement import place_replicas
 from ottla.records.batch import Batch, Buffer, batches
 from ottla.wire.schema import Message
 from ottla.wire.stored import UnknownRecordType, decode_metadata_record

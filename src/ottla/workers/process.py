@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ottla.config import ConfigError
 from ottla.errors import KafkaError
 from ottla.server.broker import StartError
-from ottla.server.listener import ListenError
-from ottla.server.pace import pace_of_process
+from ottla.server.net.busy_poll import pace_of_process
+from ottla.server.net.listener import ListenError
 from ottla.workers.broker import STATE, ControllerWorker, FollowerWorker, Seat, WorkerBroker
 from ottla.workers.link import LinkLost, receive_first
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.server.http import HttpEndpoint
 
-log = logging.getLogger("ottla.workers")
+logger = logging.getLogger(__name__)
 
 FAILED, LOST_CONTROLLER = 1, 3
 """Exit codes; the second one only follows from the end of another worker."""

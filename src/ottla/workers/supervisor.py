@@ -14,11 +14,11 @@ from importlib.util import find_spec
 
 from ottla.config import Config, Listener
 from ottla.server.broker import StartError
-from ottla.server.listener import ListenError, bind
+from ottla.server.net.listener import ListenError, bind
 from ottla.workers.broker import Seat
 from ottla.workers.process import LOST_CONTROLLER, READY, run_worker
 
-log = logging.getLogger("ottla.workers")
+logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 60.0
 """How long workers may take to stop before they are killed."""
@@ -97,7 +97,7 @@ def _become(seat: Seat, seats: list[Seat], lifeline: int, status: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
-        log.exception("worker %d failed", seat.node_id)
+        logger.exception("worker %d failed", seat.node_id)
     finally:
         os._exit(code)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import NO_LEADER
-from ottla.coordinator.replies import Reply, settled
-from ottla.coordinator.transaction_shard import Marker
-from ottla.coordinator.transaction_state import EPOCH_BUMP_VERSION, Identity, TopicPartition
+from ottla.coordinator.runtime.result import Reply, settled
+from ottla.coordinator.transactions.shard import Marker
+from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
 from ottla.errors import NONE, CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
+from ottla.metadata.image import NO_LEADER
 from ottla.server.transactions import LocalMarkers, Refusals, TransactionsOfOneOfMany, for_writers
 
 if TYPE_CHECKING:

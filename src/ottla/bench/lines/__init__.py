@@ -10,7 +10,7 @@ from ottla.bench.lines import (  # noqa: F401  # isort: skip
     startup,
     testing,
     security,
-    cluster,
+    multibroker,
     scale,
     flat,
     workers,

@@ -8,7 +8,7 @@ from ottla.bench.lines.topics import topic
 from ottla.bench.load import drive
 from ottla.bench.model import Figure, Size, at_least, line
 from ottla.bench.targets import Target
-from ottla.cluster.topics import TRANSACTION_STATE_TOPIC
+from ottla.metadata.topics import TRANSACTION_STATE_TOPIC
 
 _numbers = itertools.count(1)
 

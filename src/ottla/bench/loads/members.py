@@ -12,7 +12,6 @@ from ottla.bench.client import SIZE, Client, connect, decode_response, frame, ra
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.requests import OFFSET_COMMIT_VERSION as COMMIT_VERSION
 from ottla.bench.loads.requests import pipelined
-from ottla.cluster.topics import GROUP_METADATA_TOPIC, internal_partition
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -20,6 +19,7 @@ from ottla.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, internal_partition
 from ottla.wire.messages import (
     HeartbeatRequest,
     JoinGroupRequest,

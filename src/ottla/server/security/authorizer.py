@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import ALLOW, DENY, LITERAL, PREFIXED, WILDCARD
-from ottla.cluster.metadata import CLUSTER_NAME, Acl, MetadataImage
 from ottla.config import Config, ConfigError
+from ottla.metadata.acls import ALLOW, DENY, LITERAL, PREFIXED, WILDCARD
+from ottla.metadata.image import CLUSTER_NAME, Acl, MetadataImage
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored

@@ -14,14 +14,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from ottla.cluster.metadata import (
-    RESOURCE_BROKER,
-    RESOURCE_BROKER_LOGGER,
-    RESOURCE_CLIENT_METRICS,
-    RESOURCE_GROUP,
-    RESOURCE_TOPIC,
-)
-from ottla.cluster.topics import CLUSTER_METADATA_TOPIC
 from ottla.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -29,6 +21,14 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from ottla.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.security.authorizer import (
     ALTER,

@@ -22,7 +22,7 @@ from ottla.server.security.stores import key_store, key_store_context, trust_sto
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
-log = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 DOCUMENT_BYTES_MAX = 1 << 20
 """A JWKS larger than this is nobody's list of keys."""
@@ -119,7 +119,7 @@ class KeySource:
                 except (OSError, ValueError) as error:
                     left_ms = end_ms - clock.monotonic_ms()
                     if left_ms <= 0:
-                        log.error("cannot read the JWKS at %s, the known keys stay: %s", settings.url, error)
+                        logger.error("cannot read the JWKS at %s, the known keys stay: %s", settings.url, error)
                         return
                 await self._pause(min(max(pause_ms, 1.0), left_ms))
                 pause_ms *= 2

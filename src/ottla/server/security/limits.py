@@ -20,7 +20,7 @@ from ottla.server.security.rates import WindowedRate
 if TYPE_CHECKING:
     from ottla.config import Config
     from ottla.server.broker import Broker
-    from ottla.server.listener import BoundListener
+    from ottla.server.net.listener import BoundListener
 
 _ADDRESSES_MAX = 10_000
 _UNLIMITED = (1 << 31) - 1
@@ -32,7 +32,7 @@ class ConnectionLimits:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._log = RateLimitedLog(logging.getLogger("ottla.server"), broker.clock)
+        self._log = RateLimitedLog(logging.getLogger(__name__), broker.clock)
         self._total = 0
         self._by_listener: Counter[str] = Counter()
         self._by_address: Counter[str] = Counter()
@@ -146,7 +146,7 @@ class ConnectionLimits:
         quotas = self._broker.metadata.quotas
         if not quotas:
             return 0
-        from ottla.cluster.quotas import IP
+        from ottla.metadata.quotas import IP
 
         values = quotas.get(((IP, address),)) or {}
         limit = values.get(_RATE_KEY)

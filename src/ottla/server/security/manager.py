@@ -12,25 +12,25 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import ScramCredential
 from ottla.config import Config, ConfigError
-from ottla.server.connection import Connection
+from ottla.metadata.image import ScramCredential
+from ottla.server.net.connection import Connection
 from ottla.server.security.limits import ConnectionLimits
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.primitives import uuid_to_base64
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.cluster.delegation_tokens import TokenRules
+    from ottla.metadata.delegation_tokens import TokenRules
     from ottla.server.broker import Broker
-    from ottla.server.listener import BoundListener
+    from ottla.server.net.listener import BoundListener
     from ottla.server.security.jaas import LoginModule
     from ottla.server.security.jwks import KeySource
     from ottla.server.security.mechanisms import BearerToken, TokenCredential
     from ottla.server.security.sasl import SaslListener
     from ottla.server.security.tls import TlsListener
 
-log = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -47,7 +47,7 @@ class Security:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.limits = ConnectionLimits(broker)
-        self.refusals = RateLimitedLog(log, broker.clock)
+        self.refusals = RateLimitedLog(logger, broker.clock)
         self._tls: dict[str, TlsListener] = {}
         self._sasl: dict[str, SaslListener] = {}
         self._keys: dict[str, KeySource] = {}
@@ -126,9 +126,9 @@ class Security:
         for name, tls in self._tls.items():
             try:
                 if tls.configure(config):
-                    log.info("listener %s: TLS settings reloaded", name)
+                    logger.info("listener %s: TLS settings reloaded", name)
             except ConfigError as error:
-                log.error("listener %s keeps its TLS settings: %s", name, error)
+                logger.error("listener %s keeps its TLS settings: %s", name, error)
         if self._sasl:
             from ottla.server.security.sasl import SaslListener
 
@@ -137,7 +137,7 @@ class Security:
                 try:
                     self._sasl[name] = SaslListener(config, name, self)
                 except ConfigError as error:
-                    log.error("listener %s keeps its SASL settings: %s", name, error)
+                    logger.error("listener %s keeps its SASL settings: %s", name, error)
                     continue
                 if name in self._keys and self._keys[name] is not keys:
                     self._keys[name].replace(keys)
@@ -160,7 +160,7 @@ class Security:
         for name, tls in self._tls.items():
             try:
                 if tls.reload_changed_files():
-                    log.info("listener %s: certificates reloaded, their files changed", name)
+                    logger.info("listener %s: certificates reloaded, their files changed", name)
             except ConfigError as error:
                 self.refusals.warning(name, "listener %s keeps its certificates: %s", name, error)
         self._broker.timer.schedule(_FILES_CHECK_MS, self._check_files)
@@ -230,7 +230,7 @@ class Security:
         self, mechanism: str
     ) -> tuple[str, Callable[[str], ScramCredential | None], Callable[[str], TokenCredential | None]]:
         """The hash of a SCRAM mechanism, and where its users and tokens are found."""
-        from ottla.cluster.scram import HASHES, MECHANISMS
+        from ottla.metadata.scram import HASHES, MECHANISMS
 
         number = next(number for number, name in MECHANISMS.items() if name == mechanism)
         image, hash_name = self._broker.metadata, HASHES[number]
@@ -242,7 +242,7 @@ class Security:
 
     @property
     def token_rules(self) -> TokenRules:
-        from ottla.cluster.delegation_tokens import TokenRules
+        from ottla.metadata.delegation_tokens import TokenRules
 
         config = self._broker.config
         return TokenRules(
@@ -263,7 +263,7 @@ class Security:
         import hashlib
         import secrets
 
-        from ottla.cluster.scram import credential
+        from ottla.metadata.scram import credential
         from ottla.server.security.mechanisms import TokenCredential
 
         known = self._token_credentials.get((token_id, mechanism))
@@ -279,7 +279,7 @@ class Security:
 
     def _sweep_tokens(self) -> None:
         broker = self._broker
-        from ottla.cluster.delegation_tokens import expired_tokens
+        from ottla.metadata.delegation_tokens import expired_tokens
 
         broker.controller.commit(expired_tokens(broker.metadata, broker.clock.now_ms()))
         broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
@@ -330,7 +330,7 @@ class Security:
                 "tokens; to accept unsigned ones, which is for tests only, give the JAAS line an option such as "
                 "unsecuredValidatorAllowableClockSkewMs"
             )
-        log.warning("listener %s accepts unsigned OAUTHBEARER tokens: anybody can be anybody", listener)
+        logger.warning("listener %s accepts unsigned OAUTHBEARER tokens: anybody can be anybody", listener)
         skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0").strip() or "0"
         if not skew.isdecimal():
             raise ConfigError("unsecuredValidatorAllowableClockSkewMs is a number of milliseconds")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from ottla.cluster.metadata import ScramCredential
-from ottla.cluster.scram import ITERATIONS_MIN
+from ottla.metadata.image import ScramCredential
+from ottla.metadata.scram import ITERATIONS_MIN
 
 
 class Refused(Exception):

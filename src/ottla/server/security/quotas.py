@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import MetadataImage
-from ottla.cluster.quotas import CLIENT_ID, USER
 from ottla.errors import ThrottlingQuotaExceeded
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.quotas import CLIENT_ID, USER
 from ottla.server.security.rates import TokenBucket, WindowedRate
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import Config
     from ottla.server.api import RequestContext
-    from ottla.server.connection import Connection
+    from ottla.server.net.connection import Connection
 
 PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
 TIME, MUTATIONS = "request_percentage", "controller_mutation_rate"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.config import Config, ConfigError
 from ottla.errors import NONE, IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla.server.api import RequestContext
-from ottla.server.connection import FRAME_BYTES_MIN, Connection
+from ottla.server.net.connection import FRAME_BYTES_MIN, Connection
 from ottla.server.security import mechanisms
 from ottla.server.security.jaas import LoginModule, parse_jaas
 from ottla.server.security.mechanisms import Mechanism, Refused, RefusedOpenly
@@ -45,7 +45,7 @@ _SIZE = Struct(">i").pack
 _REAUTHENTICATION_MIN_MS = 1000
 """A client that re-authenticates more often than once a second is refused, as in Kafka."""
 
-log = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 
 class SaslListener:
@@ -261,7 +261,7 @@ class Conversation:
         except Refused:
             raise
         except Exception as error:  # a mistake of ours must not leave a connection half-way in
-            log.error("%s from %s failed", self._mechanism_name, self._connection.peer, exc_info=error)
+            logger.error("%s from %s failed", self._mechanism_name, self._connection.peer, exc_info=error)
             raise Refused("a token that made us fail") from None
         if not self._mechanism.complete:
             return answer, 0

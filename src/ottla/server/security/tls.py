@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla.config import Config, ConfigError
 from ottla.log.files import FileRegion
-from ottla.server.connection import Connection
+from ottla.server.net.connection import Connection
 from ottla.server.security.certificates import Names, check_same_server, names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.sasl import SaslMixin

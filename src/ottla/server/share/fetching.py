@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.clock import TimerHandle
-from ottla.cluster.partition import Partition
 from ottla.errors import (
     InvalidRequest,
     KafkaError,
@@ -18,6 +17,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.records.batch import Batch, batches
+from ottla.replication.partition import Partition
 from ottla.server.api import RequestContext
 from ottla.server.share.acknowledging import READ, TOPIC, Outcome, acknowledge, acknowledgements, leader_of
 from ottla.server.share.manager import Reader, ShareGroups

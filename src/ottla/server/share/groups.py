@@ -6,11 +6,10 @@ from asyncio import Future
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.cluster.hash_order import java_computed_map, uuid_hash
-from ottla.coordinator import share_offsets
-from ottla.coordinator.replies import waitable, when_answered
-from ottla.coordinator.requests import in_answers_order
-from ottla.coordinator.share_state import NO_COUNT, NO_OFFSET, ShareKey, ShareState
+from ottla.coordinator.groups.requests import in_answers_order
+from ottla.coordinator.groups.share import offsets as share_offsets
+from ottla.coordinator.runtime.result import waitable, when_answered
+from ottla.coordinator.share_state.shard import NO_COUNT, NO_OFFSET, ShareKey, ShareState
 from ottla.errors import (
     NONE,
     GroupAuthorizationFailed,
@@ -19,8 +18,9 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownServerError,
 )
+from ottla.metadata.java_hash_order import java_computed_map, uuid_hash
 from ottla.server.api import RequestContext
-from ottla.server.handlers.groups import client_of
+from ottla.server.apis.groups import client_of
 from ottla.server.share.fetching import check_supported
 from ottla.server.share.manager import for_clients
 from ottla.wire.messages import (

@@ -7,9 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ottla.cluster.metadata import NO_LEADER, RESOURCE_GROUP, TopicState
-from ottla.cluster.partition import Partition
-from ottla.coordinator.share_state import NO_OFFSET, ShareKey, ShareState, StateBatch
+from ottla.coordinator.share_state.shard import NO_OFFSET, ShareKey, ShareState, StateBatch
 from ottla.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -20,6 +18,8 @@ from ottla.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from ottla.metadata.image import NO_LEADER, RESOURCE_GROUP, TopicState
+from ottla.replication.partition import Partition
 from ottla.server.share.inflight import InFlight
 from ottla.server.share.partition import Done, Limits, SharePartition
 from ottla.server.share.sessions import ShareSession, ShareSessions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.config.resources import GroupConfig
     from ottla.server.broker import Broker
 
-log = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 _AS_THEY_ARE = (GroupIdNotFound, UnknownTopicOrPartition, FencedStateEpoch, *NOT_NOW)
 
@@ -168,7 +168,7 @@ class ShareGroups:
         def loaded(state: ShareState | None, error: KafkaError | None) -> None:
             if state is None:
                 assert error is not None
-                log.warning("share partition %s cannot be read: %s", key, error)
+                logger.warning("share partition %s cannot be read: %s", key, error)
                 done(None, for_clients(error))
             else:
                 done(self._readers.get(key) or self._made(key, partition, state), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.cluster.hash_order import partition_hash, scala_map, scala_set, uuid_hash
+from ottla.metadata.java_hash_order import partition_hash, scala_map, scala_set, uuid_hash
 from ottla.server.api import RequestContext
 from ottla.server.share.sessions import Place
 

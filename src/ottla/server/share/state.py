@@ -9,10 +9,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.metadata import TopicState
-from ottla.cluster.topics import SHARE_STATE_TOPIC
-from ottla.coordinator.replies import Reply, Result
-from ottla.coordinator.share_state import (
+from ottla.coordinator.runtime.result import Reply, Result
+from ottla.coordinator.share_state.shard import (
     ShareCoordinator,
     ShareKey,
     ShareState,
@@ -28,13 +26,15 @@ from ottla.errors import (
     NotCoordinator,
     UnknownServerError,
 )
+from ottla.metadata.image import TopicState
+from ottla.metadata.topics import SHARE_STATE_TOPIC
 from ottla.server.coordination import follow_topic, lead_or_resign
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
-log = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 Outcome = Mapping[tuple[bytes, int], KafkaError | None]
 Operation = Callable[[ShareStateShard], Result]
@@ -86,7 +86,7 @@ class ShareStates:
             try:
                 shard.run(shard.topic_tombstones(topic.topic_id))
             except KafkaError as error:
-                log.warning("share state of the deleted topic %s stays: %s", topic.name, error)
+                logger.warning("share state of the deleted topic %s stays: %s", topic.name, error)
 
     def _prune(self) -> None:
         """Cut off what newer snapshots have made needless; snapshot what alone keeps old records alive."""
@@ -101,7 +101,7 @@ class ShareStates:
                 if needed > partition.log_start_offset:
                     partition.delete_records(needed)
             except KafkaError as error:
-                log.warning("partition %d of %s is not pruned: %s", shard.partition, SHARE_STATE_TOPIC, error)
+                logger.warning("partition %d of %s is not pruned: %s", shard.partition, SHARE_STATE_TOPIC, error)
 
     # -- asking
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.cluster import Offsets, nested
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import ISOLATIONS, Job, Options, open_job
 from ottla.spark.pipelines.stores import Store, open_store
 from ottla.spark.pipelines.streams import Batch, Loss, Summary, losses, recreated, run_stream
 from ottla.spark.pipelines.tables import CHECKPOINT, DataFile, Table
+from ottla.spark.pipelines.topics import Offsets, nested
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

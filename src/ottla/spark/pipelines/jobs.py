@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from ottla.spark.pipelines.cluster import Cluster, Offsets, TopicInfo, nested, partitions_of
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.login import REDACTED, client_properties, java_properties
+from ottla.spark.pipelines.topics import Cluster, Offsets, TopicInfo, nested, partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

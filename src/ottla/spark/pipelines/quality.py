@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat, nested
 from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Options, open_job
 from ottla.spark.pipelines.stores import Store, open_store, read_json
 from ottla.spark.pipelines.streams import check_note, commit_progress, losses, tell_losses
+from ottla.spark.pipelines.topics import Offsets, TopicPartition, flat, nested
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

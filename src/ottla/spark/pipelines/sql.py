@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.cluster import Offsets, TopicInfo
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.jobs import Job, Options, cluster_of, open_job
@@ -23,6 +22,7 @@ from ottla.spark.pipelines.streams import (
     tell_losses,
     triggered,
 )
+from ottla.spark.pipelines.topics import Offsets, TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

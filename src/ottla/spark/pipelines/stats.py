@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.archive import fresh_rows, go_on
-from ottla.spark.pipelines.cluster import Offsets, flat, nested
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Job, Options, open_job
 from ottla.spark.pipelines.stores import Store, open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
 from ottla.spark.pipelines.tables import CHECKPOINT, FOLDER, DataFile, Table
+from ottla.spark.pipelines.topics import Offsets, flat, nested
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

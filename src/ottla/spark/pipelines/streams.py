@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client import ClientError
 from ottla.errors import KafkaError
-from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat
 from ottla.spark.pipelines.errors import STARTS, PipelineError, Starved, explain
 from ottla.spark.pipelines.jobs import Job, Progress
 from ottla.spark.pipelines.stores import Store, open_store, read_json
+from ottla.spark.pipelines.topics import Offsets, TopicPartition, flat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from ottla.spark.pipelines.cluster import Offsets, flat, nested
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.stores import Store, read_json
+from ottla.spark.pipelines.topics import Offsets, flat, nested
 
 FORMAT: Final = 1
 FOLDER: Final = "_ottla"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client import Client
-from ottla.client.cluster import TRANSACTION, TopicPartition
 from ottla.client.connection import ConnectionLost
 from ottla.client.offsets import committed
 from ottla.client.producer import RECORD_OVERHEAD
+from ottla.client.routing import TRANSACTION, TopicPartition
 from ottla.errors import ConcurrentTransactions, DuplicateSequenceNumber, KafkaError, error_for
 from ottla.records.batch import MAX_SEQUENCE, Record, build_batch
 from ottla.wire.messages.produce import ProduceRequest

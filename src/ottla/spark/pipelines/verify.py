@@ -14,12 +14,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ottla.spark.pipelines.archive import KIND, archive_options, read_archive
-from ottla.spark.pipelines.cluster import Offsets, TopicPartition, flat
 from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Job, Options, open_job, spark_of
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import recreated
 from ottla.spark.pipelines.tables import Table
+from ottla.spark.pipelines.topics import Offsets, TopicPartition, flat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

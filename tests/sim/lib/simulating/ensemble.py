@@ -13,11 +13,11 @@ from crashing.history import Violation
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.log.memory import MemoryDisk
-from ottla.nodes.broker import NodeBroker
-from ottla.nodes.controller import CONTROLLER_ID
-from ottla.nodes.ensemble import Ensemble
-from ottla.nodes.network import sides_of
-from ottla.server.chance import SeededChance
+from ottla.multibroker.broker import NodeBroker
+from ottla.multibroker.controller import CONTROLLER_ID
+from ottla.multibroker.ensemble import Ensemble
+from ottla.multibroker.network import sides_of
+from ottla.server.randomness import SeededChance
 from ottla.wire.messages import CreateTopicsRequest, FetchRequest, FindCoordinatorRequest, MetadataRequest
 from simulating import world as single
 from simulating.loop import Lost, SimClient, SimLoop

@@ -16,7 +16,7 @@ from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.records.batch import CONTROL_ABORT, Record, batches, build_batch
 from ottla.server.broker import Broker
-from ottla.server.chance import SeededChance
+from ottla.server.randomness import SeededChance
 from ottla.wire.messages import (
     CreateTopicsRequest,
     EndTxnRequest,

@@ -1,0 +1,584 @@
+"""ConsumerGroupHeartbeat (KIP-848): join, stay, leave, all in one request.
+
+v0: the broker may make the member id. v1: regular expressions, and the member makes its own id (KIP-1082).
+A heartbeat creates or updates the member, brings the group's target assignment up to date, and moves this member one
+step towards it. Nothing changes before the records are replayed: the function works on the members as they will be.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ottla.coordinator.groups.classic.group import ClassicGroup
+from ottla.coordinator.groups.consumer import migration as mixed
+from ottla.coordinator.groups.consumer import regex
+from ottla.coordinator.groups.consumer.assignors import ASSIGNORS, MemberSpec
+from ottla.coordinator.groups.consumer.group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+    TargetPartitions,
+    check_instance,
+)
+from ottla.coordinator.groups.consumer.reconciliation import reconcile
+from ottla.coordinator.groups.records import (
+    CoordinatorRecord,
+    classic_group_tombstone,
+    current_record,
+    current_tombstone,
+    epoch_record,
+    member_record,
+    member_tombstone,
+    partition_metadata_tombstone,
+    regex_record,
+    regex_tombstone,
+    target_epoch_record,
+    target_record,
+    target_tombstone,
+)
+from ottla.coordinator.groups.topic_hash import group_hash
+from ottla.coordinator.runtime.deadlines import Deadline
+from ottla.coordinator.runtime.interfaces import Client
+from ottla.coordinator.runtime.result import Result
+from ottla.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+from ottla.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from ottla.coordinator.groups.group_shard import Shard
+
+REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
+"""A burst of new patterns or topics is resolved together, and causes one rebalance."""
+
+
+def new_uuid() -> str:
+    """Kafka's text form of a random UUID."""
+    from uuid import uuid4  # asks what platform this is
+
+    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+
+
+class MemberTimers:
+    """What a member may miss: its session, a revocation, and for classic members a rejoin and a sync."""
+
+    __slots__ = ("join", "rebalance", "session", "sync")
+
+    def __init__(self) -> None:
+        self.session: Deadline | None = None
+        self.rebalance: Deadline | None = None
+        self.join: Deadline | None = None
+        self.sync: Deadline | None = None
+
+    def cancel(self) -> None:
+        for deadline in (self.session, self.rebalance, self.join, self.sync):
+            if deadline is not None:
+                deadline.cancel()
+
+
+class ConsumerProtocol:
+    __slots__ = ("_resolving", "_shard", "_timers")
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._timers: dict[tuple[str, str], MemberTimers] = {}
+        self._resolving: set[str] = set()
+
+    # -- the request
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Result:
+        self._validate(request, client.version)
+        if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return self._leave(request)
+        records: list[CoordinatorRecord] = []
+        joins = request.member_epoch == JOIN_EPOCH
+        group = self._group(request.group_id, joins, records)
+        self.check_size(group, request.member_id)
+        member_id = request.member_id or new_uuid()
+        owned = _owned(request)
+        if request.instance_id is None:
+            member = self.dynamic_member(group, member_id, create=joins)
+            _check_epoch(member, request.member_epoch, owned)
+        else:
+            member = self._static_member(group, member_id, request, owned, records)
+        updated = _updated(member, request, client)
+        if updated is not member or member_id not in group.members:
+            records.append(member_record(group.group_id, updated))
+        topics_changed = updated.topics != member.topics
+        regex_changed, is_resolved = self.update_regex(group, member, updated, client, records)
+        epoch = group.epoch
+        bump = topics_changed or (regex_changed and is_resolved)
+        if bump or group.needs_refresh:
+            epoch = self.refresh(group, group.members_with(updated), bump, records)
+        target_epoch, target = self.assign(group, epoch, updated, records)
+        changed = self.reconcile(group, updated, target_epoch, target, owned, topics_changed or regex_changed, records)
+        self.keep_alive(group.group_id, member_id, self._session_timeout_ms(group.group_id))
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=changed.member_id,
+            member_epoch=changed.epoch,
+            heartbeat_interval_ms=self._shard.group_setting(
+                group.group_id,
+                "consumer.heartbeat.interval.ms",
+                self._shard.settings.consumer_heartbeat_interval_ms,
+            ),
+        )
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+            and request.topic_partitions is not None
+        )
+        if joins or is_full or _partitions(changed) != _partitions(member):
+            response.assignment = _assignment(changed)
+        return Result(records, response)
+
+    def _validate(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+        # Before v1 the broker made the id; who asks for more than to join must have one, save where the epoch is wrong.
+        if not request.member_id and (version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH):
+            raise InvalidRequest("MemberId can't be empty.")
+        if not request.group_id.strip():
+            raise InvalidRequest("GroupId can't be empty.")
+        if request.instance_id is not None and not request.instance_id.strip():
+            raise InvalidRequest("InstanceId can't be empty.")
+        if request.rack_id is not None and not request.rack_id.strip():
+            raise InvalidRequest("RackId can't be empty.")
+        if request.member_epoch == JOIN_EPOCH:
+            if request.rebalance_timeout_ms == -1:
+                raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
+            if request.topic_partitions is None or request.topic_partitions:
+                raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise InvalidRequest(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+                )
+        elif request.member_epoch == LEAVE_STATIC_EPOCH:
+            if request.instance_id is None:
+                raise InvalidRequest("InstanceId can't be null.")
+        elif request.member_epoch < LEAVE_STATIC_EPOCH:
+            raise InvalidRequest("MemberEpoch is invalid.")
+        supported = self._shard.settings.consumer_assignors
+        if request.server_assignor is not None and request.server_assignor not in supported:
+            raise UnsupportedAssignor(
+                f"ServerAssignor {request.server_assignor} is not supported. "
+                f"Supported assignors: {', '.join(supported)}."
+            )
+
+    def _group(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        """The group, or a draft of it that the records will bring to life."""
+        group = self._shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None:
+            if not create:
+                raise GroupIdNotFound(f"Consumer group {group_id} not found.")
+            return ConsumerGroup(group_id)
+        if not create or not isinstance(group, ClassicGroup):
+            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+        if group.is_empty:
+            # Nobody to convert: the classic group goes, its offsets stay.
+            records.append(classic_group_tombstone(group_id))
+            return ConsumerGroup(group_id)
+        return mixed.upgrade(self._shard, group, records)
+
+    def check_size(self, group: ConsumerGroup, member_id: str) -> None:
+        limit = self._shard.settings.consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
+
+    # -- members
+
+    def dynamic_member(self, group: ConsumerGroup, member_id: str, *, create: bool) -> ConsumerMember:
+        if create and member_id not in group.members:
+            return ConsumerMember(member_id)
+        return group.member(member_id)
+
+    def _static_member(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        request: ConsumerGroupHeartbeatRequest,
+        owned: OwnedPartitions | None,
+        records: list[CoordinatorRecord],
+    ) -> ConsumerMember:
+        instance_id = request.instance_id
+        assert instance_id is not None
+        existing = group.static_member(instance_id)
+        if request.member_epoch == JOIN_EPOCH:
+            if existing is None:
+                return self.dynamic_member(group, member_id, create=True)
+            if existing.classic is None and existing.epoch != LEAVE_STATIC_EPOCH:
+                raise UnreleasedInstanceId(
+                    f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                    f"instance id is owned by {existing.member_id} member."
+                )
+            return self.replace_static(group, existing, member_id, records)
+        check_instance(existing, member_id, instance_id)
+        assert existing is not None
+        _check_epoch(existing, request.member_epoch, owned)
+        return existing
+
+    def replace_static(
+        self, group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[CoordinatorRecord]
+    ) -> ConsumerMember:
+        """A static member is back under a new id: it takes over what its old incarnation had."""
+        member = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
+        records += remove_member(group.group_id, old.member_id)
+        records.append(member_record(group.group_id, member))
+        records.append(target_record(group.group_id, member_id, group.target.get(old.member_id, {})))
+        records.append(current_record(group.group_id, member))
+        return member
+
+    # -- the group's epoch and target
+
+    def refresh(
+        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], bump: bool, records: list[CoordinatorRecord]
+    ) -> int:
+        """Compute the metadata hash anew; a different one also bumps the group epoch, which is returned."""
+        metadata_hash = self.metadata_hash(group, members.values())
+        epoch = group.epoch
+        if bump or metadata_hash != group.metadata_hash:
+            epoch += 1
+            records.append(epoch_record(group.group_id, epoch, metadata_hash))
+        group.needs_refresh = False
+        if group.has_partition_metadata:
+            records.append(partition_metadata_tombstone(group.group_id))
+        return epoch
+
+    def metadata_hash(self, group: ConsumerGroup, members: Iterable[ConsumerMember]) -> int:
+        names: set[str] = set()
+        for member in members:
+            names |= group.topics_of(member)
+        cluster = self._shard.cluster
+        topics = [topic for name in names if (topic := cluster.topic(name)) is not None]
+        return group_hash(topics, self._shard.topic_hashes)
+
+    def assign(
+        self, group: ConsumerGroup, epoch: int, updated: ConsumerMember, records: list[CoordinatorRecord]
+    ) -> tuple[int, TargetPartitions]:
+        """Bring the target to `epoch`, unless the last one is too young (KIP-1263); what `updated` shall have."""
+        now_ms = self._shard.clock.now_ms()
+        interval_ms = self._shard.group_setting(
+            group.group_id, "consumer.assignment.interval.ms", self._shard.settings.consumer_assignment_interval_ms
+        )
+        is_due = not group.target_timestamp_ms or now_ms >= group.target_timestamp_ms + interval_ms
+        if epoch <= group.target_epoch or not is_due:
+            return group.target_epoch, _target_of(group, updated)
+        members = group.members_with(updated)
+        cluster = self._shard.cluster
+        counts: dict[bytes, int] = {}
+        ids: dict[str, bytes] = {}
+        for name in {name for member in members.values() for name in group.topics_of(member)}:
+            topic = cluster.topic(name)
+            if topic is not None:
+                ids[name] = topic.topic_id
+                counts[topic.topic_id] = topic.partition_count
+        specs = {
+            member.member_id: MemberSpec(
+                member.instance_id,
+                frozenset(ids[name] for name in group.topics_of(member) if name in ids),
+                _target_of(group, member),
+            )
+            for member in members.values()
+        }
+        assignor = ASSIGNORS[group.preferred_assignor(members, self._shard.settings.consumer_assignors[0])]
+        targets = assignor(specs, counts)
+        for member_id in members:
+            if targets[member_id] != group.target.get(member_id):
+                records.append(target_record(group.group_id, member_id, targets[member_id]))
+        records.append(target_epoch_record(group.group_id, epoch, now_ms))
+        return epoch, targets[updated.member_id]
+
+    def reconcile(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        target_epoch: int,
+        target: TargetPartitions,
+        owned: OwnedPartitions | None,
+        subscription_changed: bool,
+        records: list[CoordinatorRecord],
+    ) -> ConsumerMember:
+        if not subscription_changed and member.is_reconciled_to(target_epoch):
+            return member
+        if member.state is MemberState.UNKNOWN:
+            # Written by a newer broker: only a member that owns nothing can start over.
+            if owned is None or any(owned.values()):
+                raise FencedMemberEpoch(
+                    "The consumer group member is in a unknown state. "
+                    "The member must abandon all its partitions and rejoin."
+                )
+            member = replace(member, state=MemberState.UNRELEASED_PARTITIONS)
+        cluster = self._shard.cluster
+        subscribed = frozenset(
+            topic.topic_id for name in group.topics_of(member) if (topic := cluster.topic(name)) is not None
+        )
+        moved = reconcile(
+            member,
+            target,
+            target_epoch,
+            subscribed,
+            owned,
+            group.owner_epoch,
+            subscription_changed=subscription_changed,
+        )
+        if moved != member:
+            records.append(current_record(group.group_id, moved))
+            if moved.classic is None:
+                self._watch_revocation(group.group_id, moved)
+        return moved
+
+    # -- regular expressions
+
+    def update_regex(
+        self,
+        group: ConsumerGroup,
+        old: ConsumerMember,
+        new: ConsumerMember,
+        client: Client,
+        records: list[CoordinatorRecord],
+    ) -> tuple[bool, bool]:
+        """Whether the member's pattern changed, and whether the new one is resolved already.
+
+        An unknown pattern is resolved after this heartbeat, off its path; the group epoch is bumped then.
+        """
+        changed, is_resolved, is_new = old.regex != new.regex, False, False
+        if changed:
+            if old.regex and group.regex_count(old.regex) == 1:
+                records.append(regex_tombstone(group.group_id, old.regex))
+            if not new.regex:
+                is_resolved = True
+            elif group.regex_count(new.regex) == 0:
+                regex.check(new.regex)
+                is_new = True
+            else:
+                is_resolved = new.regex in group.regexes
+        if is_new or group.regexes or new.regex:
+            self._maybe_resolve(group, new, client, is_new)
+        return changed, is_resolved
+
+    def _maybe_resolve(self, group: ConsumerGroup, updated: ConsumerMember, client: Client, is_new: bool) -> None:
+        group_id = group.group_id
+        now_ms = self._shard.clock.now_ms()
+        last_ms = max((resolved.timestamp_ms for resolved in group.regexes.values()), default=-(2**62))
+        if group_id in self._resolving or now_ms <= last_ms + REGEX_REFRESH_MIN_INTERVAL_MS:
+            return
+        patterns = group.subscribed_regexes(group.members_with(updated))
+        version = max((resolved.version for resolved in group.regexes.values()), default=-1)
+        is_old = now_ms > last_ms + self._shard.settings.consumer_regex_refresh_interval_ms
+        has_new_topics = version < self._shard.topics_version
+        if patterns and (is_new or len(patterns) != len(group.regexes) or has_new_topics or is_old):
+            self._resolving.add(group_id)
+            self._shard.timer.schedule(0, lambda: self._resolve(group_id, client))
+
+    def _resolve(self, group_id: str, client: Client) -> None:
+        self._resolving.discard(group_id)
+        group = self._shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            self._shard.run(self._resolved(group, client))
+
+    def _resolved(self, group: ConsumerGroup, client: Client) -> Result:
+        """Every pattern of the group, with the eyes of the member that came by: it may not see each topic."""
+        cluster = self._shard.cluster
+        patterns = group.subscribed_regexes(group.members)
+        names, now_ms = cluster.topic_names(), self._shard.clock.now_ms()
+        resolved = regex.resolve(patterns, names, cluster.version, now_ms, client.may_see)
+        records: list[CoordinatorRecord] = []
+        bump = False
+        for pattern, now in resolved.items():
+            bump |= group.regexes.get(pattern, regex.UNRESOLVED).topics != now.topics
+            records.append(regex_record(group.group_id, pattern, now))
+        draft = ConsumerGroup(group.group_id)
+        draft.regexes = {**group.regexes, **resolved}
+        metadata_hash = self.metadata_hash(draft, group.members.values())
+        if bump or metadata_hash != group.metadata_hash:
+            records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
+        return Result(records)
+
+    # -- leaving
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result:
+        group = self._shard.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            reason = "not found" if group is None else "is not a consumer group"
+            raise GroupIdNotFound(f"Group {request.group_id} {reason}.")
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            existing = group.static_member(request.instance_id)
+            check_instance(existing, request.member_id, request.instance_id)
+            assert existing is not None
+            member = existing
+            if request.member_epoch == LEAVE_STATIC_EPOCH:
+                # Away for a moment: its place and partitions are kept until the session ends.
+                away = replace(
+                    member,
+                    epoch=LEAVE_STATIC_EPOCH,
+                    revoking={},
+                    assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
+                )
+                return Result([current_record(group.group_id, away)], response)
+        return self.fence(group, [member.member_id], response)
+
+    def fence(self, group: ConsumerGroup, member_ids: list[str], response: object = None) -> Result:
+        """Members go. If only classic ones are left, the group becomes a classic group again."""
+        if not member_ids:
+            return Result((), response)
+        if mixed.can_downgrade(self._shard, group, member_ids):
+            return mixed.downgrade(self._shard, group, leaving=member_ids)._replace(response=response)
+        records: list[CoordinatorRecord] = []
+        for member_id in member_ids:
+            records += remove_member(group.group_id, member_id)
+        left = group.members_with(without=member_ids)
+        patterns = group.subscribed_regexes(left)
+        gone = group.subscribed_regexes({member_id: group.members[member_id] for member_id in member_ids}) - patterns
+        records += [regex_tombstone(group.group_id, pattern) for pattern in sorted(gone)]
+        records.append(epoch_record(group.group_id, group.epoch + 1, self.metadata_hash(group, left.values())))
+        for member_id in member_ids:
+            self.cancel_timers(group.group_id, member_id)
+        return Result(records, response)
+
+    # -- timers
+
+    def timers(self, group_id: str, member_id: str) -> MemberTimers:
+        timers = self._timers.get((group_id, member_id))
+        if timers is None:
+            timers = self._timers[group_id, member_id] = MemberTimers()
+        return timers
+
+    def keep_alive(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        timers = self.timers(group_id, member_id)
+        if timers.session is None:
+            timers.session = self.fencing_deadline(group_id, member_id)
+        timers.session.push(timeout_ms)
+
+    def fencing_deadline(self, group_id: str, member_id: str, at_epoch: int | None = None) -> Deadline:
+        """A deadline that costs the member its place; with `at_epoch`, only if it has not moved on."""
+
+        def elapsed() -> None:
+            group = self._shard.groups.get(group_id)
+            member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+            if member is not None and (at_epoch is None or member.epoch == at_epoch):
+                assert isinstance(group, ConsumerGroup)
+                self._shard.run(self.fence(group, [member_id]))
+
+        return Deadline(self._shard.clock, self._shard.timer, elapsed)
+
+    def _watch_revocation(self, group_id: str, member: ConsumerMember) -> None:
+        timers = self.timers(group_id, member.member_id)
+        if timers.rebalance is not None:
+            timers.rebalance.cancel()
+            timers.rebalance = None
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            timers.rebalance = self.fencing_deadline(group_id, member.member_id, member.epoch)
+            timers.rebalance.push(member.rebalance_timeout_ms)
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        timers = self._timers.pop((group_id, member_id), None)
+        if timers is not None:
+            timers.cancel()
+
+    def _session_timeout_ms(self, group_id: str) -> int:
+        return self._shard.group_setting(
+            group_id, "consumer.session.timeout.ms", self._shard.settings.consumer_session_timeout_ms
+        )
+
+    def on_loaded(self, group: ConsumerGroup) -> None:
+        for member in group.members.values():
+            session_ms = self._session_timeout_ms(group.group_id)
+            if member.classic is not None:
+                session_ms = member.classic.session_timeout_ms
+            self.keep_alive(group.group_id, member.member_id, session_ms)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._watch_revocation(group.group_id, member)
+
+    def on_unloaded(self) -> None:
+        for timers in self._timers.values():
+            timers.cancel()
+        self._timers.clear()
+
+
+def remove_member(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """Tombstones, in the order that replay expects."""
+    return [
+        current_tombstone(group_id, member_id),
+        target_tombstone(group_id, member_id),
+        member_tombstone(group_id, member_id),
+    ]
+
+
+def _check_epoch(member: ConsumerMember, received: int, owned: OwnedPartitions | None) -> None:
+    if received in (JOIN_EPOCH, member.epoch):
+        return
+    if received > member.epoch:
+        raise FencedMemberEpoch(
+            f"The consumer group member has a greater member epoch ({received}) than the one known by the group "
+            f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
+        )
+    # The answer that bumped the epoch may have been lost: fine, as long as the member owns nothing it should not.
+    is_subset = owned is not None and all(
+        index in member.assigned.get(topic_id, ()) for topic_id, indexes in owned.items() for index in indexes
+    )
+    if received != member.previous_epoch or not is_subset:
+        raise FencedMemberEpoch(
+            f"The consumer group member has a smaller member epoch ({received}) than the one known by the group "
+            f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
+        )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
+    if request.topic_partitions is None:
+        return None
+    return {each.topic_id: each.partitions for each in request.topic_partitions}
+
+
+def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
+    """The member as this request wants it; the very same object if nothing changed."""
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    updated = replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+        ),
+        assignor=member.assignor if request.server_assignor is None else request.server_assignor,
+        topics=member.topics if names is None else frozenset(names),
+        regex=member.regex if pattern is None else pattern,
+        client_id=client.client_id,
+        client_host=client.host,
+        classic=None,
+    )
+    return member if updated == member else updated
+
+
+def _target_of(group: ConsumerGroup, member: ConsumerMember) -> TargetPartitions:
+    """A static member that just came back has the target of its old incarnation."""
+    target = group.target.get(member.member_id)
+    if target is None and member.instance_id is not None:
+        target = group.target.get(group.static_members.get(member.instance_id, ""))
+    return {} if target is None else target
+
+
+def _partitions(member: ConsumerMember) -> dict[bytes, set[int]]:
+    return {topic_id: set(epochs) for topic_id, epochs in member.assigned.items()}
+
+
+def _assignment(member: ConsumerMember) -> ConsumerGroupHeartbeatResponse.Assignment:
+    return ConsumerGroupHeartbeatResponse.Assignment(
+        topic_partitions=[
+            ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+            for topic_id, epochs in member.assigned.items()
+        ]
+    )

@@ -1,0 +1,361 @@
+"""The records of `__consumer_offsets`: what operations emit, how they look in the log, and back.
+
+A key is an int16 record type and the key's message; a value an int16 version and the value's message; a null value is
+a tombstone. Types (4.3): 0, 1 offset commit, 2 classic group, 3-8 and 16 consumer group, 9-15 share, 17-23 streams.
+Offset commits are most of the log and all of its hot path, so they have a hand-made codec; the rest uses the schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from ottla.coordinator.groups.interfaces import KINDS, kind_of_type
+from ottla.wire.primitives import ZERO_UUID, encode_uvarint
+from ottla.wire.schema import Message
+from ottla.wire.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+if TYPE_CHECKING:
+    from ottla.coordinator.groups.classic.group import ClassicGroup
+    from ottla.coordinator.groups.consumer.group import ConsumerMember, PartitionEpochs, TargetPartitions
+    from ottla.coordinator.groups.consumer.regex import ResolvedRegex
+
+LEGACY_OFFSET_TYPE: Final = 0
+OFFSET_TYPE: Final = 1
+# The versions that Kafka 4.3 writes: a commit with its own expiry can only be said in v1.
+OFFSET_VALUE_VERSION: Final = 4
+OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
+CLASSIC_GROUP_VALUE_VERSION: Final = 3
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_OFFSET_KEY_HEAD = Struct(">hh")
+_OFFSET_V1_HEAD = Struct(">hqh")
+_OFFSET_V1_TAIL = Struct(">qq")
+_OFFSET_V4_HEAD = Struct(">hqi")
+# A commit timestamp, then one tagged field: tag 0 of 16 bytes, the topic id.
+_OFFSET_V4_TAIL = Struct(">q3s16s")
+_ONE_TOPIC_ID_TAG = b"\x01\x00\x10"
+_NO_TAGS = b"\x00"
+
+
+class CorruptRecord(ValueError):
+    """A record whose bytes cannot be read; it is reported and left out."""
+
+
+class CommittedOffset(NamedTuple):
+    """One committed offset: where a group goes on reading a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    """Set by commit v2-v4's own retention; -1 leaves it to the broker's."""
+    topic_id: bytes = ZERO_UUID
+
+
+class OffsetRecord(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+    value: CommittedOffset | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        group, topic, partition, value = self
+        return offset_key(group, topic, partition), None if value is None else offset_value(value)
+
+
+class StoredRecord(NamedTuple):
+    key: Message
+    value: Message | None
+    version: int = 0
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        key = _INT16.pack(_TYPE_BY_KEY[type(self.key)]) + self.key.encode(0)
+        if self.value is None:
+            return key, None
+        return key, _INT16.pack(self.version) + self.value.encode(self.version)
+
+
+CoordinatorRecord: TypeAlias = OffsetRecord | StoredRecord
+
+_KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
+    2: (GroupMetadataKey, GroupMetadataValue),
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+}
+REMEMBERED_TEXT_MAX: Final = 600
+"""Clients choose names, and 32 KB is a possible one: only keys of usual length are remembered."""
+_TYPE_BY_KEY: Final[dict[type[Message], int]] = {key: number for number, (key, _) in _KEY_TYPES.items()}
+_KIND_BY_KEY: Final[dict[type[Message], str]] = {}
+
+
+def register_types(kind: str, types: Mapping[int, tuple[type[Message], type[Message]]]) -> None:
+    """Keys and values by number, of a kind of group that `kinds` names."""
+    _KEY_TYPES.update(types)
+    for number, (key, _) in types.items():
+        _TYPE_BY_KEY[key] = number
+        _KIND_BY_KEY[key] = kind
+
+
+def kind_of(key: Message) -> str:
+    return _KIND_BY_KEY[type(key)]
+
+
+def _types_of(number: int) -> tuple[type[Message], type[Message]] | None:
+    types = _KEY_TYPES.get(number)
+    if types is None:
+        kind = kind_of_type(number)
+        if kind is not None:
+            import_module(KINDS[kind].records)
+            types = _KEY_TYPES.get(number)
+    return types
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    if len(group) + len(topic) > REMEMBERED_TEXT_MAX:
+        return _offset_key.__wrapped__(group, topic, partition)
+    return _offset_key(group, topic, partition)
+
+
+@lru_cache(maxsize=65536)
+def _offset_key(group: str, topic: str, partition: int) -> bytes:
+    group_bytes, topic_bytes = group.encode(), topic.encode()
+    return b"".join(
+        (
+            _OFFSET_KEY_HEAD.pack(OFFSET_TYPE, len(group_bytes)),
+            group_bytes,
+            _INT16.pack(len(topic_bytes)),
+            topic_bytes,
+            _INT32.pack(partition),
+        )
+    )
+
+
+def offset_value(value: CommittedOffset) -> bytes:
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id = value
+    metadata_bytes = metadata.encode()
+    if expire_timestamp_ms != -1:
+        return b"".join(
+            (
+                _OFFSET_V1_HEAD.pack(OFFSET_VALUE_WITH_EXPIRY_VERSION, offset, len(metadata_bytes)),
+                metadata_bytes,
+                _OFFSET_V1_TAIL.pack(commit_timestamp_ms, expire_timestamp_ms),
+            )
+        )
+    head = _OFFSET_V4_HEAD.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
+    if topic_id == ZERO_UUID:
+        tail = _INT64.pack(commit_timestamp_ms) + _NO_TAGS
+    else:
+        tail = _OFFSET_V4_TAIL.pack(commit_timestamp_ms, _ONE_TOPIC_ID_TAG, topic_id)
+    return b"".join((head, encode_uvarint(len(metadata_bytes) + 1), metadata_bytes, tail))
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+    """A record back from its bytes; None for a type that nobody here knows (the past, the future)."""
+    if key is None or len(key) < _INT16.size:
+        raise CorruptRecord("a record of the offsets log has no key")
+    (number,) = _INT16.unpack_from(key)
+    try:
+        if number in (OFFSET_TYPE, LEGACY_OFFSET_TYPE):
+            name, _ = OffsetCommitKey.decoder(0)(key, _INT16.size)
+            return OffsetRecord(name.group, name.topic, name.partition, _decode_offset(value, number))
+        types = _types_of(number)
+        if types is None:
+            return None
+        key_message, _ = types[0].decoder(0)(key, _INT16.size)
+        if value is None:
+            return StoredRecord(key_message, None)
+        (version,) = _INT16.unpack_from(value)
+        if not 0 <= version <= types[1].MAX_VERSION:
+            raise CorruptRecord(f"{types[1].__name__} has no version {version}")
+        value_message, _ = types[1].decoder(version)(value, _INT16.size)
+        return StoredRecord(key_message, value_message, version)
+    except (ValueError, IndexError, StructError) as error:
+        raise CorruptRecord(f"type {number}: {error}") from error
+
+
+def _decode_offset(value: bytes | None, key_type: int) -> CommittedOffset | None:
+    if value is None:
+        return None
+    (version,) = _INT16.unpack_from(value)
+    if key_type == LEGACY_OFFSET_TYPE and version == 0:
+        legacy, _ = LegacyOffsetCommitValue.decoder(0)(value, _INT16.size)
+        return CommittedOffset(legacy.offset, -1, legacy.metadata, legacy.commit_timestamp)
+    if not 0 <= version <= OffsetCommitValue.MAX_VERSION:
+        raise CorruptRecord(f"OffsetCommitValue has no version {version}")
+    stored, _ = OffsetCommitValue.decoder(version)(value, _INT16.size)
+    return CommittedOffset(
+        stored.offset,
+        stored.leader_epoch,
+        stored.metadata,
+        stored.commit_timestamp,
+        stored.expire_timestamp,
+        stored.topic_id,
+    )
+
+
+# -- classic groups
+
+
+def classic_group_record(group: ClassicGroup, assignments: Mapping[str, bytes], *, empty: bool = False) -> StoredRecord:
+    """A group as it stands, with these assignments; `empty` is the very first record, before any protocol is known."""
+    members = [
+        GroupMetadataValue.MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(group.protocol),
+            assignment=assignments.get(member.member_id, b""),
+        )
+        for member in (() if empty else group.members.values())
+    ]
+    value = GroupMetadataValue(
+        protocol_type="" if empty else group.protocol_type or "",
+        generation=0 if empty else group.generation,
+        protocol=None if empty else group.protocol,
+        leader=None if empty else group.leader,
+        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=members,
+    )
+    return StoredRecord(GroupMetadataKey(group=group.group_id), value, CLASSIC_GROUP_VALUE_VERSION)
+
+
+def classic_group_tombstone(group_id: str) -> StoredRecord:
+    return StoredRecord(GroupMetadataKey(group=group_id), None)
+
+
+# -- consumer groups
+
+
+def member_record(group_id: str, member: ConsumerMember) -> StoredRecord:
+    classic = None
+    if member.classic is not None:
+        classic = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[
+                ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
+                for name, metadata in member.classic.protocols
+            ],
+        )
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+        classic_member_metadata=classic,
+    )
+    return StoredRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def member_tombstone(group_id: str, member_id: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> StoredRecord:
+    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return StoredRecord(ConsumerGroupMetadataKey(group_id=group_id), value)
+
+
+def epoch_tombstone(group_id: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupMetadataKey(group_id=group_id), None)
+
+
+def partition_metadata_tombstone(group_id: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+
+
+def target_record(group_id: str, member_id: str, partitions: TargetPartitions) -> StoredRecord:
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(indexes))
+            for topic_id, indexes in partitions.items()
+        ]
+    )
+    return StoredRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+
+
+def target_tombstone(group_id: str, member_id: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+
+
+def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> StoredRecord:
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
+    return StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def target_epoch_tombstone(group_id: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+
+
+def current_record(group_id: str, member: ConsumerMember) -> StoredRecord:
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state.value,
+        assigned_partitions=_epochs(member.assigned),
+        partitions_pending_revocation=_epochs(member.revoking),
+    )
+    return StoredRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def current_tombstone(group_id: str, member_id: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+
+
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> StoredRecord:
+    value = ConsumerGroupRegularExpressionValue(
+        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+    )
+    return StoredRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), value)
+
+
+def regex_tombstone(group_id: str, regex: str) -> StoredRecord:
+    return StoredRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
+def _epochs(partitions: PartitionEpochs) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
+    return [
+        ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+            topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values())
+        )
+        for topic_id, epochs in partitions.items()
+    ]

@@ -1,0 +1,277 @@
+"""Group requests, from the message to the shard: validation that needs no group, and the choice of the protocol.
+
+Each function answers with a response, or with a `Reply` where others must act first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from ottla.coordinator.groups import description as describe
+from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
+from ottla.coordinator.groups.classic.protocol import validate_join
+from ottla.coordinator.groups.consumer import migration as mixed
+from ottla.coordinator.groups.consumer.group import ConsumerGroup
+from ottla.coordinator.groups.group_shard import GroupCoordinator, Shard
+from ottla.coordinator.groups.interfaces import OtherGroup
+from ottla.coordinator.runtime.interfaces import Client
+from ottla.coordinator.runtime.result import Reply, Result
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    KafkaError,
+    UnknownMemberId,
+)
+from ottla.metadata.java_hash_order import java_computed_map, java_concurrent_map, partition_hash
+from ottla.metadata.topics import GROUP_METADATA_TOPIC
+from ottla.wire.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
+
+
+def _join_consumers(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Result:
+    try:
+        return mixed.join(shard, group, request, client)
+    except KafkaError as error:  # who it was is not said here
+        return Result((), join_error(error.code, NO_MEMBER, client.version))
+
+
+def join(
+    coordinator: GroupCoordinator, request: JoinGroupRequest, client: Client
+) -> JoinGroupResponse | Reply[JoinGroupResponse]:
+    settings = coordinator.settings
+    if client.version == 0:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    try:
+        validate_join(request, settings.min_session_timeout_ms, settings.max_session_timeout_ms)
+        shard = coordinator.shard_for(request.group_id)
+        group = shard.groups.get(request.group_id)
+        if isinstance(group, OtherGroup) and not shard.can_become_classic(group):
+            return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            answer: Any = shard.run(_join_consumers(shard, group, request, client))
+        else:
+            answer = shard.run(shard.classic.join(request, client))
+    except KafkaError as error:
+        return join_error(error.code, request.member_id or NO_MEMBER, client.version)
+    return answer  # type: ignore[no-any-return]
+
+
+def sync(
+    coordinator: GroupCoordinator, request: SyncGroupRequest, client: Client
+) -> SyncGroupResponse | Reply[SyncGroupResponse]:
+    if client.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        raise InconsistentGroupProtocol
+    if not request.group_id:
+        raise InvalidGroupId
+    shard = coordinator.shard_for(request.group_id)
+    group = shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup) and not group.is_empty:
+        result = mixed.sync(shard, group, request)
+    else:
+        result = shard.classic.sync(request, client)
+    return shard.run(result)  # type: ignore[no-any-return]
+
+
+def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> HeartbeatResponse | Reply[HeartbeatResponse]:
+    if not request.group_id:
+        raise InvalidGroupId
+    try:
+        shard = coordinator.shard_for(request.group_id)
+    except CoordinatorLoadInProgress:
+        # The member is not known yet, and will have a full session once it is: nothing to worry the client with.
+        return HeartbeatResponse()
+    group = shard.groups.get(request.group_id)
+    if group is None or isinstance(group, OtherGroup):
+        raise UnknownMemberId
+    arguments = (request.member_id, request.group_instance_id, request.generation_id)
+    if isinstance(group, ConsumerGroup):
+        return shard.run(mixed.heartbeat(shard, group, *arguments))  # type: ignore[no-any-return]
+    return shard.run(shard.classic.heartbeat(group, *arguments))  # type: ignore[no-any-return]
+
+
+def leave(
+    coordinator: GroupCoordinator, request: LeaveGroupRequest, client: Client
+) -> LeaveGroupResponse | Reply[LeaveGroupResponse]:
+    """Before v3 one member, whose error is the answer's; from v3 on many, each with its own."""
+    if not request.group_id:
+        raise InvalidGroupId
+    if client.version < 3:
+        request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+    shard = coordinator.shard_for(request.group_id)
+    group = shard.groups.get(request.group_id)
+    if group is None or isinstance(group, OtherGroup):
+        answer = LeaveGroupResponse(
+            members=[
+                LeaveGroupResponse.MemberResponse(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    error_code=UnknownMemberId.code,
+                )
+                for member in request.members
+            ]
+        )
+        return _single(answer) if client.version < 3 else answer
+    if isinstance(group, ConsumerGroup):
+        result = mixed.leave(shard, group, request)
+    else:
+        result = shard.classic.leave(group, request)
+    if client.version < 3:
+        result = result._replace(response=_single(result.response))
+    return shard.run(result)  # type: ignore[no-any-return]
+
+
+def _single(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    response.error_code = response.members[0].error_code
+    response.members = []
+    return response
+
+
+def consumer_heartbeat(
+    coordinator: GroupCoordinator, request: ConsumerGroupHeartbeatRequest, client: Client
+) -> ConsumerGroupHeartbeatResponse | Reply[ConsumerGroupHeartbeatResponse]:
+    shard = coordinator.shard_for(request.group_id)
+    return shard.run(shard.consumer.heartbeat(request, client))  # type: ignore[no-any-return]
+
+
+def commit_offsets(
+    coordinator: GroupCoordinator, request: OffsetCommitRequest, client: Client
+) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
+    shard = coordinator.shard_for(request.group_id)
+    return shard.run(shard.offsets.commit(request, client))  # type: ignore[no-any-return]
+
+
+def commit_transactional_offsets(
+    coordinator: GroupCoordinator, request: TxnOffsetCommitRequest, client: Client
+) -> TxnOffsetCommitResponse | Reply[TxnOffsetCommitResponse]:
+    if not request.group_id:
+        raise InvalidGroupId
+    shard = coordinator.shard_for(request.group_id)
+    return shard.run(shard.offsets.commit_transactional(request, client))  # type: ignore[no-any-return]
+
+
+def fetch_offsets(
+    coordinator: GroupCoordinator,
+    group: OffsetFetchRequest.OffsetFetchRequestGroup,
+    *,
+    by_id: bool,
+    require_stable: bool,
+    shown: Callable[[OffsetsOfGroup], OffsetsOfGroup] = lambda found: found,
+) -> OffsetsOfGroup | Reply[OffsetsOfGroup]:
+    """Raises only if the group is not served here. `shown` makes of the answer what its asker may see."""
+    shard = coordinator.shard_for(group.group_id)
+    found = shown(shard.offsets.fetch(group, by_id=by_id, require_stable=require_stable))
+    # Stable offsets are the newest: they are told when they are committed.
+    return shard.run(Result((), found)) if require_stable else found
+
+
+def delete_offsets(
+    coordinator: GroupCoordinator, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Reply[OffsetDeleteResponse]:
+    if not request.group_id:
+        raise InvalidGroupId
+    shard = coordinator.shard_for(request.group_id)
+    return shard.run(shard.offsets.delete(request))  # type: ignore[no-any-return]
+
+
+def list_groups(
+    coordinator: GroupCoordinator, states: Iterable[str] = (), types: Iterable[str] = ()
+) -> ListGroupsResponse:
+    """What is loaded is listed; a shard still loading makes the whole answer an error, as the list would be short."""
+    if coordinator.is_loading:
+        raise CoordinatorLoadInProgress
+    state_names, type_names = list(states), list(types)
+    shards = {shard.partition: shard for shard in coordinator.shards()}
+    order = java_concurrent_map(shards, lambda index: partition_hash((GROUP_METADATA_TOPIC, index)))
+    return ListGroupsResponse(
+        groups=[listed for index in order for listed in describe.list_groups(shards[index], state_names, type_names)]
+    )
+
+
+def in_answers_order(
+    coordinator: GroupCoordinator, group_ids: Iterable[str], within: Callable[[list[str]], list[str]] = list
+) -> list[str]:
+    """As Kafka answers for several groups: by the partitions that keep them, in the order of Java's hash map."""
+    named = [(coordinator.partition_for(group_id), group_id) for group_id in group_ids]
+    by_partition: dict[int, list[str]] = {}
+    for partition, group_id in named:
+        by_partition.setdefault(partition, []).append(group_id)
+    order = java_computed_map(
+        (partition for partition, _ in named), lambda index: partition_hash((GROUP_METADATA_TOPIC, index))
+    )
+    return [group_id for partition in order for group_id in within(by_partition[partition])]
+
+
+def describe_groups(
+    coordinator: GroupCoordinator, group_ids: Iterable[str], version: int
+) -> list[DescribeGroupsResponse.DescribedGroup]:
+    described = []
+    for group_id in in_answers_order(coordinator, group_ids):
+        try:
+            described.append(describe.describe_classic(coordinator.shard_for(group_id), group_id, version))
+        except KafkaError as error:
+            described.append(
+                DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code, members=[])
+            )
+    return described
+
+
+def describe_consumer_groups(
+    coordinator: GroupCoordinator, group_ids: Iterable[str]
+) -> list[ConsumerGroupDescribeResponse.DescribedGroup]:
+    named = list(group_ids)
+    described = [
+        ConsumerGroupDescribeResponse.DescribedGroup(group_id="", error_code=InvalidGroupId.code, members=[])
+        for group_id in named
+        if not group_id
+    ]
+    for group_id in in_answers_order(coordinator, filter(None, named)):
+        try:
+            described.append(describe.describe_consumer(coordinator.shard_for(group_id), group_id))
+        except KafkaError as error:
+            described.append(
+                ConsumerGroupDescribeResponse.DescribedGroup(
+                    group_id=group_id, error_code=error.code, error_message=error.message, members=[]
+                )
+            )
+    return described
+
+
+def delete_groups(
+    coordinator: GroupCoordinator, group_ids: Iterable[str]
+) -> list[DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]:
+    results: list[Any] = []
+    for group_id in group_ids:
+        result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
+        try:
+            shard = coordinator.shard_for(group_id)
+            results.append(shard.run(describe.delete_group(shard, group_id, result)))
+        except KafkaError as error:
+            result.error_code = error.code
+            results.append(result)
+    return results

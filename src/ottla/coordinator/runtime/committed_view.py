@@ -1,0 +1,56 @@
+"""What reads see while writes wait for followers: the state below the high watermark.
+
+A shard replays its records as it appends them, so that the next operation builds on them. Before it replays what is not
+committed yet, it keeps the values that this will change; reads get those until the high watermark has passed. With one
+replica everything is committed at once, and nothing is ever kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from ottla.coordinator.runtime.interfaces import PartitionWriter
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """Values as they were before writes that are not committed, by key."""
+
+    __slots__ = ("_order", "_values", "_writer")
+
+    def __init__(self, writer: PartitionWriter) -> None:
+        self._writer = writer
+        self._values: dict[K, deque[tuple[int, V]]] = {}
+        self._order: deque[tuple[int, K]] = deque()
+
+    def keep(self, offset: int, key: K, value: V) -> None:
+        """`value` stood before the record at `offset`, which is appended and not replayed yet."""
+        self._forget_committed()
+        self._values.setdefault(key, deque()).append((offset, value))
+        self._order.append((offset, key))
+
+    def get(self, key: K, live: V) -> V:
+        """The value at the high watermark; `live` is the newest."""
+        if not self._values:
+            return live
+        self._forget_committed()
+        kept = self._values.get(key)
+        return live if kept is None else kept[0][1]
+
+    def keys(self) -> Iterable[K]:
+        """Whatever has a value that differs from the newest, maybe."""
+        self._forget_committed()
+        return self._values.keys()
+
+    def _forget_committed(self) -> None:
+        committed = self._writer.high_watermark
+        while self._order and self._order[0][0] < committed:
+            _, key = self._order.popleft()
+            values = self._values[key]
+            values.popleft()
+            if not values:
+                del self._values[key]

@@ -1,0 +1,264 @@
+"""Changes of configs: what AlterConfigs and IncrementalAlterConfigs ask for, checked and turned into records.
+
+A change of one resource applies as a whole or not at all. Which error code a refusal gets differs from kind to kind as
+it does in Kafka: a broker's bad value is an INVALID_REQUEST, a topic's an INVALID_CONFIG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.config import BROKER_KEYS, TOPIC_KEYS, ChangeRefused, Config, ConfigError, ConfigKey, ConfigType
+from ottla.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
+from ottla.metadata.features import ELIGIBLE_LEADERS
+from ottla.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    MetadataImage,
+)
+from ottla.metadata.java_hash_order import by_hash, java_names
+from ottla.metadata.topics import check_topic_name
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_OPERATION_NAMES = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_KNOWN_OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+
+_GROUP_BUCKETS = 32
+"""Of the map that Kafka looks for unknown names of groups in: it holds the known ones too."""
+
+MIN_ISR = "min.insync.replicas"
+
+Resource = tuple[int, str]
+
+
+class ConfigChange(NamedTuple):
+    """What shall happen to one key; AlterConfigs only ever sets."""
+
+    name: str
+    value: str | None
+    operation: int = SET
+
+
+class ConfigChanges:
+    """Plans changes against the current metadata; `node_id` is the broker that was asked."""
+
+    def __init__(
+        self, image: MetadataImage, config: Config, node_id: int, check: Callable[[Config], None] | None = None
+    ) -> None:
+        """`check` may refuse a broker's new settings for what they lead to, a key store that cannot be read say."""
+        self._image = image
+        self._config = config
+        self._node_id = node_id
+        self._try_broker = check
+
+    def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
+        """The records that leave exactly these settings (AlterConfigs)."""
+        check_form(changes)
+        self.check_kind(resource)
+        current = self._image.configs.get(resource, {})
+        wanted = {change.name: change.value for change in changes if change.value is not None}
+        return self._planned(resource, current, wanted, {*current, *wanted})
+
+    def increment(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
+        """The records of single operations: set, delete, append to a list, subtract from it (KIP-339)."""
+        check_form(changes)
+        self.check_kind(resource)
+        current = self._image.configs.get(resource, {})
+        wanted = dict(current)
+        for change in _as_walked(resource[0], changes):
+            value = self._outcome(resource[0], change, current.get(change.name))
+            if value is None:
+                wanted.pop(change.name, None)
+            else:
+                wanted[change.name] = value
+        return self._planned(resource, current, wanted, {change.name for change in changes})
+
+    def _planned(
+        self, resource: Resource, current: Mapping[str, str], wanted: dict[str, str], touched: set[str]
+    ) -> list[Message]:
+        self._check(resource, wanted)
+        kind, name = resource
+        if kind == RESOURCE_BROKER:
+            self._check_eligible_leaders(name, current, wanted, touched)
+        changed = [
+            key
+            for key in sorted(touched)
+            # A broker's setting is written even if it stays: that is how it is told to read a key store again.
+            if current.get(key) != wanted.get(key) or (kind == RESOURCE_BROKER and key in wanted)
+        ]
+        records: list[Message] = [
+            stored.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=wanted.get(key))
+            for key in changed
+        ]
+        if MIN_ISR in changed and self._image.features.get(ELIGIBLE_LEADERS):
+            # Who may lead was found out by another number (KIP-966).
+            records.append(stored.ClearElrRecord(topic_name=name if kind == RESOURCE_TOPIC else ""))
+        return records
+
+    # -- single operations -------------------------------------------------------------------------------------
+
+    def _outcome(self, kind: int, change: ConfigChange, current: str | None) -> str | None:
+        if change.operation == SET:
+            return change.value
+        if change.operation == DELETE:
+            return None
+        if change.operation not in _OPERATION_NAMES:
+            raise UnknownServerError
+        key = _list_key(kind, change)
+        text = current if current is not None else ",".join(key.default or ())
+        items = [item for item in text.split(",") if item]
+        assert change.value is not None
+        for item in change.value.split(","):
+            if change.operation == SUBTRACT:
+                if item in items:
+                    items.remove(item)
+            elif item not in items:
+                items.append(item)
+        return ",".join(items)
+
+    def trips_over(self, resource: Resource, changes: Sequence[ConfigChange]) -> bool:
+        """Whether Kafka's controller fails as a whole: it comes upon an operation that it does not know, and upon
+        nothing before that which refuses this resource."""
+        kind = resource[0]
+        if kind not in (RESOURCE_TOPIC, RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
+            return False
+        try:
+            check_form(changes)
+            for change in _as_walked(kind, changes):
+                self._outcome(kind, change, None)
+        except UnknownServerError:
+            return True
+        except KafkaError:
+            pass
+        return False
+
+    # -- checks ------------------------------------------------------------------------------------------------
+
+    def check_kind(self, resource: Resource) -> None:
+        kind, name = resource
+        if kind == RESOURCE_BROKER:
+            if name:
+                check_node_id(name, self._node_id)
+        elif kind not in (RESOURCE_TOPIC, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
+            raise InvalidRequest(f"Unknown resource type {kind}")
+
+    def _check(self, resource: Resource, wanted: dict[str, str]) -> None:
+        kind, name = resource
+        if kind == RESOURCE_TOPIC:
+            self._check_topic(name, wanted)
+        elif kind == RESOURCE_BROKER:
+            self._check_broker(name, wanted)
+        elif kind == RESOURCE_GROUP:
+            if not name:
+                raise InvalidRequest("Default group resources are not allowed.")
+            try:
+                self._config.group(by_hash(wanted, _GROUP_BUCKETS), strict=True)
+            except ConfigError as error:
+                raise InvalidConfig(str(error)) from error
+        else:
+            if not name:
+                raise InvalidRequest("Subscription name can't be empty")
+            try:
+                self._config.client_metrics(by_hash(wanted), strict=True)
+            except ConfigError as error:
+                raise _client_metrics_error(error) from error
+
+    def _check_topic(self, name: str, wanted: dict[str, str]) -> None:
+        if not name:
+            raise InvalidRequest("Default topic resources are not allowed.")
+        check_topic_name(name)
+        try:
+            self._config.validate_topic(by_hash(wanted))
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from error
+        if name not in self._image.topics:
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+
+    def _check_broker(self, name: str, wanted: dict[str, str]) -> None:
+        try:
+            proposed = self._config.validate_dynamic(wanted, per_broker=bool(name))
+            if self._try_broker is not None:
+                self._try_broker(proposed)
+        except ConfigError as error:
+            text = str(error)
+            if isinstance(error, ChangeRefused):
+                # In Kafka the exception of the component that refuses gets into the text.
+                text = (
+                    f"Invalid value org.apache.kafka.common.config.ConfigException: {text} "
+                    "for configuration Invalid dynamic configuration"
+                )
+            raise InvalidRequest(text) from error
+
+    def _check_eligible_leaders(
+        self, name: str, current: Mapping[str, str], wanted: Mapping[str, str], touched: set[str]
+    ) -> None:
+        """Eligible leader replicas need one min.insync.replicas for the whole cluster (KIP-966)."""
+        if MIN_ISR not in touched or not self._image.features.get(ELIGIBLE_LEADERS):
+            return
+        if name:
+            raise InvalidConfig(f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
+        if MIN_ISR in current and MIN_ISR not in wanted:
+            raise InvalidConfig(f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+
+
+def check_node_id(name: str, node_id: int, wording: str = "Unexpected broker id, expected {}, but received {}") -> None:
+    """Settings of a broker, and its loggers, are changed where they are: on the broker itself."""
+    try:
+        found = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
+    if found != node_id:
+        raise InvalidRequest(wording.format(node_id, name))
+
+
+def check_form(changes: Sequence[ConfigChange]) -> None:
+    """Refuse a key that comes twice, and one to be set without a value."""
+    if len({change.name for change in changes}) != len(changes):
+        raise InvalidRequest("Error due to duplicate config keys")
+    missing = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    if missing:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+
+
+def _as_walked(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
+    """In the order in which Kafka comes upon what is wrong with them.
+
+    Those of a broker it takes as they came, but no operation that it does not know; others are in a map by their names.
+    """
+    if kind == RESOURCE_BROKER:
+        for change in changes:
+            if change.operation not in _KNOWN_OPERATIONS:
+                raise InvalidRequest(f"Unknown operations type {change.operation}")
+        return changes
+    by_name = {change.name: change for change in changes}
+    return [by_name[name] for name in java_names(by_name)]
+
+
+def _list_key(kind: int, change: ConfigChange) -> ConfigKey:
+    """The row of a list's key; appending to anything else is refused."""
+    if kind == RESOURCE_BROKER:
+        key = BROKER_KEYS.get(change.name)
+        if key is None:
+            raise InvalidConfig(f"Unknown config name: {change.name}")
+        if key.type is not ConfigType.LIST:
+            operation = _OPERATION_NAMES[change.operation].lower()
+            raise InvalidConfig(f"Config value {operation} is not allowed for config key: {change.name}")
+        return key
+    # Kafka knows no lists in the configs of groups and of client metrics.
+    key = TOPIC_KEYS.get(change.name) if kind == RESOURCE_TOPIC else None
+    if key is None or key.type is not ConfigType.LIST:
+        raise InvalidConfig(
+            f"Can't {_OPERATION_NAMES[change.operation]} to key {change.name} because its type is not LIST."
+        )
+    return key
+
+
+def _client_metrics_error(error: ConfigError) -> KafkaError:
+    text = str(error)
+    is_request = text.startswith("Unknown client metrics") or "interval must be between" in text
+    return InvalidRequest(text) if is_request else InvalidConfig(text)

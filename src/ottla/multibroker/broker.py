@@ -1,0 +1,415 @@
+"""A broker of a cluster: it follows the controller's metadata, and its partitions have replicas on other brokers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ottla.config import Config
+from ottla.errors import (
+    NONE,
+    BrokerIdNotRegistered,
+    CoordinatorNotAvailable,
+    IneligibleReplica,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+)
+from ottla.log.files import Disk
+from ottla.metadata.controller import Chance, Controller
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.metadata_log import Subscriber
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
+from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
+from ottla.multibroker.fetcher import ReplicaFetchers
+from ottla.multibroker.network import Network, Unreachable
+from ottla.multibroker.peers import ControllerGate, PeerConnection, passing_on
+from ottla.multibroker.throttle import LEADER, ReplicationThrottle
+from ottla.multibroker.transactions import TransactionsOfNode
+from ottla.replication.leadership import Leadership, Throttle
+from ottla.replication.replicas import Replicas
+from ottla.server.api import Registry, RequestContext, registered_apis
+from ottla.server.broker import Broker, Node, StartError
+from ottla.server.transactions import TransactionsOfBroker
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.multibroker.ensemble import Ensemble
+    from ottla.server.net.connection import Connection
+    from ottla.server.share.manager import ShareGroups
+
+logger = logging.getLogger(__name__)
+
+PROPOSAL_RETRY_MS = 500
+REGISTRATION_RETRY_MS = 50
+
+
+class FollowedMetadata:
+    """The controller's log as a broker has read it; how far depends on the network."""
+
+    def __init__(self, image: MetadataImage, source: ControllerNode) -> None:
+        self._image = image
+        self._source = source
+        self._subscribers: list[Subscriber] = []
+        self._position = 0
+        self._batch = 0
+        self._reading = False
+        self.last_offset = -1
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._source.leader_epoch
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def append(self, records: Sequence[Message]) -> None:
+        raise NotController
+
+    def catch_up(self) -> None:
+        """Replay what is new, append by append, and tell whoever subscribed."""
+        if self._reading:
+            return  # what was appended meanwhile is read by who reads already
+        self._reading = True
+        try:
+            while self._batch < len(self._source.batches):
+                end = self._source.batches[self._batch]
+                batch = self._source.image.replayed[self._position : end]
+                self._position, self._batch = end, self._batch + 1
+                records = [record for _, record in batch]
+                for offset, record in batch:
+                    self._image.replay(record, offset)
+                    self.last_offset = offset
+                for subscriber in self._subscribers:
+                    subscriber(records)
+        finally:
+            self._reading = False
+
+
+class Around:
+    """What the leaders on a broker need from it."""
+
+    def __init__(self, node: NodeBroker) -> None:
+        self._node = node
+        self.image = node.metadata
+        self.clock: Clock = node.clock
+        self.throttle: Throttle = ReplicationThrottle(node, LEADER)
+        self.kept_out: Collection[tuple[str, int, int]] = node.ensemble.kept_out
+
+    @property
+    def lag_max_ms(self) -> int:
+        value: int = self._node.config["replica.lag.time.max.ms"]
+        return value
+
+    def min_isr(self, topic: str) -> int:
+        return self._node.min_isr(topic)
+
+    def propose(self, leadership: Leadership, isr: list[int]) -> None:
+        self._node.propose(leadership, isr)
+
+
+class NodeBroker(Broker):
+    """One of several brokers of an ensemble."""
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        config: Config,
+        *,
+        disk: Disk,
+        chance: Chance | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        self.ensemble = ensemble
+        super().__init__(config, disk=disk, clock=ensemble.clock, chance=chance, registry=registry)
+        self.registry = passing_on(self, self.registry)
+        self._for_peers = registered_apis()
+        self.fetchers = ReplicaFetchers(self)
+        self.broker_epoch = -1
+        self.is_alive = False
+        """From the start to the end, paused or not."""
+        self._min_isr: dict[str, int] = {}
+        self._min_isr_version = -1
+        self._peers: dict[int, Any] = {}
+
+    @property
+    def network(self) -> Network:
+        return self.ensemble.network
+
+    @property
+    def controller_node(self) -> ControllerNode:
+        return self.ensemble.controller
+
+    @property
+    def followed(self) -> FollowedMetadata:
+        followed: Any = self._metadata_log
+        return followed  # type: ignore[no-any-return]
+
+    def peer(self, broker_id: int) -> NodeBroker:
+        return self.ensemble.nodes[broker_id]
+
+    @property
+    def is_controller(self) -> bool:
+        return False
+
+    @property
+    def epoch(self) -> int:
+        return self.broker_epoch  # also when somebody had it forgotten
+
+    def metadata_observers(self) -> list[tuple[int, int]]:
+        """The brokers that the controller can be heard by, with how far they have read."""
+        return [
+            (number, node.followed.last_offset + 1)
+            for number, node in sorted(self.ensemble.nodes.items())
+            if node.is_running and self.network.reaches(number, CONTROLLER_ID)
+        ]
+
+    def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
+        """All brokers are on this machine: where no address is advertised, the one that the client used will do."""
+        nodes = super().nodes(connection, fenced=fenced)
+        name, here = connection.listener.name, connection.local_host
+        if name not in self._wildcard_listeners:
+            return nodes
+        here_too = {number for number, peer in self.ensemble.nodes.items() if name in peer._wildcard_listeners}
+        return [(node, here if node.broker_id in here_too else host, port) for node, host, port in nodes]
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self.is_alive = True
+        self.ensemble.joined(self)
+        try:
+            await self._until(lambda: self.network.reaches(self.node_id, CONTROLLER_ID))
+            await super().start()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self.ensemble.pause(REGISTRATION_RETRY_MS)
+
+    def _open_storage(self) -> None:
+        source = self.controller_node
+        self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
+        self.logs = self._new_logs()
+        self.replicas.use(self.logs)
+        self.identity = self.logs.open(source.cluster_id, self.node_id, uuid_to_base64(self.chance.uuid()))
+        if self.identity.cluster_id != source.cluster_id:
+            raise StartError(
+                f"the data folder of broker {self.node_id} belongs to another cluster ({self.identity.cluster_id})"
+            )
+        self._directory_id = uuid_from_base64(self.identity.directory_id or "")
+        followed = FollowedMetadata(self.metadata, source)
+        self._metadata_log = followed  # type: ignore[assignment]  # what a broker reads of it is there
+        followed.catch_up()
+        self.metadata.removed_topics.clear()
+        self.controller = self._new_controller()
+        self._apply_dynamic_config()
+        self.replicas.set_strays_aside()
+        self._remove_former_replicas()
+        self.logs.load_all()
+        self.replicas.around = Around(self)
+        self.replicas.on_placed = self.fetchers.placed
+        followed.subscribe(self._follow_dynamic_config)
+        followed.subscribe(self.replicas.metadata_changed)
+
+    def _remove_former_replicas(self) -> None:
+        """Partitions that were moved to other brokers while this one was away."""
+        for topic, index in self.logs.partitions():
+            known = self.metadata.topics.get(topic)
+            if known is not None and self.node_id not in known.partitions[index].replicas:
+                self.logs.delete(topic, index)
+        assert CLUSTER_METADATA_TOPIC not in self.metadata.topics
+
+    def _new_controller(self) -> Controller:
+        return ControllerGate(self, self.controller_node)
+
+    def _new_transactions(self) -> TransactionsOfBroker:
+        return TransactionsOfNode(self)
+
+    def _new_share(self) -> ShareGroups:
+        from ottla.multibroker.share import ShareStatesOfNode
+        from ottla.server.share.manager import ShareGroups
+
+        return ShareGroups(self, ShareStatesOfNode(self))
+
+    def _register(self) -> None:
+        advertised = self._advertised()
+        self._wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
+        previous = self.logs.previous_broker_epoch if self.logs.clean_start else -1
+        self.broker_epoch = self.controller_node.register(self._registration(self.node_id, advertised, 0), previous)
+
+    async def _before_serving(self) -> None:
+        """Open every replica, so that it leads or follows; then say hello to be let in."""
+        for topic, partition in list(self.metadata.partitions()):
+            if self.node_id in partition.replicas:
+                self.replicas.replica(topic.name, partition.index)
+        self._heartbeat()
+        await self._until(lambda: not self.metadata.brokers[self.node_id].fenced)
+        self._every(max(self.config["replica.lag.time.max.ms"] // 2, 1), self._look_for_laggards)
+        self._every(self.config["replica.high.watermark.checkpoint.interval.ms"], self.logs.checkpoint_high_watermarks)
+
+    async def stop(self) -> None:
+        """With a hand-over to others, as Kafka does, unless the whole cluster stops."""
+        if not self._running:
+            return
+        if (
+            not self.ensemble.is_stopping
+            and self.config["controlled.shutdown.enable"]
+            and self.network.reaches(self.node_id, CONTROLLER_ID)
+        ):
+            with suppress(BrokerIdNotRegistered):  # forgotten: there is nothing to hand over
+                self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
+        self.fetchers.close()
+        for partition in self.replicas:
+            if partition.leadership is not None:
+                partition.leadership.resign()
+        await super().stop()
+        self._leave()
+        if not self.ensemble.is_stopping:
+            self.controller_node.fence(self.node_id)
+
+    def kill(self) -> None:
+        if self._running:
+            self.fetchers.close()
+            super().kill()
+            self._leave()
+
+    def _leave(self) -> None:
+        self.is_alive = False
+        self.ensemble.left(self)
+
+    def pause(self) -> None:
+        """As SIGSTOP: nothing moves, nothing is answered, connections stay."""
+        self.network.pause(self.node_id)
+        self.timer.pause()
+        for listener in self._listeners:
+            listener.hold()
+        for connection in self._connections:
+            connection.hold_back()
+
+    def resume(self) -> None:
+        self.timer.resume()
+        self.network.resume(self.node_id)
+        self.followed_way_open()
+        for listener in self._listeners:
+            listener.release()
+        for connection in tuple(self._connections):
+            connection.let_go()
+
+    # -- the controller ----------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        interval_ms: int = self.config["broker.heartbeat.interval.ms"]
+        node_id, epoch, controller = self.node_id, self.broker_epoch, self.controller_node
+
+        def beat() -> bool:
+            return controller.heartbeat(node_id, epoch, self.followed.last_offset)
+
+        def answered(fenced: bool | None, error: Exception | None) -> None:
+            if isinstance(error, StaleBrokerEpoch):
+                logger.error("broker %d: the controller knows a newer one of this id", node_id)
+
+        if self.network.is_direct(node_id, CONTROLLER_ID):
+            try:
+                beat()
+            except KafkaError as error:
+                answered(None, error)
+        else:
+            self.network.ask(node_id, CONTROLLER_ID, beat, answered)
+        self.timer.schedule(interval_ms, self._heartbeat)
+
+    def followed_way_open(self) -> None:
+        """Read on, if the controller can be heard."""
+        if self.is_alive and self.network.reaches(CONTROLLER_ID, self.node_id) and hasattr(self, "_metadata_log"):
+            self.followed.catch_up()
+            self.fetchers.go_on()
+
+    def metadata_appended(self) -> None:
+        """The controller wrote something: it is here now, or when the network brings it."""
+        if not hasattr(self, "_metadata_log"):
+            return
+        if self.network.is_direct(CONTROLLER_ID, self.node_id):
+            self.followed.catch_up()
+        else:
+            self.network.send(CONTROLLER_ID, self.node_id, self.followed.catch_up, lambda: None)
+
+    def propose(self, leadership: Leadership, isr: list[int]) -> None:
+        state = leadership.state
+        brokers = self.metadata.brokers
+        member = AlterPartitionRequest.BrokerState
+        epochs = {replica: leadership.followers[replica].broker_epoch for replica in isr if replica != self.node_id}
+        epochs[self.node_id] = self.broker_epoch
+        change = AlterPartitionRequest.PartitionData(
+            partition_index=state.index,
+            leader_epoch=leadership.leader_epoch,
+            new_isr_with_epochs=[
+                # One that has not fetched yet is known by the epoch that the metadata has.
+                member(
+                    broker_id=replica, broker_epoch=brokers[replica].epoch if epochs[replica] < 0 else epochs[replica]
+                )
+                for replica in isr
+            ],
+            partition_epoch=leadership.proposed_epoch,
+        )
+        request = AlterPartitionRequest(
+            broker_id=self.node_id,
+            broker_epoch=self.broker_epoch,
+            topics=[AlterPartitionRequest.TopicData(topic_id=state.topic_id, partitions=[change])],
+        )
+
+        def answered(response: AlterPartitionResponse | None, error: Exception | None) -> None:
+            if not self.is_alive or leadership.proposed is not isr:
+                return
+            if isinstance(error, Unreachable):
+                self.timer.schedule(PROPOSAL_RETRY_MS, again)
+            elif response is None or response.topics[0].partitions[0].error_code == IneligibleReplica.code:
+                leadership.refused()
+            elif response.topics[0].partitions[0].error_code == NONE:
+                leadership.settled(response.topics[0].partitions[0].partition_epoch)
+            # Any other error: newer metadata is on its way, and says what is.
+
+        def again() -> None:
+            if leadership.proposed is isr and self.is_alive:
+                self.propose(leadership, isr)
+
+        self.network.ask(self.node_id, CONTROLLER_ID, lambda: self.controller_node.alter_partition(request), answered)
+
+    def _look_for_laggards(self) -> None:
+        for partition in self.replicas:
+            if partition.leadership is not None:
+                partition.leadership.maybe_shrink_isr()
+
+    def min_isr(self, topic: str) -> int:
+        """`min.insync.replicas`, which every append with followers asks for."""
+        if self._min_isr_version != self.metadata.version:
+            self._min_isr.clear()
+            self._min_isr_version = self.metadata.version
+        value = self._min_isr.get(topic)
+        if value is None:
+            value = self._min_isr[topic] = self.controller.min_isr(topic)
+        return value
+
+    def coordinator_of(self, topic: str, key: str) -> int:
+        try:
+            return super().coordinator_of(topic, key)
+        except KafkaError:
+            # Too few brokers for its topic, say, or the controller is away: the client tries again.
+            raise CoordinatorNotAvailable from None
+
+    # -- other brokers -----------------------------------------------------------------------------------------
+
+    def serve_peer(self, peer_id: int, request: Message, version: int) -> Any:
+        """Answer another broker as a client would be answered."""
+        route = self._for_peers.route(request.API_KEY, version)
+        assert route is not None
+        connection: Any = self._peers.get(peer_id)
+        if connection is None:
+            connection = self._peers[peer_id] = PeerConnection(self, peer_id)
+        return route.handler(RequestContext(connection, request.API_KEY, version, 0, connection.peer, 0), request)

@@ -1,0 +1,165 @@
+"""A broker as another node of its cluster sees it: requests without a socket, and what needs the controller."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    KafkaError,
+    LeaderNotAvailable,
+    RequestTimedOut,
+    TopicAlreadyExists,
+)
+from ottla.metadata.controller import Admit, Controller, NewTopic
+from ottla.metadata.image import TopicState
+from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
+from ottla.multibroker.network import Unreachable
+from ottla.server.api import Api, Handler, Registry, RequestContext
+from ottla.server.for_controller import ASKED, CHANGING
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.multibroker.broker import NodeBroker
+
+
+class Seen:
+    """An object with some of its attributes replaced."""
+
+    def __init__(self, inner: Any, **others: Any) -> None:
+        self.__dict__.update(others)
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class PeerConnection:
+    """What a handler finds in the place of a connection when another broker asks: no socket, no quota, all rights."""
+
+    wants_news_only = True
+    """A follower of ours does with an answer that leaves out where nothing is new; Kafka has sessions for that."""
+
+    def __init__(self, broker: NodeBroker, peer_id: int) -> None:
+        self.broker: Any = Seen(
+            broker,
+            authorizer=None,
+            quotas=None,
+            # Looked up at every fetch of every follower.
+            metadata=broker.metadata,
+            replicas=broker.replicas,
+            fetch_sessions=broker.fetch_sessions,
+            fetch_bytes_max=broker.fetch_bytes_max,
+            loop=broker.loop,
+            timer=broker.timer,
+        )
+        self.peer = f"broker {peer_id}"
+        self.client_host = "/127.0.0.1"
+        self.local_host = "127.0.0.1"
+        self.client_software: tuple[str, str] | None = None
+        self.principal = "User:ANONYMOUS"
+        self.listener = broker.config.listeners[0]
+        self.state: dict[str, Any] | None = None
+        self.token_authenticated = False
+
+    def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
+        """There is nothing to close."""
+
+
+def passing_on(node: NodeBroker, registry: Registry) -> Registry:
+    """A registry whose requests for the controller are answered by what the controller knows."""
+    return registry.changed(
+        lambda api: api.replace(handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
+    )
+
+
+def _passing(node: NodeBroker, api: Api) -> Handler:
+    def at_controller(ctx: RequestContext, request: Any) -> Any:
+        controller = node.controller_node
+        broker = Seen(
+            node,
+            metadata=controller.image,
+            controller=controller.controller,
+            quotas=controller.quotas,
+            controller_id=CONTROLLER_ID,
+            metadata_offset=controller.last_offset,
+            metadata_epoch=controller.leader_epoch,
+        )
+        connection: Any = Seen(ctx.connection, broker=broker)
+        return api.handler(
+            RequestContext(connection, ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.request_bytes),
+            request,
+        )
+
+    async def from_afar(ctx: RequestContext, request: Any) -> Any:
+        try:
+            return await node.network.call(node.node_id, CONTROLLER_ID, lambda: at_controller(ctx, request))
+        except Unreachable:
+            raise RequestTimedOut from None
+
+    def handler(ctx: RequestContext, request: Any) -> Any:
+        if node.network.is_direct(node.node_id, CONTROLLER_ID):
+            return at_controller(ctx, request)
+        return from_afar(ctx, request)
+
+    return handler
+
+
+class ControllerGate(Controller):
+    """The controller for the few things that a broker wants of it while it serves something else."""
+
+    def __init__(self, node: NodeBroker, remote: ControllerNode) -> None:
+        super().__init__(
+            node.metadata, remote, lambda: node.config, node.chance, lambda broker_id: remote._directory_of(broker_id)
+        )
+        self._node = node
+        self._remote = remote
+
+    def _there(self) -> Controller:
+        if not self._node.network.reaches(self._node.node_id, CONTROLLER_ID):
+            raise RequestTimedOut
+        return self._remote.controller
+
+    def commit(self, records: Sequence[Message]) -> None:
+        self._there().commit(records)
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], validate_only: bool = False, admit: Admit | None = None
+    ) -> list[TopicState | KafkaError]:
+        return self._there().create_topics(wanted, validate_only, admit)
+
+    def create_partitions(
+        self,
+        wanted: Iterable[tuple[str, int, list[list[int]] | None]],
+        validate_only: bool = False,
+        admit: Admit | None = None,
+    ) -> list[KafkaError | None]:
+        return self._there().create_partitions(wanted, validate_only, admit)
+
+    def delete_topics(self, topics: Iterable[TopicState]) -> None:
+        self._there().delete_topics(topics)
+
+    def create_internal_topic(self, name: str) -> TopicState:
+        return self._made(name, lambda there: there.create_internal_topic(name))
+
+    def auto_create_topic(self, name: str) -> TopicState:
+        return self._made(name, lambda there: there.auto_create_topic(name))
+
+    def _made(self, name: str, make: Callable[[Controller], object]) -> TopicState:
+        known = self.image.topics.get(name)
+        if known is None:
+            with suppress(TopicAlreadyExists):
+                make(self._there())
+            known = self.image.topics.get(name)
+        if known is None:
+            raise LeaderNotAvailable  # word of it is on its way
+        return known
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        try:
+            return self._there().allocate_producer_ids(broker_id, broker_epoch)
+        except RequestTimedOut:
+            raise CoordinatorLoadInProgress from None

@@ -1,0 +1,236 @@
+"""The partitions that live on this broker: made, changed and removed as the metadata says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.config import Config, TopicConfig
+from ottla.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla.log.options import LogConfig
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
+from ottla.records.validation import ValidationOptions
+from ottla.replication.partition import Partition
+from ottla.wire.schema import Message
+from ottla.wire.stored import metadata as stored
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.log.manager import LogManager
+    from ottla.replication.leadership import Surroundings
+
+logger = logging.getLogger(__name__)
+
+METADATA_LOG_CONFIG = LogConfig(delete=False, retention_ms=-1, refuse_damage=True)
+
+
+class Replicas:
+    """Partition look-up for the handlers, and the follower of the metadata log for this broker."""
+
+    def __init__(self, broker_id: int, image: MetadataImage, config: Callable[[], Config], clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._logs: LogManager
+        self._config = config
+        self._clock = clock
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        self.on_topic_removed: list[Callable[[TopicState], None]] = []
+        self.around: Surroundings | None = None
+        """Set where other brokers hold replicas of what is here."""
+        self.on_placed: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition that leads or follows anew, and of one that is taken away."""
+
+    def use(self, logs: LogManager) -> None:
+        """Keep the partitions in these logs (which ask back for `log_config`)."""
+        self._logs = logs
+
+    # -- look-up -----------------------------------------------------------------------------------------------
+
+    def leader(self, topic: str, index: int) -> Partition:
+        """The partition, if this broker leads it; otherwise the error that sends the client elsewhere."""
+        by_index = self._partitions.get(topic)
+        partition = by_index.get(index) if by_index is not None else None
+        if partition is None:
+            partition = self._open(topic, index)
+        if partition.state.leader != self._broker_id:
+            raise NotLeaderOrFollower()
+        return partition
+
+    def leader_at(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
+        """As `leader`; a replica that only follows says first whether the client's view of the leader is another."""
+        partition = self.replica(topic, index)
+        partition.check_leader_epoch(current_leader_epoch)
+        partition.check_leads()
+        return partition
+
+    def replica(self, topic: str, index: int) -> Partition:
+        """The partition, whether this broker leads it or follows."""
+        partition = self.get(topic, index)
+        return partition if partition is not None else self._open(topic, index)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition if it is open."""
+        return self._partitions.get(topic, {}).get(index)
+
+    def __iter__(self) -> Iterator[Partition]:
+        """The partitions that are open."""
+        for by_index in self._partitions.values():
+            yield from by_index.values()
+
+    # -- following the metadata --------------------------------------------------------------------------------
+
+    def report_missing(self) -> None:
+        """Say which partitions of this broker have lost their folder."""
+        self._logs.report_missing(
+            (topic.name, state.index) for topic, state in self._image.partitions() if self._broker_id in state.replicas
+        )
+
+    def set_strays_aside(self) -> None:
+        """Rename folders that no topic of the cluster owns: a deletion that a crash interrupted."""
+        found = self._logs.partitions()
+        if not self._image.topics and len(found) > 1:
+            logger.error(
+                "%s-0 knows no topic, but there are %d folders of partitions, which are set aside now. If that log was "
+                "lost: stop the broker, restore it from a backup, and take what was added off the folders' names",
+                CLUSTER_METADATA_TOPIC,
+                len(found) - 1,
+            )
+        for topic, index in found:
+            if topic == CLUSTER_METADATA_TOPIC:
+                continue
+            known = self._image.topics.get(topic)
+            noted_id = self._logs.topic_id(topic, index)
+            if known is None or index not in known.partitions or noted_id not in (None, known.topic_id):
+                self._logs.mark_stray(topic, index)
+
+    def _open(self, topic: str, index: int) -> Partition:
+        """Bring up a partition when it is first asked for: thousands of idle ones cost nothing at a start."""
+        known = self._image.topics.get(topic)
+        state = known.partitions.get(index) if known is not None else None
+        if known is None or state is None:
+            raise UnknownTopicOrPartition()
+        if self._broker_id not in state.replicas:
+            raise NotLeaderOrFollower()
+        return self._add(known, state, self._topic_config(topic))
+
+    def metadata_changed(self, records: Sequence[Message]) -> None:
+        """Follow what was just appended to the metadata log."""
+        configs: dict[str, TopicConfig] = {}
+        for record in records:
+            if isinstance(record, stored.PartitionRecord):
+                topic = self._image.topics_by_id.get(record.topic_id)
+                if topic is not None and self._broker_id in record.replicas:
+                    config = configs.get(topic.name)
+                    if config is None:
+                        config = configs[topic.name] = self._topic_config(topic.name)
+                    try:
+                        self._add(topic, topic.partitions[record.partition_id], config)
+                    except KafkaStorageError as error:
+                        # The topic exists by now: its partition is tried again when somebody asks for it.
+                        logger.error("%s-%d has no folder yet: %s", topic.name, record.partition_id, error)
+            elif isinstance(record, stored.RemoveTopicRecord):
+                self._remove(self._image.removed_topics.pop(record.topic_id))
+            elif isinstance(record, stored.PartitionChangeRecord):
+                self._changed(record)
+            elif isinstance(record, stored.ClearElrRecord) and self.around is not None:
+                # What leaders have proposed is for the partition as it was.
+                for partition in self:
+                    if partition.leadership is not None:
+                        partition.leadership.metadata_changed()
+        self._reconfigure(records)
+
+    def _add(self, topic: TopicState, state: PartitionState, config: TopicConfig) -> Partition:
+        by_index = self._partitions.setdefault(topic.name, {})
+        log = self._logs.get_or_create(topic.name, state.index, topic.topic_id)
+        partition = by_index[state.index] = Partition(
+            topic.name,
+            state,
+            log,
+            ValidationOptions.from_topic_config(config),
+            self._clock,
+            self._broker_id,
+            self.around,
+        )
+        if self.around is not None:
+            self.on_placed(partition)
+        return partition
+
+    def _remove(self, topic: TopicState) -> None:
+        for index, state in topic.partitions.items():
+            partition = self.get(topic.name, index)
+            if partition is not None:
+                partition.changed()
+                if self.around is not None:
+                    self._take_away(partition)
+            if self._broker_id in state.replicas:
+                self._logs.delete(topic.name, index)
+        self._partitions.pop(topic.name, None)
+        for removed in self.on_topic_removed:
+            removed(topic)
+
+    def _take_away(self, partition: Partition) -> None:
+        leadership, partition.leadership = partition.leadership, None
+        if leadership is not None:
+            leadership.resign()
+        self.on_placed(partition)
+
+    def _changed(self, record: stored.PartitionChangeRecord) -> None:
+        topic = self._image.topics_by_id.get(record.topic_id)
+        if topic is None:
+            return
+        partition = self.get(topic.name, record.partition_id)
+        if self.around is not None:
+            self._change_place(topic, topic.partitions[record.partition_id], partition)
+        elif partition is not None:
+            partition.changed()
+
+    def _change_place(self, topic: TopicState, state: PartitionState, partition: Partition | None) -> None:
+        """Another leader, another ISR, or a replica that came here or went away."""
+        assert self.around is not None
+        if self._broker_id not in state.replicas:
+            if partition is not None:
+                del self._partitions[topic.name][state.index]
+                partition.take_place(self.around)
+                self.on_placed(partition)
+                partition.changed()
+            self._logs.delete(topic.name, state.index)
+        elif partition is None:
+            self._add(topic, state, self._topic_config(topic.name))
+        elif partition.take_place(self.around):
+            self.on_placed(partition)
+            partition.changed()
+
+    def _reconfigure(self, records: Sequence[Message]) -> None:
+        """Let open logs go by changed configs; a broker's settings are the defaults of every topic."""
+        changed = {(r.resource_type, r.resource_name) for r in records if isinstance(r, stored.ConfigRecord)}
+        new = {record.name for record in records if isinstance(record, stored.TopicRecord)}
+        names = {name for kind, name in changed if kind == RESOURCE_TOPIC} - new
+        everywhere = any(kind == RESOURCE_BROKER for kind, _ in changed)
+        if not everywhere and not names:
+            return
+        self._logs.settings_changed()
+        configs: dict[str, tuple[LogConfig, ValidationOptions]] = {}
+        # Not every open log has a partition yet: after an unclean stop they are all opened to be recovered.
+        for log in self._logs.logs():
+            topic = log.topic
+            if topic == CLUSTER_METADATA_TOPIC or not (everywhere or topic in names):
+                continue
+            if topic not in configs:
+                options = ValidationOptions.from_topic_config(self._topic_config(topic))
+                configs[topic] = (self.log_config(topic), options)
+            partition = self.get(topic, log.partition)
+            if partition is not None:
+                partition.reconfigure(*configs[topic])
+            else:
+                log.update_config(configs[topic][0])
+
+    def _topic_config(self, name: str) -> TopicConfig:
+        return self._config().topic(self._image.topic_configs(name))
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The settings with which a topic's logs are kept."""
+        if topic == CLUSTER_METADATA_TOPIC:
+            return METADATA_LOG_CONFIG
+        return LogConfig.from_topic_config(self._topic_config(topic), self._config()["producer.id.expiration.ms"])

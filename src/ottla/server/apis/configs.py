@@ -1,0 +1,344 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.errors import (
+    NONE,
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from ottla.metadata.configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    ConfigChange,
+    ConfigChanges,
+    Resource,
+    check_form,
+    check_node_id,
+)
+from ottla.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from ottla.metadata.java_hash_order import persistent_map
+from ottla.metadata.topics import check_topic_name
+from ottla.server import broker_loggers as loggers
+from ottla.server.api import RequestContext, handles
+from ottla.server.apis.answers import own_message
+from ottla.server.apis.config_order import in_order
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from ottla.wire.schema import Message, Struct
+
+if TYPE_CHECKING:
+    from ottla.config.describe import DescribedConfig
+
+Described = DescribeConfigsResponse.DescribeConfigsResult
+Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+Listed = ListConfigResourcesResponse.ConfigResource
+
+_LISTED_TYPES = (
+    RESOURCE_GROUP,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+)
+_LOGGER_CONFIG = 6
+
+
+# -- describing ------------------------------------------------------------------------------------------------------
+
+
+def _describe_error(ctx: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            Described(
+                error_code=error.code,
+                error_message=error.default_message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+@handles(DescribeConfigsRequest, on_error=_describe_error)
+def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """v0–v4. v1 sources and synonyms (KIP-226) instead of an is-default flag, which Kafka 3.9.1 never sets in v0; v3
+    types and documentation (KIP-569).
+
+    The values of passwords, and of keys that no table knows, are never told. A resource of an unknown type fails all.
+    """
+    if any(resource.resource_type not in _LISTED_TYPES for resource in request.resources):
+        raise InvalidRequest()
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        described = Described(
+            error_code=NONE,
+            error_message="",
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            described.configs = _entries(ctx, request, resource)
+        except KafkaError as error:
+            described.error_code = error.code
+            described.error_message = own_message(error) or ""
+        response.results.append(described)
+    return response
+
+
+def _entries(
+    ctx: RequestContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+) -> list[Entry]:
+    kind, name = resource.resource_type, resource.resource_name
+    names = resource.configuration_keys or None
+    image = ctx.broker.metadata
+    overrides = image.configs.get((kind, name), {})
+    if kind == RESOURCE_BROKER_LOGGER:
+        return _logger_entries(ctx, name, names)
+    if kind == RESOURCE_TOPIC:
+        check_topic_name(name)
+        if name not in image.topics:
+            raise UnknownTopicOrPartition()
+        described = _described(ctx, "topic", names, overrides)
+    elif kind == RESOURCE_BROKER:
+        if name:
+            _check_described_broker(ctx, name, "expected {} or empty string, but received {}")
+        described = _described(ctx, "broker" if name else "cluster", names)
+    elif kind == RESOURCE_GROUP:
+        if not name:
+            raise InvalidRequest("Group name must not be empty")
+        described = _described(ctx, "group", names, overrides)
+    else:
+        if not name:
+            raise InvalidRequest("Client metrics subscription name must not be empty")
+        described = _described(ctx, "client-metrics", names, overrides)
+    synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+    return [
+        Entry(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+            synonyms=[synonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms]
+            if request.include_synonyms
+            else [],
+            config_type=entry.type,
+            documentation=entry.documentation if request.include_documentation else None,
+        )
+        for entry in described
+    ]
+
+
+def _described(
+    ctx: RequestContext, kind: str, names: Collection[str] | None, overrides: Mapping[str, str] = MappingProxyType({})
+) -> list[DescribedConfig]:
+    return in_order(kind, ctx.broker.config.describe(kind, overrides, names))
+
+
+def _check_described_broker(ctx: RequestContext, name: str, wording: str) -> None:
+    try:
+        found = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+    if found != ctx.broker.node_id:
+        raise InvalidRequest("Unexpected broker id, " + wording.format(ctx.broker.node_id, name))
+
+
+def _logger_entries(ctx: RequestContext, name: str, names: Collection[str] | None) -> list[Entry]:
+    if not name:
+        raise InvalidRequest("Broker id must not be empty")
+    _check_described_broker(ctx, name, "expected {} but received {}")
+    return [
+        Entry(name=logger, value=level, config_source=_LOGGER_CONFIG, documentation="")
+        for logger, level in loggers.levels().items()
+        if names is None or logger in names
+    ]
+
+
+# -- altering --------------------------------------------------------------------------------------------------------
+
+
+@handles(AlterConfigsRequest)
+def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """v0–v2. Replaces all settings of a resource: what is not named is removed. v2 flexible.
+
+    Loggers cannot be changed this way. Where a resource comes twice Kafka never answers; here both are refused.
+    """
+    changes = _changes(ctx)
+    outcomes = _alter(
+        ctx,
+        [
+            (
+                (resource.resource_type, resource.resource_name),
+                [ConfigChange(config.name, config.value) for config in resource.configs],
+            )
+            for resource in request.resources
+        ],
+        changes.replace,
+        request.validate_only,
+    )
+    result = AlterConfigsResponse.AlterConfigsResourceResponse
+    return AlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
+
+
+ResultT = TypeVar("ResultT", bound=Struct)
+
+
+def _outcomes(result: type[ResultT], resources: Sequence[Any], outcomes: Sequence[KafkaError | None]) -> list[ResultT]:
+    """One result for each resource, whichever of the two requests asked."""
+    return [
+        result(
+            error_code=NONE if error is None else error.code,
+            error_message=None if error is None else own_message(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(resources, outcomes, strict=True)
+    ]
+
+
+def _incremental_error(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return _incremental_response(request, [error] * len(request.resources))
+
+
+def _incremental_response(
+    request: IncrementalAlterConfigsRequest, outcomes: Sequence[KafkaError | None]
+) -> IncrementalAlterConfigsResponse:
+    result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    return IncrementalAlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
+
+
+@handles(IncrementalAlterConfigsRequest, on_error=_incremental_error)
+def incremental_alter_configs(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """v0–v1 (KIP-339): set, delete, append, subtract; log levels too (KIP-412). v1 flexible."""
+    changes = _changes(ctx)
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    wishes = [
+        (
+            (resource.resource_type, resource.resource_name),
+            [ConfigChange(config.name, config.value, config.config_operation) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    trips = any(counts[resource] == 1 and changes.trips_over(resource, wanted) for resource, wanted in wishes)
+
+    def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
+        if trips:
+            # Kafka's controller trips over it, and with it goes everything that the broker itself did not refuse.
+            if resource[0] == RESOURCE_BROKER:
+                changes.increment(resource, wanted)
+            elif resource[0] != RESOURCE_BROKER_LOGGER:
+                check_form(wanted)
+                changes.check_kind(resource)
+            if resource[0] != RESOURCE_BROKER_LOGGER:
+                raise UnknownServerError()
+        if resource[0] == RESOURCE_BROKER_LOGGER:
+            _set_levels(ctx, resource[1], wanted, request.validate_only)
+            return []
+        return changes.increment(resource, wanted)
+
+    outcomes = _alter(ctx, wishes, plan, request.validate_only)
+    return _incremental_response(request, outcomes)
+
+
+def _changes(ctx: RequestContext) -> ConfigChanges:
+    broker = ctx.broker
+    return ConfigChanges(broker.metadata, broker.config, broker.node_id, broker.security.check)
+
+
+def _alter(
+    ctx: RequestContext,
+    wanted: Sequence[tuple[Resource, list[ConfigChange]]],
+    plan: Callable[[Resource, Sequence[ConfigChange]], list[Message]],
+    validate_only: bool,
+) -> list[KafkaError | None]:
+    """Plan each resource by itself, and write what was not refused."""
+    counts = Counter(resource for resource, _ in wanted)
+    records: list[Message] = []
+    outcomes: list[KafkaError | None] = []
+    for resource, changes in wanted:
+        try:
+            if counts[resource] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            records += plan(resource, changes)
+            outcomes.append(None)
+        except KafkaError as error:
+            outcomes.append(error)
+    if not validate_only:
+        ctx.broker.controller.commit(records)
+    return outcomes
+
+
+def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], validate_only: bool) -> None:
+    check_form(wanted)
+    check_node_id(name, ctx.broker.node_id, "Unexpected node id. Expected {}, but received {}")
+    for change in wanted:
+        if change.operation in (APPEND, SUBTRACT):
+            operation = "APPEND" if change.operation == APPEND else "SUBTRACT"
+            raise InvalidRequest(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
+        if change.operation not in (SET, DELETE):
+            raise UnknownServerError()
+        loggers.check_level(change.name, None if change.operation == DELETE else change.value)
+    if not validate_only:
+        for change in wanted:
+            loggers.set_level(change.name, None if change.operation == DELETE else change.value)
+
+
+# -- listing ---------------------------------------------------------------------------------------------------------
+
+
+@handles(ListConfigResourcesRequest)
+def list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """v0 client metrics only (KIP-714); v1 the types asked for, or all (KIP-1142).
+
+    Topics, brokers and loggers are listed whether or not they have settings of their own.
+    """
+    image = ctx.broker.metadata
+    types = _LISTED_TYPES if ctx.version >= 1 else (RESOURCE_CLIENT_METRICS,)
+    wanted = set(request.resource_types or types) if ctx.version >= 1 else set(types)
+    if not wanted <= set(types):
+        raise UnsupportedVersion()
+    response = ListConfigResourcesResponse()
+    for kind in types:
+        if kind not in wanted:
+            continue
+        if kind == RESOURCE_TOPIC:
+            names = persistent_map(image.topics)
+        elif kind in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER):
+            names = [str(broker_id) for broker_id in sorted(image.brokers)]
+        else:
+            names = [name for resource_type, name in image.configs if resource_type == kind]
+        response.config_resources += [Listed(resource_name=name, resource_type=kind) for name in names]
+    return response

@@ -1,0 +1,101 @@
+"""FindCoordinator: which broker keeps a group, a transactional id or a share partition."""
+
+from __future__ import annotations
+
+from ottla.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.primitives import uuid_from_base64
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+# Of the authorizer: kinds of resources, and operations.
+GROUP_RESOURCE, CLUSTER, TRANSACTIONAL_ID = 3, 4, 5
+DESCRIBE, CLUSTER_ACTION = 8, 9
+
+_TOPIC_OF = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC, SHARE: SHARE_STATE_TOPIC}
+
+Found = FindCoordinatorResponse.Coordinator
+
+
+def _find_error(ctx: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
+    if ctx.version < 4:
+        return FindCoordinatorResponse(error_code=error.code, error_message=error.message, node_id=-1, host="", port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+@handles(FindCoordinatorRequest, on_error=_find_error)
+def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """v0–v6. v1 transactional ids; v4 several keys at once (KIP-699); v6 share partitions (KIP-932).
+
+    The internal topic is made on the first question, and is ready when the answer goes out.
+    """
+    if request.key_type not in _TOPIC_OF:
+        raise InvalidRequest()
+    if request.key_type == SHARE and ctx.version < 6:
+        raise InvalidRequest() if ctx.version < 4 else InvalidRequest("")
+    if ctx.version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_found(ctx, request.key_type, key) for key in request.coordinator_keys]
+        )
+    found = _found(ctx, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message if found.error_code != NONE else "NONE",  # the word is Kafka's
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
+    try:
+        _check_allowed(ctx, key_type, key)
+        if key_type == SHARE:
+            _check_share_key(key)
+        leader = ctx.broker.coordinator_of(_TOPIC_OF[key_type], key)
+        for node, host, port in ctx.broker.nodes(ctx.connection):
+            if node.broker_id == leader:
+                return Found(key=key, node_id=leader, host=host, port=port, error_code=NONE, error_message="")
+        raise CoordinatorNotAvailable()
+    except UnsupportedVersion:
+        raise
+    except KafkaError as error:
+        return Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+
+
+def _check_allowed(ctx: RequestContext, key_type: int, key: str) -> None:
+    if key_type == GROUP and not ctx.may(DESCRIBE, GROUP_RESOURCE, key):
+        raise GroupAuthorizationFailed()
+    if key_type == TRANSACTION and not ctx.may(DESCRIBE, TRANSACTIONAL_ID, key):
+        raise TransactionalIdAuthorizationFailed()
+    if key_type == SHARE and not ctx.may(CLUSTER_ACTION, CLUSTER):
+        raise ClusterAuthorizationFailed()
+
+
+def _check_share_key(key: str) -> None:
+    """A share partition is named `group:topicId:partition`; the group may have colons of its own."""
+    parts = key.rsplit(":", 2)
+    try:
+        if len(parts) == 3 and parts[0]:
+            uuid_from_base64(parts[1])
+            int(parts[2])
+            return
+    except ValueError:
+        pass
+    raise InvalidRequest("")

@@ -1,0 +1,40 @@
+"""UpdateFeatures. What is supported and what is finalized is told by ApiVersions."""
+
+from __future__ import annotations
+
+from ottla.errors import NONE
+from ottla.metadata.features import UPGRADE, FeatureUpdate, plan_updates
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+
+@handles(UpdateFeaturesRequest)
+def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """v0–v2 (KIP-584). v0 cannot downgrade; v1 the kind of update, and validate only; v2 no results a feature.
+
+    All updates apply, or none.
+    """
+    updates = [
+        FeatureUpdate(
+            update.feature,
+            update.max_version_level,
+            # Kafka 4.3 reads the kind only, which v0 does not have: its flag for downgrades is without effect.
+            update.upgrade_type if ctx.version >= 1 else UPGRADE,
+        )
+        for update in request.feature_updates
+    ]
+    config = ctx.broker.config
+    records = plan_updates(ctx.broker.metadata, ctx.broker.node_id, updates, config["min.insync.replicas"])
+    if not request.validate_only:
+        ctx.broker.controller.commit(records)
+    return UpdateFeaturesResponse(
+        error_code=NONE,
+        error_message=None,
+        results=[
+            # The word is Kafka's, where one would expect a null.
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.name, error_code=NONE, error_message="NONE")
+            for update in updates
+        ]
+        if ctx.version <= 1
+        else [],
+    )

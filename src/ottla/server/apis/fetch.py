@@ -1,0 +1,447 @@
+"""Fetch: record batches straight from the log, now or as soon as there are enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sized
+from typing import Any
+
+from ottla.clock import TimerHandle
+from ottla.errors import (
+    NONE,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from ottla.log.files import FileRegion
+from ottla.records.compression import ZSTD
+from ottla.records.conversion import down_convert
+from ottla.records.legacy import any_batches
+from ottla.replication.partition import Partition
+from ottla.server.api import Repeated, RequestContext, Route, handles
+from ottla.server.apis.fetch_repeated import READ_COMMITTED, RepeatedFetch, wants_committed
+from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
+from ottla.server.replica_selector import nearest_replica
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.primitives import ZERO_UUID
+
+READ_UNCOMMITTED = 0
+CONSUMER = -1
+
+# Of the authorizer: kinds of resources, and operations.
+TOPIC, CLUSTER = 2, 4
+READ, CLUSTER_ACTION = 3, 9
+
+_HARD_LIMIT_UP_TO = 2
+"""Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
+
+_BATCH_PREFIX = 12
+"""Base offset and length, which is that of what follows."""
+
+_FIRST_TOPIC_ID_VERSION = 13
+
+_FIRST_RACK_VERSION = 11
+"""Since then a consumer can be sent to a follower, and a follower serves it."""
+
+_FIRST_LEADER_VERSION = 16
+"""Since then answers name leaders (KIP-951); the field is older, but was for controllers alone."""
+
+PartitionData = FetchResponse.PartitionData
+TopicResponse = FetchResponse.FetchableTopicResponse
+Aborted = FetchResponse.AbortedTransaction
+EpochEndOffset = FetchResponse.EpochEndOffset
+
+
+_OF_SESSIONS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+_NOT_READ = (UnknownTopicId, TopicAuthorizationFailed, UnknownTopicOrPartition)
+"""Errors that are found before anything is read; their partitions come last in the answer."""
+
+
+def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """An error of the session stands alone; any other is told of the whole, and of each partition that has a name."""
+    if isinstance(error, _OF_SESSIONS):
+        return FetchResponse(error_code=error.code)
+    return FetchResponse(
+        error_code=error.code,
+        session_id=request.session_id,
+        responses=[
+            TopicResponse(
+                topic=topic.topic,
+                partitions=[_not_read(wanted.partition, error.code) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+            if ctx.version < _FIRST_TOPIC_ID_VERSION
+        ],
+    )
+
+
+def _model(
+    ctx: RequestContext,
+    route: Route,
+    frame: memoryview,
+    request: FetchRequest,
+    response: FetchResponse,
+    _: bytes,
+    last: Repeated | None,
+) -> Repeated | None:
+    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    if (
+        not RepeatedFetch.may_repeat(ctx.version, request)
+        or route.handler is not fetch
+        or ctx.broker.authorizer is not None
+    ):
+        return None
+    if not isinstance(last, RepeatedFetch) or not last.is_like(ctx.version, request):
+        return RepeatedFetch(ctx.version, request)
+    last.learn(ctx.broker, route, frame, request, response)
+    return last
+
+
+def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
+    """Whether not even the first batch is whole: only the oldest versions get such a part."""
+    head = records.head(_BATCH_PREFIX) if isinstance(records, FileRegion) else records[:_BATCH_PREFIX]
+    return len(head) < _BATCH_PREFIX or _BATCH_PREFIX + int.from_bytes(head[8:], "big") > len(records)
+
+
+@handles(FetchRequest, on_error=_fetch_error, model=_model)
+def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+    """v0–v18. v0–v1 answer in message format 0, v2–v3 in format 1 (4.0 dropped them, 3.9 is the model); v3 limits the
+    whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs
+    (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
+    """
+    plan = ctx.broker.fetch_sessions.plan(request, ctx.version)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        _refuse_isolation(ctx, request, plan)
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        from ottla.server.apis.replica_fetch import replica_fetch
+
+        return replica_fetch(ctx, request, plan)
+    reading = Reading(ctx, request, plan)
+    reading.read()
+    if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:
+        return reading.response()
+    return LongPoll(reading).future
+
+
+def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+    """A level that there is none of is found out where partitions are read: not if there is none that could be."""
+    reading = Reading(ctx, request, plan)
+    for key in plan.partitions:
+        try:
+            reading.partition(key)
+        except _NOT_READ:
+            continue
+        except KafkaError:
+            pass  # it exists, and would have been asked
+        if plan.full and plan.session is not None:
+            ctx.broker.fetch_sessions.close(plan.session)  # the client is told of none
+        raise UnknownServerError(f"there is no isolation level {request.isolation_level}")
+
+
+class Reading:
+    """One pass over the partitions of a fetch."""
+
+    __slots__ = ("bytes_read", "ctx", "failed", "plan", "request", "results")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+        self.ctx = ctx
+        self.request = request
+        self.plan = plan
+        self.bytes_read = 0
+        self.failed = False
+        self.results: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
+
+    def read(self) -> None:
+        """Read every partition, in order, until the limit of the whole answer is used up."""
+        self.results = []
+        self.bytes_read = 0
+        request = self.request
+        version = self.ctx.version
+        left = min(request.max_bytes, self.ctx.broker.fetch_bytes_max)
+        quotas = self.ctx.broker.quotas
+        if quotas is not None:
+            left = min(left, quotas.fetch_bytes_max(self.ctx))
+        at_least_one = version > _HARD_LIMIT_UP_TO
+        unknown_ids: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
+        not_read: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
+        for key, wanted in self.plan.partitions.items():
+            try:
+                data = self._read_partition(key, wanted, left, at_least_one)
+            except _NOT_READ as error:
+                self.failed = True
+                refused = unknown_ids if isinstance(error, UnknownTopicId) else not_read
+                refused.append((key, wanted, _not_read(wanted.index, error.code)))
+                continue
+            except KafkaError as error:
+                self.failed = True
+                data = _failed(wanted.index, error.code)
+                self._name_leader(key, data, error)
+            else:
+                size = len(data.records) if data.records is not None else 0
+                if size:
+                    self.bytes_read += size
+                    left = max(0, left - size)
+                    at_least_one = False
+            if left < 0:
+                left = 0  # no size to read, which only the first partition is told of
+            self.results.append((key, wanted, data))
+        if self.failed:
+            self.results += unknown_ids
+            self.results += not_read
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """The partition that a fetch names, by topic id from v13 on."""
+        name, index = key
+        broker = self.ctx.broker
+        if not isinstance(name, str):
+            topic = broker.metadata.topics_by_id.get(name)
+            if topic is None:
+                raise UnknownTopicId()
+            name = topic.name
+        if broker.authorizer is not None:
+            self._check_allowed(name)
+        try:
+            return broker.replicas.leader(name, index)
+        except NotLeaderOrFollower:
+            if self.ctx.version < _FIRST_RACK_VERSION:
+                raise
+            return self._follower(name, index)
+
+    def _follower(self, name: str, index: int) -> Partition:
+        """A consumer may read from any replica (KIP-392), but not while nobody is known to lead."""
+        partition = self.ctx.broker.replicas.replica(name, index)
+        if not partition.has_leader:
+            raise NotLeaderOrFollower()
+        return partition
+
+    def _check_allowed(self, topic: str) -> None:
+        """Consumers may read a topic; followers may act for the cluster."""
+        ctx, state = self.ctx, self.request.replica_state
+        is_consumer = self.request.replica_id < 0 and (state is None or state.replica_id < 0)
+        if not (ctx.may(READ, TOPIC, topic) if is_consumer else ctx.may(CLUSTER_ACTION, CLUSTER)):
+            raise TopicAuthorizationFailed()
+
+    def _read_partition(
+        self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
+    ) -> PartitionData:
+        partition = self.partition(key)
+        partition.check_leader_epoch(max(wanted.current_leader_epoch, -1))
+        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverging is not None:
+            return self._hint(
+                wanted, partition, diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
+            )
+        if partition.leadership is not None and self.request.rack_id:
+            nearest = nearest_replica(self.ctx.broker, partition, wanted.fetch_offset, self.request.rack_id)
+            if nearest is not None:
+                return self._hint(wanted, partition, preferred_read_replica=nearest)
+        committed_only = wants_committed(self.request)
+        limit = min(wanted.max_bytes, left)
+        if limit < 0 and partition.log_start_offset <= wanted.fetch_offset < partition.high_watermark:
+            raise UnknownServerError(f"{limit} bytes cannot be read")
+        result = partition.read(
+            wanted.fetch_offset,
+            limit,
+            committed_only=committed_only,
+            at_least_one=at_least_one,
+        )
+        records: Sized = result.records
+        is_cut = (
+            len(records) >= limit > 0
+            and not at_least_one
+            and self.ctx.version > _HARD_LIMIT_UP_TO
+            and _is_cut(result.records)
+        )
+        if is_cut:
+            records = b""
+        if self.ctx.version < 4 and len(records):
+            records = _converted(result.records, wanted.fetch_offset, self.ctx.version)
+        return PartitionData(
+            partition_index=wanted.index,
+            error_code=NONE,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=(
+                [Aborted(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in result.aborted]
+                if committed_only and not is_cut
+                else None
+            ),
+            records=records,
+        )
+
+    def _hint(self, wanted: SessionPartition, partition: Partition, **where: Any) -> PartitionData:
+        """No records, but where to go on from; answered at once."""
+        self.failed = True
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+            **where,
+        )
+
+    def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:
+        """Tell the client where the leader is, so that it need not ask for metadata (KIP-951)."""
+        if self.ctx.version < _FIRST_LEADER_VERSION or not self.ctx.broker.names_leader(error):
+            return
+        leader = self.ctx.broker.leader_of(key)
+        if leader is not None:
+            data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+
+    def response(self) -> FetchResponse:
+        """The answer; an incremental one names only the partitions that have something new."""
+        session = self.plan.session
+        response = FetchResponse(session_id=session.session_id if session is not None else 0)
+        quotas = self.ctx.broker.quotas
+        if quotas is not None:
+            response.throttle_time_ms = quotas.fetch_throttle_ms(self.ctx, self.bytes_read)
+            if response.throttle_time_ms > 0:
+                return response  # nothing is sent now, and the session goes on as if nothing had been read
+        if self.failed:
+            self._refuse_nameless()
+        topic: TopicResponse | None = None
+        last_name: bytes | str | None = None
+        served = []
+        for key, wanted, data in self.results:
+            if session is not None and not self._news(wanted, data):
+                continue
+            if topic is None or key[0] != last_name:
+                last_name = key[0]
+                topic = TopicResponse()
+                if isinstance(last_name, bytes):
+                    topic.topic_id = last_name
+                else:
+                    topic.topic = last_name
+                response.responses.append(topic)
+            topic.partitions.append(data)
+            if data.records:
+                served.append(key)
+        if session is not None and served and not self.plan.full:
+            session.served(served)
+        if self.failed and self.ctx.version >= _FIRST_LEADER_VERSION:
+            self._name_nodes(response)
+        return response
+
+    def _refuse_nameless(self) -> None:
+        """Kafka compares a topic that has the zero id by its name with the one that comes after it, and has no name."""
+        if any(key[0] == ZERO_UUID for key, _, _ in self.results[:-1]):
+            if self.plan.full and self.plan.session is not None:
+                self.ctx.broker.fetch_sessions.close(self.plan.session)  # the client is told of none
+            raise UnknownServerError("a topic with neither name nor id")
+
+    def _name_nodes(self, response: FetchResponse) -> None:
+        """Where the leaders that the answer names are to be found."""
+        leaders = {data.current_leader.leader_id for _, _, data in self.results if data.current_leader is not None}
+        if leaders:
+            response.node_endpoints = [
+                FetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+                for node, host, port in self.ctx.broker.nodes(self.ctx.connection)
+                if node.broker_id in leaders
+            ]
+
+    def _news(self, wanted: SessionPartition, data: PartitionData) -> bool:
+        """Whether a session's client learns anything from this partition; remembers what it is told."""
+        news = (
+            self.plan.full
+            or data.error_code != NONE
+            or bool(data.records)
+            or data.diverging_epoch is not None
+            or data.preferred_read_replica >= 0
+        )
+        if data.error_code != NONE:
+            # An error makes the client start afresh: the next answer must tell it everything.
+            wanted.sent_high_watermark = -1
+            return True
+        if wanted.sent_high_watermark != data.high_watermark:
+            wanted.sent_high_watermark = data.high_watermark
+            news = True
+        if wanted.sent_log_start_offset != data.log_start_offset:
+            wanted.sent_log_start_offset = data.log_start_offset
+            news = True
+        return news
+
+
+class LongPoll:
+    """A fetch that waits for `min_bytes` or for its time to run out; an append to a partition wakes it."""
+
+    __slots__ = ("_arrived", "_partitions", "_reading", "_scheduled", "_timer", "future")
+
+    def __init__(self, reading: Reading) -> None:
+        broker = reading.ctx.broker
+        self._reading = reading
+        self._arrived = reading.bytes_read
+        self._scheduled = False
+        self._partitions = [reading.partition(key) for key in reading.plan.partitions]
+        self.future: asyncio.Future[FetchResponse] = broker.loop.create_future()
+        self.future.add_done_callback(self._forget)
+        self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._time_is_up)
+        for partition in self._partitions:
+            partition.watchers.add(self)
+
+    def appended(self, byte_count: int) -> None:
+        """More bytes became readable in one of the partitions."""
+        self._arrived += byte_count
+        if self._arrived >= self._reading.request.min_bytes and not self._scheduled:
+            # Not at once: the request that appended is answered first, and may append to more partitions.
+            self._scheduled = True
+            self._reading.ctx.broker.loop.call_soon(self._try)
+
+    def moved(self) -> None:
+        """Leadership, log start or the partition itself changed: the client must be told."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._reading.ctx.broker.loop.call_soon(self._time_is_up)
+
+    def _try(self) -> None:
+        self._scheduled = False
+        if self.future.done():
+            return
+        reading = self._reading
+        reading.read()
+        if reading.failed or reading.bytes_read >= reading.request.min_bytes:
+            self.future.set_result(reading.response())
+        else:
+            # Appended is not readable yet (an open transaction, say).
+            self._arrived = reading.bytes_read
+
+    def _time_is_up(self) -> None:
+        if not self.future.done():
+            self._reading.read()
+            self.future.set_result(self._reading.response())
+
+    def _forget(self, _: asyncio.Future[FetchResponse]) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.watchers.discard(self)
+
+
+def _failed(index: int, code: int) -> PartitionData:
+    return PartitionData(
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+
+
+def _not_read(index: int, code: int) -> PartitionData:
+    """As `_failed`; what was not looked at has no aborted transactions, rather than none that are known."""
+    data = _failed(index, code)
+    data.aborted_transactions = []
+    return data
+
+
+def _converted(records: FileRegion | bytes, fetch_offset: int, version: int) -> bytes:
+    """The batches in the message format of an old fetch version; such clients cannot know zstd."""
+    raw = bytes(records if isinstance(records, bytes) else records.read())
+    if any(batch.codec == ZSTD for batch in any_batches(raw)):
+        raise UnsupportedCompressionType()
+    return down_convert(raw, 0 if version <= 1 else 1, fetch_offset)

@@ -1,0 +1,159 @@
+"""Group membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, and looking at groups."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable
+
+from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
+from ottla.coordinator.runtime.interfaces import Client
+from ottla.coordinator.runtime.result import all_answered, waitable
+from ottla.errors import NONE, KafkaError
+from ottla.metadata.java_hash_order import java_names
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+DESCRIBE, TOPIC, GROUP = 8, 2, 3
+"""An operation and two kinds of resources, as the authorizer has them; it is loaded only where there is one."""
+
+
+def client_of(ctx: RequestContext) -> Client:
+    if ctx.broker.authorizer is None:
+        return Client(ctx.client_id or "", ctx.client_host, ctx.version)
+
+    def may_see(topic: str) -> bool:
+        return ctx.may(DESCRIBE, TOPIC, topic, audit=False)
+
+    return Client(ctx.client_id or "", ctx.client_host, ctx.version, may_see)
+
+
+def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+    return join_error(error.code, NO_MEMBER, ctx.version)
+
+
+@handles(JoinGroupRequest, on_error=_join_error)
+def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Future[JoinGroupResponse]:
+    """v0–v9. v0 has no rebalance timeout; v4 a new member must come back with its id (KIP-394); v5 static members
+    (KIP-345); v7 the protocol type in the answer; v9 a static leader may skip the assignment (KIP-814)."""
+    return waitable(requests.join(ctx.broker.groups, request, client_of(ctx)))
+
+
+@handles(SyncGroupRequest)
+def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Future[SyncGroupResponse]:
+    """v0–v5. v3 static members; v5 the protocol type and name must be given, and must fit (KIP-559)."""
+    return waitable(requests.sync(ctx.broker.groups, request, client_of(ctx)))
+
+
+@handles(HeartbeatRequest)
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Future[HeartbeatResponse]:
+    """v0–v4. v3 static members."""
+    return waitable(requests.heartbeat(ctx.broker.groups, request))
+
+
+@handles(LeaveGroupRequest)
+def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
+    """v0–v5. v3 several members, by member or instance id; v5 a reason (KIP-800), which is not kept."""
+    return waitable(requests.leave(ctx.broker.groups, request, client_of(ctx)))
+
+
+@handles(ConsumerGroupHeartbeatRequest)
+def consumer_group_heartbeat(
+    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
+    """v0–v1 (KIP-848). v1 regular expressions, and members make their own id (KIP-1082)."""
+    return waitable(requests.consumer_heartbeat(ctx.broker.groups, request, client_of(ctx)))
+
+
+def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[
+            DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code, members=[])
+            for group_id in request.groups
+        ]
+    )
+
+
+@handles(DescribeGroupsRequest, on_error=_described_error)
+def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043)."""
+    response = DescribeGroupsResponse(groups=requests.describe_groups(ctx.broker.groups, request.groups, ctx.version))
+    if request.include_authorized_operations:
+        for group in response.groups:
+            if group.error_code == NONE:
+                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+    return response
+
+
+def _consumer_described_error(
+    ctx: RequestContext, request: ConsumerGroupDescribeRequest, error: KafkaError
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            ConsumerGroupDescribeResponse.DescribedGroup(
+                group_id=group_id, error_code=error.code, error_message=error.message, members=[]
+            )
+            for group_id in request.group_ids
+        ]
+    )
+
+
+@handles(ConsumerGroupDescribeRequest, on_error=_consumer_described_error)
+def consumer_group_describe(
+    ctx: RequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    """v0–v1 (KIP-848). v1 tells classic members from those of the new protocol."""
+    groups = requests.describe_consumer_groups(ctx.broker.groups, request.group_ids)
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == NONE:
+                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+@handles(ListGroupsRequest)
+def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """v0–v5. v4 filters by state (KIP-518), v5 by type (KIP-848)."""
+    return requests.list_groups(ctx.broker.groups, request.states_filter, request.types_filter)
+
+
+def _deleted_error(ctx: RequestContext, request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code)
+            for group_id in request.groups_names
+        ]
+    )
+
+
+@handles(DeleteGroupsRequest, on_error=_deleted_error)
+def delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+    """v0–v2. Only groups without members, with their offsets."""
+    result = DeleteGroupsResponse.DeletableGroupResult
+    group_ids = list(requests.in_answers_order(ctx.broker.groups, dict.fromkeys(request.groups_names), java_names))
+    return all_answered(
+        list(zip(group_ids, requests.delete_groups(ctx.broker.groups, group_ids), strict=True)),
+        lambda group_id, error: result(group_id=group_id, error_code=error.code),
+        lambda results: DeleteGroupsResponse(results=results),
+    )

@@ -1,0 +1,311 @@
+"""Metadata, DescribeCluster and DescribeTopicPartitions: who is in the cluster and where the partitions are."""
+
+from __future__ import annotations
+
+from ottla.errors import (
+    NONE,
+    InvalidRequest,
+    InvalidTopicException,
+    KafkaError,
+    LeaderNotAvailable,
+    MismatchedEndpointType,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedEndpointType,
+)
+from ottla.metadata.image import NO_LEADER, BrokerState, MetadataImage, PartitionState, TopicState
+from ottla.metadata.java_hash_order import scala_set
+from ottla.metadata.topics import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    check_topic_name,
+    is_legal_topic_name,
+    java_hash,
+)
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from ottla.wire.primitives import ZERO_UUID
+
+# Of the authorizer: kinds of resources, and the operation that the cluster's operations are shown for.
+TOPIC, CLUSTER = 2, 4
+DESCRIBE = 8
+NOT_REQUESTED = -(1 << 31)
+
+_INT32 = 1 << 31
+
+_KEPT_ANSWERS = 8
+"""Encoded answers kept for a topic: few versions are spoken at a time."""
+
+Described = MetadataResponse.MetadataResponseTopic | bytes
+
+_ENDPOINT_BROKERS = 1
+_ENDPOINT_CONTROLLERS = 2
+
+
+def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    topic = MetadataResponse.MetadataResponseTopic
+    return MetadataResponse(
+        topics=[
+            topic(name=wanted.name or "", topic_id=wanted.topic_id, error_code=error.code)
+            for wanted in request.topics or ()
+        ],
+        error_code=error.code,
+    )
+
+
+@handles(MetadataRequest, on_error=_metadata_error)
+def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """v0–v13. v1 null means all topics; v4 auto-creation can be refused; v10 topic ids in the answer; v12 topics by id.
+
+    Where Kafka answers a topic that it is about to create with UNKNOWN_TOPIC_OR_PARTITION, it is ready here at once.
+    """
+    broker = ctx.broker
+    topics: list[Described]
+    if request.topics is None or (ctx.version == 0 and not request.topics):
+        topics = [_described(ctx, request, topic) for topic in broker.metadata.all_topics()]
+    else:
+        topics = _wanted_topics(ctx, request, request.topics)
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in broker.nodes(ctx.connection)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ctx.operations(CLUSTER) if ctx.may(DESCRIBE, CLUSTER) else 0
+    return response
+
+
+def _wanted_topics(
+    ctx: RequestContext, request: MetadataRequest, wanted: list[MetadataRequest.MetadataRequestTopic]
+) -> list[Described]:
+    """As Kafka orders them: ids that nobody has, then the topics that are there, then the names that are not.
+
+    One id makes it a request by ids, in which names do not count. What comes twice is answered once.
+    """
+    image = ctx.broker.metadata
+    by_id = any(topic.topic_id != ZERO_UUID for topic in wanted)
+    if by_id and ctx.version < 12:
+        raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
+    if not by_id and any(topic.name is None for topic in wanted):
+        # v12 allows a null name beside an id; without one Kafka stumbles over it.
+        raise InvalidRequest() if ctx.version < 12 else UnknownServerError()
+    unknown_ids: dict[bytes, Described] = {}
+    there: dict[str, Described] = {}
+    absent: dict[str, Described] = {}
+    names: dict[str, None] = {}
+    for topic in wanted:
+        if not by_id:
+            names[topic.name or ""] = None
+        elif topic.topic_id != ZERO_UUID:
+            found = image.topics_by_id.get(topic.topic_id)
+            if found is not None:
+                names[found.name] = None
+            else:
+                unknown_ids[topic.topic_id] = MetadataResponse.MetadataResponseTopic(
+                    error_code=UnknownTopicId.code, name=None, topic_id=topic.topic_id
+                )
+    for name in scala_set(names, java_hash):
+        found = image.topics.get(name)
+        if found is None:
+            absent[name] = _absent(ctx, request, name)
+        else:
+            there[name] = _described(ctx, request, found)
+    return [*unknown_ids.values(), *there.values(), *absent.values()]
+
+
+def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Described:
+    """A topic that is not there is refused, but made for the next who asks."""
+    if not is_legal_topic_name(name):
+        return _refused(ctx, request, name, InvalidTopicException.code)
+    # Before v4 a client could not refuse.
+    allowed = request.allow_auto_topic_creation or ctx.version < 4
+    if allowed and ctx.broker.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
+        try:
+            ctx.broker.controller.auto_create_topic(name)
+            if ctx.broker.config.tells_new_topics:
+                return _described(ctx, request, ctx.broker.metadata.topics[name])
+        except KafkaError:
+            pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none
+    return _refused(ctx, request, name, UnknownTopicOrPartition.code)
+
+
+def _refused(ctx: RequestContext, request: MetadataRequest, name: str, code: int) -> Described:
+    refused = MetadataResponse.MetadataResponseTopic(error_code=code, name=name)
+    if request.include_topic_authorized_operations:
+        refused.topic_authorized_operations = ctx.operations(TOPIC, name)
+    return refused
+
+
+def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState) -> bytes:
+    """A topic's part of the answer, kept encoded until the topic or the brokers change."""
+    image = ctx.broker.metadata
+    operations = ctx.operations(TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_REQUESTED
+    key = (ctx.version, operations, image.brokers_version)
+    encoded = topic.answers.get(key)
+    if encoded is None:
+        if len(topic.answers) >= _KEPT_ANSWERS:
+            topic.answers.clear()
+        encoded = topic.answers[key] = _describe(image, topic, operations).encode_item(ctx.version)
+    return encoded
+
+
+def _describe(image: MetadataImage, topic: TopicState, operations: int) -> MetadataResponse.MetadataResponseTopic:
+    live = image.brokers
+    return MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponse.MetadataResponsePartition(
+                error_code=_leader_error(partition),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=_offline(partition, live),
+            )
+            for partition in topic.partitions.values()
+        ],
+        topic_authorized_operations=operations,
+    )
+
+
+def _leader_error(partition: PartitionState) -> int:
+    return NONE if partition.leader != NO_LEADER else LeaderNotAvailable.code
+
+
+def _offline(partition: PartitionState, brokers: dict[int, BrokerState]) -> list[int]:
+    return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
+
+
+@handles(DescribeClusterRequest)
+def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """v0–v2 (KIP-700). v1 endpoint type (KIP-919): a broker knows brokers only; v2 fenced brokers (KIP-1073)."""
+    broker = ctx.broker
+    if request.endpoint_type == _ENDPOINT_CONTROLLERS:
+        raise MismatchedEndpointType(
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+    if request.endpoint_type != _ENDPOINT_BROKERS:
+        raise UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
+    response = DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.broker_id, host=host, port=port, rack=node.rack, is_fenced=node.fenced
+            )
+            for node, host, port in broker.nodes(ctx.connection, fenced=request.include_fenced_brokers)
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ctx.operations(CLUSTER) if ctx.may(DESCRIBE, CLUSTER) else 0
+    return response
+
+
+def _describe_partitions_error(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    return DescribeTopicPartitionsResponse(
+        topics=[topic(name=wanted.name, error_code=error.code) for wanted in request.topics]
+    )
+
+
+@handles(DescribeTopicPartitionsRequest, on_error=_describe_partitions_error)
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """v0 (KIP-966): topics by name, in pages of partitions; the cursor names where the next page starts."""
+    image = ctx.broker.metadata
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise InvalidRequest(
+            "DescribeTopicPartitionsRequest cursor partition must be valid: "
+            f"Cursor(topicName='{cursor.topic_name}', partitionIndex={cursor.partition_index})"
+        )
+    if cursor is not None and request.topics and all(topic.name != cursor.topic_name for topic in request.topics):
+        raise InvalidRequest(
+            f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
+        )
+    # Without names all topics are meant; the order by name is what makes a cursor stable.
+    names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if not request.topics and cursor.topic_name not in image.topics:
+            # The topic was deleted between two pages.
+            names = [name for name in names if name != cursor.topic_name]
+    if "" in names:
+        raise UnknownServerError  # Kafka trips over the empty name, and answers so for all of them
+    left = max(min(ctx.broker.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if left <= 0:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_undescribed(ctx, name))
+            continue
+        # Kafka adds in 32 bits: a cursor near their end makes it answer nothing, and with a cursor below 0.
+        after = (first + left + _INT32) % (2 * _INT32) - _INT32
+        described = _described_page(ctx, topic, first, after)
+        response.topics.append(described)
+        left -= len(described.partitions)
+        if after < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=after)
+            break
+    return response
+
+
+def _undescribed(
+    ctx: RequestContext, name: str
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    try:
+        check_topic_name(name)
+        code = UnknownTopicOrPartition.code
+    except InvalidTopicException as error:
+        code = error.code
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=name, error_code=code, topic_authorized_operations=ctx.operations(TOPIC, name)
+    )
+
+
+def _described_page(
+    ctx: RequestContext, topic: TopicState, first: int, after: int
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    page = [topic.partitions[index] for index in range(first, min(after, len(topic.partitions)))]
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=ctx.operations(TOPIC, topic.name),
+        partitions=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+                error_code=_leader_error(partition),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=partition.eligible_leader_replicas,
+                last_known_elr=partition.last_known_elr,
+                offline_replicas=_offline(partition, ctx.broker.metadata.brokers),
+            )
+            for partition in page
+        ],
+    )

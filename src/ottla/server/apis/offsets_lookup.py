@@ -1,0 +1,177 @@
+"""ListOffsets and OffsetForLeaderEpoch: from a time, or an epoch, to an offset."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla.errors import (
+    NONE,
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnsupportedForMessageFormat,
+    UnsupportedVersion,
+)
+from ottla.metadata.java_hash_order import scala_groups
+from ottla.replication.partition import Partition
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages.fetch import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_SPECIAL_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The version that introduced each special timestamp (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+def _list_error(ctx: RequestContext, request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    Listed(partition_index=wanted.partition_index, error_code=error.code) for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(ListOffsetsRequest, on_error=_list_error)
+def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """v0–v11. v0 answered with a list of segment offsets (4.0 dropped it); v1 one offset; v2 isolation (KIP-98);
+    v4 leader epochs (KIP-320); v7 max timestamp (KIP-734); v8–v9, v11 tiered storage, which is never there.
+    """
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise UnknownServerError()
+    counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    by_name: dict[str, dict[int, Listed]] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            # A topic that comes twice is answered once, and so is a partition; without partitions there is no answer.
+            listed = by_name.setdefault(topic.name, {})
+            twice = ctx.version >= 1 and counts[topic.name, wanted.partition_index] > 1
+            try:
+                if twice:
+                    raise InvalidRequest()
+                if wanted.timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(wanted.timestamp, 1 << 15):
+                    raise UnsupportedVersion()
+                partition = ctx.broker.replicas.leader_at(
+                    topic.name, wanted.partition_index, wanted.current_leader_epoch
+                )
+                if ctx.version == 0:
+                    found = Listed(
+                        partition_index=wanted.partition_index,
+                        error_code=NONE,
+                        old_style_offsets=_segment_offsets(partition, wanted.timestamp, wanted.max_num_offsets),
+                    )
+                else:
+                    found = _look_up(ctx, request, partition, wanted)
+            except KafkaError as error:
+                found = Listed(partition_index=wanted.partition_index, error_code=error.code)
+            listed[wanted.partition_index] = found
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions)
+            for name, partitions in scala_groups(by_name)
+        ]
+    )
+
+
+def _look_up(
+    ctx: RequestContext,
+    request: ListOffsetsRequest,
+    partition: Partition,
+    wanted: ListOffsetsRequest.ListOffsetsPartition,
+) -> Listed:
+    timestamp = wanted.timestamp
+    committed_only = request.isolation_level == READ_COMMITTED
+    limit = partition.last_stable_offset if committed_only else partition.high_watermark
+    if request.replica_id >= 0:
+        limit = partition.log.log_end_offset  # a follower asks where it has to go
+    found = Listed(partition_index=wanted.partition_index, error_code=NONE)
+    if timestamp == LATEST:
+        found.offset = limit
+        found.leader_epoch = partition.leader_epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        found.offset = partition.log_start_offset
+        found.leader_epoch = partition.epoch_of_first_offset()
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        # No tier but the local one: Kafka says "none" here as well.
+        found.offset = -1
+    else:
+        position = partition.max_timestamp() if timestamp == MAX_TIMESTAMP else partition.offset_for_time(timestamp)
+        if position is not None and position.offset < limit:
+            found.timestamp, found.offset = position.timestamp, position.offset
+            found.leader_epoch = position.leader_epoch
+    return found
+
+
+def _segment_offsets(partition: Partition, timestamp: int, count: int) -> list[int]:
+    """v0's answer: up to `count` segment base offsets, newest first, of segments older than `timestamp`."""
+    if count <= 0:
+        raise UnsupportedForMessageFormat()
+    candidates = partition.segment_offsets()
+    if timestamp == EARLIEST:
+        chosen = [candidates[0][0]]
+    elif timestamp == LATEST:
+        chosen = [partition.high_watermark, *(offset for offset, _ in reversed(candidates))]
+    else:
+        chosen = [offset for offset, modified_ms in reversed(candidates) if modified_ms <= timestamp]
+    return [offset for offset in dict.fromkeys(chosen) if offset <= partition.high_watermark][:count]
+
+
+def _epoch_error(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: KafkaError
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition, error_code=error.code)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(OffsetForLeaderEpochRequest, on_error=_epoch_error)
+def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    """v0–v4 (KIP-101, KIP-279). v2 the caller's own epoch is checked; v3 replica id."""
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(result)
+        for wanted in topic.partitions:
+            answer = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition, error_code=NONE)
+            try:
+                partition = ctx.broker.replicas.leader_at(topic.topic, wanted.partition, wanted.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = partition.epoch_end_offset(wanted.leader_epoch)
+            except KafkaError as error:
+                answer.error_code = error.code
+            result.partitions.append(answer)
+    return response

@@ -1,0 +1,296 @@
+"""Produce: record batches into the log, as they came."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Iterator, Mapping
+from types import MappingProxyType
+
+from ottla.errors import (
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    KafkaError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from ottla.metadata.topics import INTERNAL_TOPICS
+from ottla.records.validation import shape_error
+from ottla.server.acks_all import Acknowledgements, name_nodes
+from ottla.server.api import Repeated, RequestContext, Route, handles
+from ottla.server.apis.answers import own_message
+from ottla.server.apis.produce_failure import failure
+from ottla.server.apis.produce_repeated import FIRST_VERSION, RepeatedProduce
+from ottla.server.transactions import TopicPartition, TransactionalProduce, holds_transaction
+from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.primitives import Buffer
+
+ALL = -1
+"""Of acks: every replica in sync."""
+
+_KNOWN_ACKS = (ALL, 1, 0)
+
+ADMIN_CLIENT = "__admin_client"
+"""The client id that may write into the broker's own topics, for tools that mend them."""
+
+NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
+
+_NONE_MISSHAPEN: Mapping[tuple[str, bytes, int], KafkaError] = MappingProxyType({})
+
+_SHAPE_ERRORS = (InvalidRecord.code, UnsupportedCompressionType.code)
+
+_NOT_FOUND = (UnknownTopicOrPartition.code, UnknownTopicId.code)
+
+_AFTER_SHAPE = (InvalidRequiredAcks, InvalidTopicException, NotEnoughReplicas, NotLeaderOrFollower)
+"""Errors found before the records are looked at, where Kafka has seen by then whether they are one batch."""
+
+PartitionResponse = ProduceResponse.PartitionProduceResponse
+TopicResponse = ProduceResponse.TopicProduceResponse
+
+
+def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
+    if request.acks == 0:
+        _end_unanswered(ctx)
+        return None
+    from ottla.metadata.java_hash_order import java_computed_map, partition_hash, uuid_hash
+
+    def hash_of(place: tuple[str, bytes, int]) -> int:
+        name, topic_id, index = place
+        return 31 * (31 + uuid_hash(topic_id)) + partition_hash((name, index))
+
+    # From a map of partitions: each of them once.
+    places = [(topic.name, topic.topic_id, data.index) for topic in request.topic_data for data in topic.partition_data]
+    topics: dict[tuple[str, bytes], TopicResponse] = {}
+    for name, topic_id, index in java_computed_map(places, hash_of):
+        answer = topics.setdefault((name, topic_id), TopicResponse(name=name, topic_id=topic_id))
+        answer.partition_responses.append(
+            PartitionResponse(index=index, error_code=error.code, base_offset=-1, error_message=own_message(error))
+        )
+    return ProduceResponse(responses=list(topics.values()))
+
+
+def _end_unanswered(ctx: RequestContext) -> None:
+    """There is no answer that could carry the error; a closed connection makes the client look again."""
+    ctx.connection.close("a produce request with acks=0 failed")
+
+
+def _model(
+    ctx: RequestContext,
+    route: Route,
+    frame: memoryview,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    answer: bytes,
+    last: Repeated | None,
+) -> Repeated | None:
+    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    topics = request.topic_data
+    if (
+        ctx.version < FIRST_VERSION
+        or len(topics) != 1
+        or len(topics[0].partition_data) != 1
+        or route.handler is not produce
+    ):
+        return None
+    if not isinstance(last, RepeatedProduce) or not last.is_like(ctx.version, request):
+        return RepeatedProduce(ctx.version, request)
+    last.learn(ctx.broker, route, frame, request, response, answer)
+    return last
+
+
+@handles(ProduceRequest, on_error=_produce_error, model=_model)
+def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
+    transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
+    partitions join the transaction by themselves (KIP-890); v13 topic ids (KIP-516).
+
+    With one replica an append is committed when it is written, so acks=all has nothing more to wait for; with more
+    it waits for the in-sync ones (server/acks_all.py).
+    """
+    if not holds_transaction(request):
+        return _appended(ctx, request, NONE_REFUSED)
+    refused = TransactionalProduce(ctx.broker, ctx.version).refused(
+        request.transactional_id, _writable(ctx, request.topic_data)
+    )
+    if isinstance(refused, dict):
+        return _appended(ctx, request, refused)
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                # The frame is given back for the next one before the coordinator answers.
+                data.records = memoryview(bytearray(data.records))
+    return _appended_later(ctx, request, refused)
+
+
+async def _appended_later(
+    ctx: RequestContext, request: ProduceRequest, refused: Awaitable[Mapping[TopicPartition, KafkaError]]
+) -> ProduceResponse | None:
+    answer = _appended(ctx, request, await refused)
+    return await answer if isinstance(answer, Future) else answer
+
+
+def _appended(
+    ctx: RequestContext, request: ProduceRequest, refused: Mapping[TopicPartition, KafkaError]
+) -> ProduceResponse | Future[ProduceResponse] | None:
+    by_id = ctx.version >= 13
+    responses = []
+    failed = False
+    waits: Acknowledgements | None = None
+    may_wait = request.acks == ALL and ctx.broker.replicas.around is not None
+    topics, misshapen = _each_once(request.topic_data, ctx.version)
+    for topic in topics:
+        partition_responses = []
+        name = _name_of(ctx, topic.topic_id) if by_id else topic.name
+        for data in topic.partition_data:
+            refusal = refused.get((name, data.index)) if refused and name is not None else None
+            outcome = _append(ctx, name, data, request.acks) if refusal is None else _refuse(ctx, name, data, refusal)
+            if misshapen and outcome.error_code not in _NOT_FOUND:
+                error = misshapen.get((topic.name, topic.topic_id, data.index))
+                if error is not None:
+                    outcome = failure(ctx.broker, ctx.version, name, data.index, None, error)
+            if outcome.error_code:
+                failed = True
+            elif may_wait and name is not None:
+                partition = ctx.connection.broker.replicas.leader(name, data.index)
+                if partition.leadership is not None:
+                    if waits is None:
+                        waits = Acknowledgements(ctx, request.timeout_ms)
+                    waits.add(partition, outcome)
+            partition_responses.append(outcome)
+        responses.append(
+            TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
+        )
+    if request.acks == 0:
+        if failed:
+            _end_unanswered(ctx)
+        return None
+    response = ProduceResponse(responses=_refused_last(responses) if failed else responses)
+    if failed and ctx.version >= 10:
+        name_nodes(ctx, response)
+    return response if waits is None else waits.answer(response)
+
+
+def _each_once(
+    topics: list[ProduceRequest.TopicProduceData], version: int
+) -> tuple[list[ProduceRequest.TopicProduceData], Mapping[tuple[str, bytes, int], KafkaError]]:
+    """Of a partition that is named twice, the last records count, as in Kafka; a topic without any is not answered.
+
+    Records that are no batch do not count, but are what such a partition is answered about: the errors.
+    """
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics, _NONE_MISSHAPEN
+    by_topic: dict[tuple[str, bytes], dict[int, ProduceRequest.PartitionProduceData]] = {}
+    misshapen: dict[tuple[str, bytes, int], KafkaError] = {}
+    for topic in topics:
+        key = topic.name, topic.topic_id
+        partitions = by_topic.setdefault(key, {})
+        for data in topic.partition_data:
+            known = partitions.get(data.index)
+            if known is None:
+                partitions[data.index] = data
+                continue
+            place = *key, data.index
+            error = _shape_error(data, version)
+            if place not in misshapen:
+                first_error = _shape_error(known, version)
+                if first_error is not None:
+                    misshapen[place] = first_error
+            if error is None:
+                partitions[data.index] = data
+            else:
+                misshapen[place] = error
+    once = [
+        ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in by_topic.items()
+        if partitions
+    ]
+    return once, misshapen
+
+
+def _writable(
+    ctx: RequestContext, topics: list[ProduceRequest.TopicProduceData]
+) -> Iterator[tuple[TopicPartition, Buffer]]:
+    """What can reach a log. The rest has its own error, and Kafka does not ask about its transaction: not even whether
+    all records are of one producer."""
+    for topic in _each_once(topics, ctx.version)[0]:
+        name = _name_of(ctx, topic.topic_id) if ctx.version >= 13 else topic.name
+        found = ctx.broker.metadata.topics.get(name) if name is not None else None
+        if found is None:
+            continue
+        for data in topic.partition_data:
+            if data.index in found.partitions and data.records is not None and _shape_error(data, ctx.version) is None:
+                yield (found.name, data.index), data.records
+
+
+def _shape_error(data: ProduceRequest.PartitionProduceData, version: int) -> KafkaError | None:
+    return None if data.records is None else shape_error(data.records, version)
+
+
+def _refused_last(responses: list[TopicResponse]) -> list[TopicResponse]:
+    """In Kafka's order: what went to a log comes first, then what does not exist, then what is no batch."""
+
+    def rank(outcome: PartitionResponse) -> int:
+        if outcome.error_code in _NOT_FOUND:
+            return 1
+        return 2 if outcome.error_code in _SHAPE_ERRORS and outcome.log_start_offset < 0 else 0
+
+    outcomes = [(rank(outcome), topic, outcome) for topic in responses for outcome in topic.partition_responses]
+    if len({rank for rank, _, _ in outcomes}) == 1:
+        return responses
+    by_topic: dict[tuple[str, bytes], TopicResponse] = {}
+    for _, topic, outcome in sorted(outcomes, key=lambda ranked: ranked[0]):
+        merged = by_topic.setdefault(
+            (topic.name, topic.topic_id), TopicResponse(name=topic.name, topic_id=topic.topic_id)
+        )
+        merged.partition_responses.append(outcome)
+    return list(by_topic.values())
+
+
+def _refuse(
+    ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, error: KafkaError
+) -> PartitionResponse:
+    """Refused by the transaction that the records belong to."""
+    response = PartitionResponse(
+        index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
+    )
+    if isinstance(error, OutOfOrderSequenceNumber) and topic is not None:
+        response.log_start_offset = ctx.broker.replicas.leader(topic, data.index).log_start_offset
+    return response
+
+
+def _name_of(ctx: RequestContext, topic_id: bytes) -> str | None:
+    topic = ctx.broker.metadata.topics_by_id.get(topic_id)
+    return topic.name if topic is not None else None
+
+
+def _append(
+    ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, acks: int
+) -> PartitionResponse:
+    partition = None
+    try:
+        if topic is None:
+            raise UnknownTopicId()
+        partition = ctx.connection.broker.replicas.leader(topic, data.index)
+        if acks not in _KNOWN_ACKS:
+            raise InvalidRequiredAcks()
+        if partition.leadership is not None and acks == ALL:
+            partition.leadership.check_enough_replicas()
+        if topic in INTERNAL_TOPICS and data.records and ctx.client_id != ADMIN_CLIENT:
+            raise InvalidTopicException(f"Cannot append to internal topic {topic}")
+        info = partition.append(data.records if data.records is not None else b"", ctx.version)
+    except _AFTER_SHAPE as error:
+        found = _shape_error(data, ctx.version) or error
+        return failure(ctx.broker, ctx.version, topic, data.index, partition, found)
+    except KafkaError as error:
+        return failure(ctx.broker, ctx.version, topic, data.index, partition, error)
+    return PartitionResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=info.first_offset,
+        log_append_time_ms=info.append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )

@@ -1,0 +1,69 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials."""
+
+from __future__ import annotations
+
+from ottla.errors import NONE, KafkaError
+from ottla.metadata.scram import NewCredential, alter_credentials, describe_credentials
+from ottla.server.api import RequestContext, handles
+from ottla.server.apis.answers import own_message
+from ottla.wire.messages.security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+Altered = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+
+
+@handles(DescribeUserScramCredentialsRequest)
+def describe_user_scram_credentials(
+    ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """v0 (KIP-554): mechanisms and iterations, of some users or of all; never a key."""
+    users = None if request.users is None else [user.name for user in request.users]
+    response = DescribeUserScramCredentialsResponse(error_code=NONE, error_message="")
+    info = DescribeUserScramCredentialsResponse.CredentialInfo
+    for user, found in describe_credentials(ctx.broker.metadata, users).items():
+        if isinstance(found, KafkaError):
+            response.results.append(Described(user=user, error_code=found.code, error_message=found.message))
+        else:
+            infos = [info(mechanism=mechanism, iterations=iterations) for mechanism, iterations in found]
+            response.results.append(Described(user=user, error_code=NONE, error_message="", credential_infos=infos))
+    return response
+
+
+def _alter_error(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys([d.name for d in request.deletions] + [u.name for u in request.upsertions])
+    return AlterUserScramCredentialsResponse(
+        results=[Altered(user=user, error_code=error.code, error_message=own_message(error)) for user in users]
+    )
+
+
+@handles(AlterUserScramCredentialsRequest, on_error=_alter_error)
+def alter_user_scram_credentials(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """v0 (KIP-554): sets and removes credentials; one outcome a user."""
+    records, outcomes = alter_credentials(
+        ctx.broker.metadata,
+        [(deletion.name, deletion.mechanism) for deletion in request.deletions],
+        [
+            NewCredential(new.name, new.mechanism, new.iterations, new.salt, new.salted_password)
+            for new in request.upsertions
+        ],
+    )
+    ctx.broker.controller.commit(records)
+    return AlterUserScramCredentialsResponse(
+        results=[
+            Altered(
+                user=user,
+                error_code=NONE if error is None else error.code,
+                error_message=None if error is None else own_message(error),
+            )
+            for user, error in outcomes.items()
+        ]
+    )

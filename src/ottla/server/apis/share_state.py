@@ -1,0 +1,168 @@
+"""The share coordinator's requests (KIP-932): what brokers ask each other about the state of share partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.coordinator.runtime.result import Reply
+from ottla.errors import KafkaError
+from ottla.server.api import RequestContext, handles
+from ottla.wire.messages import (
+    RESPONSES,
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.coordinator.runtime.result import Result
+    from ottla.coordinator.share_state.shard import ShareKey, ShareState, ShareStateShard
+
+
+async def _each(
+    ctx: RequestContext,
+    request: Any,
+    topic_type: str,
+    run: Callable[[ShareKey, Any], Callable[[ShareStateShard], Result]],
+    fill: Callable[[Any, ShareState], None] | None = None,
+) -> Any:
+    """One answer for each share partition; without a group there is none."""
+    from ottla.coordinator.share_state.shard import ShareKey
+
+    response_type: Any = RESPONSES[ctx.api_key]
+    response = response_type(results=[])
+    if not request.group_id:
+        return response
+    states = ctx.broker.share.states
+    for topic in request.topics:
+        results = []
+        for wanted in topic.partitions:
+            key = ShareKey(request.group_id, topic.topic_id, wanted.partition)
+            result = response_type.PartitionResult(partition=wanted.partition)
+            try:
+                answer = states.run(key, run(key, wanted))
+                if isinstance(answer, Reply):
+                    answer = await answer
+                if fill is not None:
+                    fill(result, answer)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+            results.append(result)
+        response.results.append(getattr(response_type, topic_type)(topic_id=topic.topic_id, partitions=results))
+    return response
+
+
+def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
+    """Each share partition is told of the error."""
+    response_type: Any = RESPONSES[ctx.api_key]
+    topic_type = type(request).__name__.removesuffix("Request").replace("ShareGroup", "") + "Result"
+    return response_type(
+        results=[
+            getattr(response_type, topic_type)(
+                topic_id=topic.topic_id,
+                partitions=[
+                    response_type.PartitionResult(
+                        partition=wanted.partition, error_code=error.code, error_message=error.message
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(InitializeShareGroupStateRequest, versions=(0, 0), on_error=_failed)
+def initialize_share_group_state(
+    ctx: RequestContext, request: InitializeShareGroupStateRequest
+) -> Awaitable[InitializeShareGroupStateResponse]:
+    """v0. A group begins to read partitions, or is sent to other offsets."""
+
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+        return lambda shard: shard.initialize(key, wanted.state_epoch, wanted.start_offset)
+
+    return _each(ctx, request, "InitializeStateResult", run)
+
+
+@handles(ReadShareGroupStateRequest, versions=(0, 0), on_error=_failed)
+def read_share_group_state(
+    ctx: RequestContext, request: ReadShareGroupStateRequest
+) -> Awaitable[ReadShareGroupStateResponse]:
+    """v0. A partition's leader begins to serve a group."""
+
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+        return lambda shard: shard.read(key, wanted.leader_epoch)
+
+    def fill(result: ReadShareGroupStateResponse.PartitionResult, state: ShareState) -> None:
+        result.state_epoch = state.state_epoch
+        result.start_offset = state.start_offset
+        result.state_batches = [
+            ReadShareGroupStateResponse.StateBatch(
+                first_offset=first, last_offset=last, delivery_state=mark, delivery_count=count
+            )
+            for first, last, mark, count in state.batches
+        ]
+
+    return _each(ctx, request, "ReadStateResult", run, fill)
+
+
+@handles(WriteShareGroupStateRequest, versions=(0, 1), on_error=_failed)
+def write_share_group_state(
+    ctx: RequestContext, request: WriteShareGroupStateRequest
+) -> Awaitable[WriteShareGroupStateResponse]:
+    """v0–v1. Acknowledgements and deliveries; v1 how many records are done beyond the start offset (KIP-1226)."""
+    from ottla.coordinator.share_state.shard import StateBatch
+
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+        changed = [
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in wanted.state_batches
+        ]
+        return lambda shard: shard.write(
+            key,
+            wanted.state_epoch,
+            wanted.leader_epoch,
+            wanted.start_offset,
+            wanted.delivery_complete_count,
+            changed,
+        )
+
+    return _each(ctx, request, "WriteStateResult", run)
+
+
+@handles(DeleteShareGroupStateRequest, versions=(0, 0), on_error=_failed)
+def delete_share_group_state(
+    ctx: RequestContext, request: DeleteShareGroupStateRequest
+) -> Awaitable[DeleteShareGroupStateResponse]:
+    """v0. A group is deleted, or forgets a topic."""
+
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+        return lambda shard: shard.delete(key)
+
+    return _each(ctx, request, "DeleteStateResult", run)
+
+
+@handles(ReadShareGroupStateSummaryRequest, versions=(0, 1), on_error=_failed)
+def read_share_group_state_summary(
+    ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> Awaitable[ReadShareGroupStateSummaryResponse]:
+    """v0–v1. Where a group stands; v1 how many records are done beyond that (KIP-1226)."""
+
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+        return lambda shard: shard.summary(key)
+
+    def fill(result: ReadShareGroupStateSummaryResponse.PartitionResult, state: ShareState) -> None:
+        result.state_epoch = state.state_epoch
+        result.leader_epoch = state.leader_epoch
+        result.start_offset = state.start_offset
+        result.delivery_complete_count = state.done_count
+
+    return _each(ctx, request, "ReadStateSummaryResult", run, fill)

@@ -1,0 +1,74 @@
+"""StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071). Their code is loaded with the first such request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
+from ottla.server.api import RequestContext, handles
+from ottla.server.apis.answers import own_message
+from ottla.server.apis.groups import DESCRIBE, GROUP
+from ottla.wire.messages import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+READ = 3
+
+
+def _check_enabled(ctx: RequestContext) -> None:
+    broker = ctx.broker
+    if "streams" not in broker.config["group.coordinator.rebalance.protocols"] or not broker.metadata.features.get(
+        "streams.version", 0
+    ):
+        raise UnsupportedVersion
+
+
+def _heartbeat_error(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest, error: KafkaError
+) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=own_message(error))
+
+
+@handles(StreamsGroupHeartbeatRequest, on_error=_heartbeat_error)
+def streams_group_heartbeat(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+    """v0 (KIP-1071). The broker makes the internal topics that the topology needs."""
+    _check_enabled(ctx)
+    if not ctx.may(READ, GROUP, request.group_id):
+        raise GroupAuthorizationFailed
+    from ottla.server import streams_groups as streams
+
+    return streams.heartbeat(ctx, request)
+
+
+def _described_error(
+    ctx: RequestContext, request: StreamsGroupDescribeRequest, error: KafkaError
+) -> StreamsGroupDescribeResponse:
+    return StreamsGroupDescribeResponse(groups=[_refused(group_id, error) for group_id in request.group_ids])
+
+
+def _refused(group_id: str, error: KafkaError) -> StreamsGroupDescribeResponse.DescribedGroup:
+    return StreamsGroupDescribeResponse.DescribedGroup(
+        group_id=group_id, error_code=error.code, error_message=own_message(error), members=[]
+    )
+
+
+@handles(StreamsGroupDescribeRequest, on_error=_described_error)
+def streams_group_describe(ctx: RequestContext, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
+    """v0 (KIP-1071)."""
+    _check_enabled(ctx)
+    from ottla.server import streams_groups as streams
+
+    denied = GroupAuthorizationFailed.code
+    allowed, groups = [], []
+    for group_id in request.group_ids:
+        if ctx.may(DESCRIBE, GROUP, group_id):
+            allowed.append(group_id)
+        else:
+            groups.append(StreamsGroupDescribeResponse.DescribedGroup(group_id=group_id, error_code=denied, members=[]))
+    groups += streams.described(ctx, allowed, include_operations=request.include_authorized_operations)
+    return StreamsGroupDescribeResponse(groups=groups)

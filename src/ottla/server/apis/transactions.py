@@ -1,0 +1,550 @@
+"""Transactions: partitions and offsets that join one, its end, its markers, and looking at them."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Iterable, Sequence
+
+from ottla.coordinator.groups import requests
+from ottla.coordinator.runtime.result import waitable, when_answered
+from ottla.coordinator.transactions.shard import Marker
+from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
+from ottla.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    KafkaError,
+    OperationNotAttempted,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from ottla.metadata.java_hash_order import (
+    java_concurrent_map,
+    java_map,
+    java_names,
+    long_hash,
+    partition_hash,
+    scala_map,
+    scala_set,
+)
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, java_hash
+from ottla.replication.partition import Partition
+from ottla.server.api import RequestContext, handles
+from ottla.server.apis.answers import Unknown
+from ottla.server.apis.groups import client_of
+from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION, Refusals
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+# Of the authorizer: a kind of resource, and an operation.
+TOPIC, WRITE = 2, 4
+
+FIRST_FENCED_VERSION = 2
+"""Of the requests of a running transaction; older clients know INVALID_PRODUCER_EPOCH only (KIP-588)."""
+FIRST_BATCHED_VERSION = 4
+FIRST_BUMPING_END_VERSION = 5
+FIRST_LOADING_VERSION = 2
+"""Of TxnOffsetCommit: older clients stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+_NO_PRODUCER = -1
+
+AddTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+AddTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+AddResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+AddTopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+AddPartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+
+def _code_for(ctx: RequestContext, error: KafkaError) -> int:
+    if isinstance(error, ProducerFenced) and ctx.version < FIRST_FENCED_VERSION:
+        return InvalidProducerEpoch.code
+    return error.code
+
+
+# -- AddPartitionsToTxn
+
+
+def _add_error(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError
+) -> AddPartitionsToTxnResponse:
+    if ctx.version >= FIRST_BATCHED_VERSION:
+        return AddPartitionsToTxnResponse(error_code=error.code)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_same_for_all(request.v3_and_below_topics, _code_for(ctx, error))
+    )
+
+
+@handles(AddPartitionsToTxnRequest, on_error=_add_error)
+def add_partitions_to_txn(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    """v0–v5. v2 PRODUCER_FENCED (KIP-588); v4 brokers send many transactions at once and may only ask whether the
+    partitions are in (KIP-890); v5 TRANSACTION_ABORTABLE.
+
+    One partition that cannot be added keeps out all others of its transaction.
+    """
+    if ctx.version < FIRST_BATCHED_VERSION:
+        only = AddTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        outcome = _added(ctx, only, only.topics)
+        return _single(outcome) if isinstance(outcome, list) else _single_later(outcome)
+    # Kafka looks up what belongs to an id that comes twice: what is to be added in the last entry, what was named in
+    # the first.
+    last = {transaction.transactional_id: transaction.topics for transaction in request.transactions}
+    first = {transaction.transactional_id: transaction.topics for transaction in reversed(request.transactions)}
+    outcomes = []
+    for transaction in request.transactions:
+        transactional_id = transaction.transactional_id
+        transaction.topics = last[transactional_id]
+        outcomes.append((transactional_id, _added(ctx, transaction, first[transactional_id])))
+    settled = [(name, results) for name, results in outcomes if isinstance(results, list)]
+    return _batched(settled) if len(settled) == len(outcomes) else _batched_later(outcomes)
+
+
+Codes = dict[TopicPartition, int]
+TopicResults = list[AddTopicResult]
+
+
+def _single(results: TopicResults) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+
+async def _single_later(results: Awaitable[TopicResults]) -> AddPartitionsToTxnResponse:
+    return _single(await results)
+
+
+def _batched(outcomes: Iterable[tuple[str, TopicResults]]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[AddResult(transactional_id=name, topic_results=results) for name, results in outcomes]
+    )
+
+
+async def _batched_later(
+    outcomes: Iterable[tuple[str, TopicResults | Awaitable[TopicResults]]],
+) -> AddPartitionsToTxnResponse:
+    return _batched([(name, results if isinstance(results, list) else await results) for name, results in outcomes])
+
+
+def _added(
+    ctx: RequestContext, transaction: AddTransaction, topics: Sequence[AddTopic]
+) -> TopicResults | Awaitable[TopicResults]:
+    """`topics` is what an answer for all of them names."""
+    partitions = _partitions_of(transaction.topics)
+    refused = _unwritable(ctx, partitions)
+    if refused:
+        return _topic_results(
+            {
+                partition: refused.get(partition, OperationNotAttempted.code)
+                for partition in scala_map(partitions, partition_hash)
+            }
+        )
+    coordinator = ctx.broker.transactions.coordinator
+    producer = Identity(transaction.producer_id, transaction.producer_epoch)
+    transactional_id = transaction.transactional_id
+    version = EPOCH_BUMP_VERSION if ctx.version >= FIRST_BATCHED_VERSION else 0
+    try:
+        if transaction.verify_only:
+            asked = java_map(partitions, partition_hash)
+            try:
+                missing = coordinator.missing_partitions(transactional_id, producer, partitions)
+            except KafkaError as error:
+                code = _code_for(ctx, error)
+                return _topic_results(dict.fromkeys(asked, code))
+            return _topic_results(
+                {partition: missing[partition].code if partition in missing else NONE for partition in asked}
+            )
+        added = coordinator.add_partitions(transactional_id, producer, partitions, version)
+    except KafkaError as error:
+        return _same_for_all(topics, _code_for(ctx, error))
+    return _same_for_all(topics, NONE) if added is None else _added_later(ctx, added, topics)
+
+
+async def _added_later(ctx: RequestContext, added: Awaitable[None], topics: Iterable[AddTopic]) -> TopicResults:
+    try:
+        await added
+    except KafkaError as error:
+        return _same_for_all(topics, _code_for(ctx, error))
+    return _same_for_all(topics, NONE)
+
+
+def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Codes:
+    refused: Codes = {}
+    topics = ctx.broker.metadata.topics
+    from_client = ctx.version < FIRST_BATCHED_VERSION
+    for name, index in partitions:
+        if from_client and (name in INTERNAL_TOPICS or not ctx.may(WRITE, TOPIC, name)):
+            refused[name, index] = TopicAuthorizationFailed.code
+        elif name not in topics or index not in topics[name].partitions:
+            refused[name, index] = UnknownTopicOrPartition.code
+    return refused
+
+
+def _partitions_of(
+    topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic],
+) -> dict[TopicPartition, None]:
+    return {(topic.name, index): None for topic in topics for index in topic.partitions}
+
+
+def _topic_results(codes: Codes) -> list[AddTopicResult]:
+    by_topic: dict[str, AddTopicResult] = {}
+    for (name, index), code in codes.items():
+        result = by_topic.get(name)
+        if result is None:
+            result = by_topic[name] = AddTopicResult(name=name, results_by_partition=[])
+        result.results_by_partition.append(AddPartitionResult(partition_index=index, partition_error_code=code))
+    return [by_topic[name] for name in java_names(by_topic)]
+
+
+def _same_for_all(topics: Iterable[AddTopic], code: int) -> TopicResults:
+    """One code for what was named, as it was named: twice if it was."""
+    return [
+        AddTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionResult(partition_index=index, partition_error_code=code) for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+# -- offsets
+
+
+def _add_offsets_error(
+    ctx: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError
+) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=_code_for(ctx, error))
+
+
+@handles(AddOffsetsToTxnRequest, on_error=_add_offsets_error)
+def add_offsets_to_txn(
+    ctx: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
+    """v0–v4. The offsets of a group join the transaction: the partition that keeps them does. v2 PRODUCER_FENCED."""
+    partition = (GROUP_METADATA_TOPIC, ctx.broker.groups.partition_for(request.group_id))
+    added = ctx.broker.transactions.coordinator.add_partitions(
+        request.transactional_id, Identity(request.producer_id, request.producer_epoch), (partition,), 0
+    )
+    return when_answered(added, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
+
+
+def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+    if isinstance(error, CoordinatorLoadInProgress) and ctx.version < FIRST_LOADING_VERSION:
+        error = CoordinatorNotAvailable()
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error.code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(TxnOffsetCommitRequest, on_error=_offsets_error)
+def txn_offset_commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    """v0–v5. v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 TRANSACTION_ABORTABLE; v5 the offsets join
+    the transaction by themselves (KIP-890).
+
+    They count when the transaction commits, and not before.
+    """
+    unknown = Unknown(
+        TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic, TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+    )
+    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+    if not request.topics:  # a request about nothing that exists does not reach Kafka's coordinators
+        return TxnOffsetCommitResponse(topics=list(unknown.topics.values()))
+    if not unknown.topics:
+        return _commit_offsets(ctx, request)
+    return unknown.beside(lambda: _commit_offsets(ctx, request), lambda error: _offsets_error(ctx, request, error))
+
+
+def _commit_offsets(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    if not request.group_id:
+        raise InvalidGroupId()
+    refused = _refused_offsets(ctx, request)
+    if not isinstance(refused, dict):
+        return _commit_later(ctx, request, refused)
+    for error in refused.values():
+        raise error
+    return _committed(ctx, request)
+
+
+def _committed(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
+    return waitable(requests.commit_transactional_offsets(ctx.broker.groups, request, client_of(ctx)))
+
+
+async def _commit_later(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, refused: Awaitable[Refusals]
+) -> TxnOffsetCommitResponse:
+    for error in (await refused).values():
+        raise error
+    answer = _committed(ctx, request)
+    return await answer if isinstance(answer, Future) else answer
+
+
+def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Refusals | Awaitable[Refusals]:
+    broker = ctx.broker
+    broker.groups.shard_for(request.group_id)  # not ours: the client looks for the coordinator again
+    adds = ctx.version >= ADDING_OFFSETS_VERSION
+    if not adds and not broker.config["transaction.partition.verification.enable"]:
+        return {}
+    index = broker.groups.partition_for(request.group_id)
+    producer = Identity(request.producer_id, request.producer_epoch)
+    producers = broker.replicas.leader(GROUP_METADATA_TOPIC, index).log.producers
+    if producers.has_ongoing_transaction(*producer):
+        return {}
+    known = producers.producers.get(producer.producer_id)
+    if known is not None and known.epoch > producer.producer_epoch:
+        raise InvalidProducerEpoch()  # the log knows better; the coordinator is not asked, as with records
+    return broker.transactions.admit(
+        request.transactional_id,
+        producer,
+        ((GROUP_METADATA_TOPIC, index),),
+        adds=adds,
+        abortable=ctx.version >= ABORTABLE_OFFSETS_VERSION,
+    )
+
+
+# -- the end
+
+
+def _end_error(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
+    return EndTxnResponse(error_code=_code_for(ctx, error))
+
+
+@handles(EndTxnRequest, on_error=_end_error)
+def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+    """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer has the
+    producer id and epoch to go on with (KIP-890).
+    """
+    bumps = ctx.version >= FIRST_BUMPING_END_VERSION
+    ended = ctx.broker.transactions.coordinator.end(
+        request.transactional_id,
+        Identity(request.producer_id, request.producer_epoch),
+        EPOCH_BUMP_VERSION if bumps else 0,
+        commit=request.committed,
+    )
+    return when_answered(ended, _ended_with_identity if bumps else _ended)
+
+
+def _ended_with_identity(identity: Identity) -> EndTxnResponse:
+    return EndTxnResponse(error_code=NONE, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+def _ended(identity: Identity) -> EndTxnResponse:
+    return EndTxnResponse(error_code=NONE)
+
+
+# -- markers
+
+
+def _markers_error(ctx: RequestContext, request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
+    return _markers_response(
+        {
+            marker.producer_id: {
+                (topic.name, index): error.code for topic in marker.topics for index in topic.partition_indexes
+            }
+            for marker in request.markers
+        }
+    )
+
+
+@handles(WriteTxnMarkersRequest, on_error=_markers_error)
+def write_txn_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+    """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 tells the
+    transaction version, under which a marker with the producer's own epoch is a late one (KIP-1228).
+
+    A marker counts when it is committed: with more than one replica that takes a while.
+    """
+    codes: dict[int, Codes] = {}
+    uncommitted: list[tuple[Codes, TopicPartition, Partition, int]] = []
+    for entry in request.markers:
+        marker = Marker(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.transaction_result,
+            entry.transaction_version,
+        )
+        # The id that stands for none, and a negative epoch, are no producer's; other negative ids are but numbers.
+        # Kafka trips over a marker of none, and with it goes the request, unless there is nowhere to write it.
+        if (marker.producer_id == _NO_PRODUCER or marker.producer_epoch < 0) and any(
+            _is_led(ctx, topic.name, index) for topic in entry.topics for index in topic.partition_indexes
+        ):
+            raise UnknownServerError()
+        for topic in entry.topics:
+            for index in topic.partition_indexes:
+                place = (topic.name, index)
+                by_partition = codes.setdefault(entry.producer_id, {})
+                written = _write_marker(ctx, marker, topic.name, index)
+                by_partition[place] = written if isinstance(written, int) else NONE
+                if not isinstance(written, int) and written[1] >= written[0].high_watermark:
+                    uncommitted.append((by_partition, place, *written))
+    return _markers_committed(ctx, codes, uncommitted) if uncommitted else _markers_response(codes)
+
+
+async def _markers_committed(
+    ctx: RequestContext,
+    codes: dict[int, Codes],
+    uncommitted: Iterable[tuple[Codes, TopicPartition, Partition, int]],
+) -> WriteTxnMarkersResponse:
+    for by_partition, place, partition, offset in uncommitted:
+        error = await _commit(ctx, partition, offset)
+        if error is not None:
+            by_partition[place] = error.code
+    return _markers_response(codes)
+
+
+def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[KafkaError | None]:
+    committed: Future[KafkaError | None] = ctx.broker.loop.create_future()
+
+    def done(error: KafkaError | None) -> None:
+        if not committed.done():
+            committed.set_result(error)
+
+    partition.when_committed(offset, done)
+    return committed
+
+
+def _is_led(ctx: RequestContext, topic: str, index: int) -> bool:
+    try:
+        ctx.broker.replicas.leader(topic, index)
+    except KafkaError:
+        return False
+    return True
+
+
+def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int | tuple[Partition, int]:
+    try:
+        return ctx.broker.transactions.markers.append(marker, topic, index)
+    except KafkaError as error:
+        return error.code
+
+
+def _markers_response(codes: dict[int, Codes]) -> WriteTxnMarkersResponse:
+    response = WriteTxnMarkersResponse()
+    topic_result = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+    for producer_id in java_concurrent_map(codes, long_hash):
+        by_partition = codes[producer_id]
+        # Kafka notes what it does not have first, and adds the rest when it is written.
+        absent = [place for place, code in by_partition.items() if code == UnknownTopicOrPartition.code]
+        written = [place for place, code in by_partition.items() if code != UnknownTopicOrPartition.code]
+        by_topic: dict[str, WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = {}
+        for place in java_concurrent_map((*absent, *written), partition_hash, len(written) if absent else 0):
+            result = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(
+                partition_index=place[1], error_code=by_partition[place]
+            )
+            by_topic.setdefault(place[0], topic_result(name=place[0], partitions=[])).partitions.append(result)
+        response.markers.append(
+            WriteTxnMarkersResponse.WritableTxnMarkerResult(
+                producer_id=producer_id, topics=[by_topic[name] for name in java_names(by_topic)]
+            )
+        )
+    return response
+
+
+# -- looking at transactions
+
+
+def _describe_error(
+    ctx: RequestContext, request: DescribeTransactionsRequest, error: KafkaError
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            DescribeTransactionsResponse.TransactionState(transactional_id=name, error_code=error.code)
+            for name in request.transactional_ids
+        ]
+    )
+
+
+@handles(DescribeTransactionsRequest, on_error=_describe_error)
+def describe_transactions(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """v0 (KIP-664)."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(ctx, name) for name in request.transactional_ids]
+    )
+
+
+def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
+    try:
+        known = ctx.broker.transactions.coordinator.describe(transactional_id)
+    except KafkaError as error:
+        return DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id, error_code=error.code)
+    by_topic: dict[str, list[int]] = {}
+    for name, index in java_map(known.partitions, partition_hash):
+        by_topic.setdefault(name, []).append(index)
+    return DescribeTransactionsResponse.TransactionState(
+        error_code=NONE,
+        transactional_id=transactional_id,
+        transaction_state=known.state.value,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.start_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[
+            DescribeTransactionsResponse.TopicData(topic=name, partitions=indexes) for name, indexes in by_topic.items()
+        ],
+    )
+
+
+@handles(ListTransactionsRequest)
+def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """v0–v2 (KIP-664). v1 those that run longer than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
+    found, unknown = ctx.broker.transactions.coordinator.list(
+        request.state_filters,
+        frozenset(request.producer_id_filters),
+        request.duration_filter,
+        request.transactional_id_pattern,
+    )
+    return ListTransactionsResponse(
+        error_code=NONE,
+        unknown_state_filters=[
+            name for name in scala_set(dict.fromkeys(request.state_filters), java_hash) if name in unknown
+        ],
+        transaction_states=[
+            ListTransactionsResponse.TransactionState(
+                transactional_id=transactional_id,
+                producer_id=known.producer_id,
+                transaction_state=known.state.value,
+            )
+            for transactional_id, known in found
+        ],
+    )

@@ -1,0 +1,76 @@
+"""ApiVersions: what this broker serves, and the features of its cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ottla.errors import InvalidRequest, UnsupportedVersion
+from ottla.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from ottla.metadata.java_hash_order import java_map, java_names
+from ottla.metadata.topics import java_hash
+from ottla.server.api import Registry, RequestContext, handles
+from ottla.wire.interpreting import interpreting_item_encoder
+from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
+"""Names and versions of client software become metric names, hence Kafka's narrow alphabet (KIP-511)."""
+
+
+def _finalized_order(names: Iterable[str]) -> list[str]:
+    """As Kafka's map has them, which is just large enough; the version of the metadata is put there last."""
+    return java_map(sorted(names, key=lambda name: (name == METADATA_VERSION, name)), java_hash, 1)
+
+
+@handles(ApiVersionsRequest)
+def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """v0–v4. v3 brought the client's software (KIP-511) and the features (KIP-584); v4 shows features that start at 0.
+
+    A version from the future is the one request that gets an answer all the same (`request` is None then): v0, with
+    the error and only ApiVersions in the list, so that the client can try again with a version we know.
+    """
+    apis = ctx.broker.registry.apis
+    if request is None:
+        own = apis[ApiVersionsRequest.API_KEY]
+        return ApiVersionsResponse(
+            error_code=UnsupportedVersion.code,
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(
+                    api_key=own.key, min_version=own.min_version, max_version=own.max_version
+                )
+            ],
+        )
+    if ctx.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not re.fullmatch(_SOFTWARE, name) or not re.fullmatch(_SOFTWARE, version):
+            return ApiVersionsResponse(error_code=InvalidRequest.code)
+        ctx.connection.client_software = (name, version)
+    image = ctx.broker.metadata
+    return ApiVersionsResponse(
+        api_keys=[*_advertised(ctx.broker.registry, ctx.version)],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in java_names(SUPPORTED_FEATURES))
+            if low > 0 or ctx.version >= 4
+        ],
+        finalized_features_epoch=ctx.broker.metadata_offset,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in ((name, image.features[name]) for name in _finalized_order(image.features))
+        ],
+    )
+
+
+def _advertised(registry: Registry, version: int) -> list[bytes]:
+    """An entry for each API; what is encoded once need not be compiled."""
+    entries = registry.advertised.get(version)
+    if entries is None:
+        entry = ApiVersionsResponse.ApiVersion
+        encode = interpreting_item_encoder(entry, version)
+        entries = registry.advertised[version] = []
+        for api in registry.apis.values():
+            if api.advertised:
+                parts: list[bytes] = []
+                encode(entry(api_key=api.key, min_version=api.min_version, max_version=api.max_version), parts)
+                entries.append(b"".join(parts))
+    return entries

@@ -1,0 +1,165 @@
+"""A listening socket: binds early so that a port in use is found before anything is touched, accepts later."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from ottla.config import Listener
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTS_PER_WAKEUP = 64
+"""Connections taken at once: a burst is answered quickly, and the ones already connected are not starved."""
+
+_ACCEPT_PAUSE_S = 1.0
+"""How long to leave connections in the kernel's queue when the process is out of file handles."""
+
+_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+_UNPACED = b"reno"
+"""Every Linux has it and lets everybody use it. Between two processes of one machine there is no path to be gentle to,
+and what measures one (BBR, the default of many servers) sends small pieces by the clock: twice the work a gigabyte."""
+
+
+class ListenError(Exception):
+    """A listener cannot be bound; the message says which and why."""
+
+
+class BoundListener:
+    """A bound address of the broker, and the accept loop on it."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        backlog: int,
+        send_buffer: int,
+        receive_buffer: int,
+        sock: socket.socket | None = None,
+    ) -> None:
+        self.config = listener
+        self._backlog = backlog
+        self._send_buffer = send_buffer
+        self._receive_buffer = receive_buffer
+        self._sock = sock if sock is not None else bind(listener)
+        self.port: int = self._sock.getsockname()[1]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None] | None = None
+        self._resume: asyncio.TimerHandle | None = None
+        self._held = False
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None],
+    ) -> None:
+        """Begin to accept."""
+        self._loop = loop
+        self._on_connect = on_connect
+        self._sock.listen(self._backlog)
+        loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        assert self._on_connect is not None
+        for _ in range(_ACCEPTS_PER_WAKEUP):
+            if self._held:
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause(error)
+                    return
+                raise
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if sock.getsockname()[0] == address[0]:
+                    _send_unpaced(sock)
+                if self._send_buffer > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
+                if self._receive_buffer > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+            except OSError:
+                sock.close()
+                continue
+            self._on_connect(self, sock, address[:2])
+
+    def _pause(self, error: OSError) -> None:
+        """Out of file handles: say so and try again a little later, the waiting connections stay queued."""
+        assert self._loop is not None
+        logger.error("cannot accept on %s: %s; trying again", self.config, error.strerror)
+        self.hold(_ACCEPT_PAUSE_S)
+
+    def hold(self, seconds: float | None = None) -> None:
+        """Leave new connections in the kernel's queue, for a while or until `release`."""
+        assert self._loop is not None
+        if self._resume is not None:
+            self._resume.cancel()
+        if not self._held:
+            self._held = True
+            self._loop.remove_reader(self._sock.fileno())
+        self._resume = None if seconds is None else self._loop.call_later(seconds, self.release)
+
+    def release(self) -> None:
+        """Accept again."""
+        if not self._held or self._loop is None or self._sock.fileno() < 0:
+            return
+        if self._resume is not None:
+            self._resume.cancel()
+        self._resume = None
+        self._held = False
+        self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        if self._sock.fileno() < 0:
+            return
+        if self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+        if self._resume is not None:
+            self._resume.cancel()
+        self._sock.close()
+
+
+def _send_unpaced(sock: socket.socket) -> None:
+    """Do without congestion control towards a client on this machine, where the system lets us."""
+    if _TCP_CONGESTION is not None:
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)
+
+
+def not_bound(host: str, port: int, error: OSError) -> ListenError:
+    """What to tell those who wanted this address."""
+    if error.errno == errno.EADDRINUSE:  # asyncio has a longer way to say it
+        advice = "is another broker running? Port 0 takes a free one"
+        return ListenError(f"cannot listen on {host}:{port}: Address already in use ({advice})")
+    return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
+def bind(listener: Listener) -> socket.socket:
+    host = listener.host or "0.0.0.0"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            # As text it would load the tables for names in other scripts.
+            host.encode() if host.isascii() else host,
+            listener.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise not_bound(host, listener.port, error) from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise not_bound(host, listener.port, error) from error
+    return sock

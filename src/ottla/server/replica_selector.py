@@ -1,0 +1,32 @@
+"""Which replica a consumer should read from (KIP-392)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+    from ottla.server.broker import Broker
+
+RACK_AWARE = "RackAwareReplicaSelector"
+
+
+def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str) -> int | None:
+    """A follower in the consumer's rack that is in sync and has what is asked for; None to read from the leader."""
+    selector: str | None = broker.config["replica.selector.class"]
+    leadership = partition.leadership
+    if not selector or leadership is None or not selector.endswith(RACK_AWARE):
+        return None
+    image = broker.metadata
+    candidates = [
+        (follower.log_end_offset, -follower.broker_id)
+        for follower in leadership.followers.values()
+        if follower.broker_id in partition.state.isr
+        and follower.log_start_offset <= offset <= follower.log_end_offset
+        and image.is_active(follower.broker_id)
+        and image.brokers[follower.broker_id].rack == rack
+    ]
+    own = image.brokers.get(broker.node_id)
+    if own is not None and own.rack == rack:
+        return None
+    return -max(candidates)[1] if candidates else None

@@ -1,0 +1,226 @@
+"""What a broker does for streams groups around their coordinator: permissions, and the internal topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable
+from inspect import isawaitable
+from typing import Any
+
+from ottla.coordinator.groups.requests import in_answers_order
+from ottla.coordinator.groups.streams.description import DescribedGroup, describe
+from ottla.coordinator.groups.streams.protocol import Answer
+from ottla.coordinator.groups.streams.topology import MISSING_INTERNAL_TOPICS, InternalTopic
+from ottla.coordinator.groups.streams.validation import validate
+from ottla.coordinator.runtime.result import Reply
+from ottla.errors import (
+    NONE,
+    InvalidGroupId,
+    KafkaError,
+    StreamsInvalidTopology,
+    TopicAuthorizationFailed,
+    error_for,
+)
+from ottla.metadata.image import CLUSTER_NAME
+from ottla.metadata.topics import INTERNAL_TOPICS, is_legal_topic_name
+from ottla.server.api import RequestContext
+from ottla.server.apis.answers import own_message
+from ottla.server.apis.groups import DESCRIBE, GROUP, TOPIC, client_of
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+CREATE, CLUSTER = 5, 4
+ERRORS_NAMED_MAX = 3
+
+
+def heartbeat(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+    refused = _refused_topology(ctx, request)
+    if refused is not None:
+        return refused
+    validate(request)
+    shard = ctx.broker.groups.shard_for(request.group_id)
+    answer = shard.run(shard.other("streams").heartbeat(request, client_of(ctx)))
+    if isinstance(answer, Reply):
+        return _answered_later(ctx, request.group_id, answer)
+    return _with_internal_topics(ctx, request.group_id, answer)
+
+
+async def _answered_later(ctx: RequestContext, group_id: str, reply: Reply[Answer]) -> StreamsGroupHeartbeatResponse:
+    response = _with_internal_topics(ctx, group_id, await reply)
+    return response if isinstance(response, StreamsGroupHeartbeatResponse) else await response
+
+
+def _refused_topology(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse | None:
+    """The answer to a topology with topics that nobody may use, or this client may not see."""
+    if request.topology is None:
+        return None
+    names = list(dict.fromkeys(name for each in request.topology.subtopologies for name in _named_topics(each)))
+    prohibited = [name for name in names if name in INTERNAL_TOPICS]
+    if prohibited:
+        raise StreamsInvalidTopology(
+            f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."
+        )
+    illegal = [name for name in names if not is_legal_topic_name(name)]
+    if illegal:
+        raise StreamsInvalidTopology(f"Topic names {','.join(illegal)} are not valid topic names.")
+    if not all(ctx.may(DESCRIBE, TOPIC, name) for name in names):
+        return StreamsGroupHeartbeatResponse(error_code=TopicAuthorizationFailed.code)
+    return None
+
+
+def _named_topics(subtopology: Any) -> Iterable[str]:
+    return (
+        *subtopology.source_topics,
+        *subtopology.repartition_sink_topics,
+        *(topic.name for topic in subtopology.repartition_source_topics),
+        *(topic.name for topic in subtopology.state_changelog_topics),
+    )
+
+
+# -- internal topics ---------------------------------------------------------------------------------------------------
+
+
+def _with_internal_topics(
+    ctx: RequestContext, group_id: str, answer: Answer
+) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+    """The response; topics that are missing are made before it is sent, or it says why not."""
+    response, missing = answer
+    if not missing:
+        return response
+    if ctx.may(CREATE, CLUSTER, CLUSTER_NAME, audit=False):
+        denied = []
+    else:
+        denied = [name for name in missing if not ctx.may(CREATE, TOPIC, name)]
+    if denied:
+        _add_detail(response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
+        return response
+    errors = ctx.broker.groups.shard_for(group_id).other("streams").topic_errors
+    now_ms = ctx.broker.clock.now_ms()
+    for name in [name for name, (until_ms, _) in errors.items() if until_ms <= now_ms]:
+        del errors[name]
+    failed = {name: errors[name][1] for name in missing if name in errors}
+    if failed:
+        named = ", ".join(f"{name} ({text})" for name, text in list(failed.items())[:ERRORS_NAMED_MAX])
+        more = len(failed) - ERRORS_NAMED_MAX
+        _add_detail(response, f"Creation failed: {named}{f' and {more} more' if more > 0 else ''}.")
+    wanted = [topic for name, topic in missing.items() if name not in failed]
+    if not wanted:
+        return response
+    made = _create(ctx, wanted)
+    until_ms = now_ms + 2 * response.heartbeat_interval_ms
+
+    def told(outcome: CreateTopicsResponse) -> StreamsGroupHeartbeatResponse:
+        # Kafka makes topics in the background, so that it is the next heartbeat that tells of failures.
+        for topic in outcome.topics:
+            if topic.error_code:
+                text = topic.error_message or error_for(topic.error_code).message
+                logger.warning("internal topic %s of streams group %s is not made: %s", topic.name, group_id, text)
+                errors[topic.name] = (until_ms, text)
+        return response
+
+    async def later(pending: Awaitable[CreateTopicsResponse]) -> StreamsGroupHeartbeatResponse:
+        return told(await pending)
+
+    return told(made) if isinstance(made, CreateTopicsResponse) else later(made)
+
+
+def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
+    for status in response.status or ():
+        if status.status_code == MISSING_INTERNAL_TOPICS:
+            status.status_detail += f"; {detail}"
+            return
+
+
+def _create(
+    ctx: RequestContext, topics: Iterable[InternalTopic]
+) -> CreateTopicsResponse | Awaitable[CreateTopicsResponse]:
+    """As if the client had sent a CreateTopics: the controller decides, wherever it is, by the client's permissions."""
+    request = CreateTopicsRequest(
+        timeout_ms=ctx.broker.config["request.timeout.ms"],
+        topics=[
+            CreateTopicsRequest.CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor or -1,
+                configs=[
+                    CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+                    for name, value in topic.configs.items()
+                ],
+            )
+            for topic in topics
+        ],
+    )
+    version = CreateTopicsRequest.STABLE_VERSION
+    route = ctx.broker.registry.route(CreateTopicsRequest.API_KEY, version)
+    assert route is not None
+    api = route.api
+    there = RequestContext(ctx.connection, api.key, version, 0, ctx.client_id, 0)
+
+    def refused(error: KafkaError) -> CreateTopicsResponse:
+        answer = api.on_error(there, request, error)
+        assert isinstance(answer, CreateTopicsResponse)
+        return answer
+
+    async def later(pending: Awaitable[Any]) -> CreateTopicsResponse:
+        try:
+            answer: CreateTopicsResponse = await pending
+        except KafkaError as error:
+            return refused(error)
+        return answer
+
+    try:
+        made: Any = route.handler(there, request)
+    except KafkaError as error:
+        return refused(error)
+    return later(made) if isawaitable(made) else made
+
+
+# -- looking at groups -------------------------------------------------------------------------------------------------
+
+_HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
+
+
+def described(ctx: RequestContext, group_ids: Iterable[str], *, include_operations: bool) -> list[DescribedGroup]:
+    coordinator = ctx.broker.groups
+    named = list(group_ids)
+    groups = [
+        DescribedGroup(group_id="", error_code=InvalidGroupId.code, members=[]) for group_id in named if not group_id
+    ]
+    for group_id in in_answers_order(coordinator, filter(None, named)):
+        try:
+            groups.append(describe(coordinator.shard_for(group_id), group_id))
+        except KafkaError as error:
+            groups.append(
+                DescribedGroup(group_id=group_id, error_code=error.code, error_message=own_message(error), members=[])
+            )
+    for group in groups:
+        if include_operations and group.error_code == NONE:
+            group.authorized_operations = ctx.operations(GROUP, group.group_id)
+    if ctx.broker.authorizer is None:
+        return groups
+    return [group if _may_see(ctx, group) else _hidden(group) for group in groups]
+
+
+def _may_see(ctx: RequestContext, group: DescribedGroup) -> bool:
+    subtopologies = () if group.topology is None else group.topology.subtopologies or ()
+    return all(ctx.may(DESCRIBE, TOPIC, name) for each in subtopologies for name in _named_topics(each))
+
+
+def _hidden(group: DescribedGroup) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=TopicAuthorizationFailed.code,
+        error_message=_HIDDEN_TOPICS,
+        members=[],
+        topology=None,
+    )

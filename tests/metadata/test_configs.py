@@ -1,0 +1,258 @@
+"""Changes of configs: operations, checks with Kafka's codes and words, and the records that come of them."""
+
+from typing import Any
+
+import pytest
+
+from ottla.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopicException,
+    KafkaError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from ottla.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigChange, ConfigChanges
+from ottla.metadata.controller import NewTopic
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+from ottla.wire.stored import metadata as stored
+
+TOPIC = (RESOURCE_TOPIC, "t")
+BROKER = (RESOURCE_BROKER, "1")
+CLUSTER = (RESOURCE_BROKER, "")
+
+
+@pytest.fixture
+def there(world: Any) -> Any:
+    world.controller.create_topics([NewTopic("t")])
+    world.append([stored.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)])
+    return world
+
+
+def increment(world: Any, resource: tuple[int, str], *changes: ConfigChange) -> None:
+    world.append(ConfigChanges(world.image, world.config, 1).increment(resource, changes))
+
+
+def replace(world: Any, resource: tuple[int, str], **values: str) -> None:
+    changes = [ConfigChange(key.replace("_", "."), value) for key, value in values.items()]
+    world.append(ConfigChanges(world.image, world.config, 1).replace(resource, changes))
+
+
+def test_replacing_removes_what_is_not_named(there: Any) -> None:
+    replace(there, TOPIC, retention_ms="1", segment_ms="2")
+    replace(there, TOPIC, segment_ms="3")
+    assert there.image.configs[TOPIC] == {"segment.ms": "3"}
+    replace(there, TOPIC)
+    assert TOPIC not in there.image.configs
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "value", "after"),
+    [
+        (None, APPEND, "compact", "delete,compact"),
+        ("compact", APPEND, "compact", "compact"),
+        ("compact", APPEND, "delete,compact", "compact,delete"),
+        ("compact,delete", SUBTRACT, "delete", "compact"),
+        ("compact", SUBTRACT, "compact", ""),
+        (None, SUBTRACT, "compact", "delete"),
+        ("compact", DELETE, None, None),
+        ("compact", DELETE, "ignored", None),
+    ],
+)
+@pytest.mark.parametrize(("resource", "key"), [(TOPIC, "cleanup.policy"), (BROKER, "log.cleanup.policy")])
+def test_lists_grow_and_shrink_from_their_default(
+    there: Any, resource: Any, key: str, before: str | None, operation: int, value: str | None, after: str | None
+) -> None:
+    if before is not None:
+        increment(there, resource, ConfigChange(key, before))
+    increment(there, resource, ConfigChange(key, value, operation))
+    assert there.image.configs.get(resource, {}).get(key) == after
+
+
+def test_a_topics_unchanged_value_is_not_written_again_but_a_brokers_is(there: Any) -> None:
+    for resource, key, written in ((TOPIC, "retention.ms", 1), (BROKER, "log.retention.ms", 2)):
+        before = len(there.written)
+        for _ in range(2):
+            increment(there, resource, ConfigChange(key, "77"))
+        assert len(there.written) - before == written
+
+
+REFUSED = [
+    (TOPIC, [("nope", SET, "1")], InvalidConfig, "Unknown topic config name: nope"),
+    (
+        TOPIC,
+        [("retention.ms", SET, "-5")],
+        InvalidConfig,
+        "Invalid value -5 for configuration retention.ms: Value must be at least -1",
+    ),
+    (
+        TOPIC,
+        [("retention.ms", APPEND, "1")],
+        InvalidConfig,
+        "Can't APPEND to key retention.ms because its type is not LIST.",
+    ),
+    (
+        TOPIC,
+        [("nope", SUBTRACT, "1")],
+        InvalidConfig,
+        "Can't SUBTRACT to key nope because its type is not LIST.",
+    ),
+    (TOPIC, [("retention.ms", 9, "1")], UnknownServerError, UnknownServerError.default_message),
+    (
+        TOPIC,
+        [("retention.ms", SET, None), ("segment.ms", APPEND, None)],
+        InvalidRequest,
+        "Null value not supported for : retention.ms, segment.ms",
+    ),
+    (
+        TOPIC,
+        [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+        InvalidRequest,
+        "Error due to duplicate config keys",
+    ),
+    ((RESOURCE_TOPIC, "none"), [], UnknownTopicOrPartition, "The topic 'none' does not exist."),
+    (
+        (RESOURCE_TOPIC, "none"),
+        [("retention.ms", SET, "a")],
+        InvalidConfig,
+        "Invalid value a for configuration retention.ms: Not a number of type LONG",
+    ),
+    ((RESOURCE_TOPIC, ""), [], InvalidRequest, "Default topic resources are not allowed."),
+    (
+        (RESOURCE_TOPIC, "a b"),
+        [],
+        InvalidTopicException,
+        "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+    ),
+    ((7, "x"), [], InvalidRequest, "Unknown resource type 7"),
+    (
+        BROKER,
+        [("log.retention.ms", SET, "x")],
+        InvalidRequest,
+        "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
+    ),
+    (
+        BROKER,
+        [("node.id", SET, "7"), ("process.roles", SET, "x")],
+        InvalidRequest,
+        "Cannot update these configs dynamically: [node.id, process.roles]",
+    ),
+    (
+        BROKER,
+        [("log.retention.ms", APPEND, "1")],
+        InvalidConfig,
+        "Config value append is not allowed for config key: log.retention.ms",
+    ),
+    (BROKER, [("nope.x", APPEND, "1")], InvalidConfig, "Unknown config name: nope.x"),
+    (BROKER, [("log.retention.ms", 9, "1")], InvalidRequest, "Unknown operations type 9"),
+    ((RESOURCE_BROKER, "2"), [], InvalidRequest, "Unexpected broker id, expected 1, but received 2"),
+    ((RESOURCE_BROKER, "x"), [], InvalidRequest, "Node id must be an integer, but it is: x"),
+    (
+        BROKER,
+        [("num.io.threads", SET, "100")],
+        InvalidRequest,
+        "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation failed "
+        "for num.io.threads=100, value should not be greater than double the current value 8 for configuration "
+        "Invalid dynamic configuration",
+    ),
+    (
+        BROKER,
+        [("log.cleaner.threads", SET, "100")],
+        InvalidRequest,
+        "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be increased to more "
+        "than double the current value 1 for configuration Invalid dynamic configuration",
+    ),
+    (
+        BROKER,
+        [("ssl.keystore.location", SET, "x")],
+        InvalidRequest,
+        "These security configs can be dynamically updated only per-listener using the listener prefix: "
+        "[ssl.keystore.location]",
+    ),
+    (
+        CLUSTER,
+        [("listener.name.plaintext.ssl.keystore.type", SET, "JKS")],
+        InvalidRequest,
+        "Cannot update these configs at default cluster level, broker id must be specified: "
+        "[listener.name.plaintext.ssl.keystore.type]",
+    ),
+    (
+        BROKER,
+        [("min.insync.replicas", SET, "1")],
+        InvalidConfig,
+        "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+    ),
+    (
+        (RESOURCE_CLIENT_METRICS, "s"),
+        [("metrics", APPEND, "a")],
+        InvalidConfig,
+        "Can't APPEND to key metrics because its type is not LIST.",
+    ),
+    (
+        (RESOURCE_CLIENT_METRICS, "s"),
+        [("interval.ms", SET, "1")],
+        InvalidRequest,
+        "Invalid value 1 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+    ),
+    (
+        (RESOURCE_CLIENT_METRICS, "s"),
+        [("interval.ms", SET, "x")],
+        InvalidConfig,
+        "Invalid value x for configuration interval.ms: Not a number of type INT",
+    ),
+    (
+        (RESOURCE_CLIENT_METRICS, "s"),
+        [("match", SET, "foo=x")],
+        InvalidConfig,
+        "Illegal client matching pattern: foo=x",
+    ),
+    (
+        (RESOURCE_CLIENT_METRICS, "s"),
+        [("nope", SET, "1")],
+        InvalidRequest,
+        "Unknown client metrics configuration: nope",
+    ),
+    ((RESOURCE_CLIENT_METRICS, ""), [], InvalidRequest, "Subscription name can't be empty"),
+    (
+        (RESOURCE_GROUP, "g"),
+        [("consumer.session.timeout.ms", SET, "1")],
+        InvalidConfig,
+        "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+    ),
+    ((RESOURCE_GROUP, "g"), [("nope", SET, "1")], InvalidConfig, "Unknown group config name: nope"),
+    ((RESOURCE_GROUP, ""), [], InvalidRequest, "Default group resources are not allowed."),
+]
+
+
+@pytest.mark.parametrize(("resource", "changes", "error", "message"), REFUSED)
+def test_refusals_have_kafkas_codes_and_words(
+    there: Any, resource: Any, changes: Any, error: type[KafkaError], message: str
+) -> None:
+    before = len(there.written)
+    with pytest.raises(KafkaError) as caught:
+        increment(there, resource, *(ConfigChange(name, value, op) for name, op, value in changes))
+    assert (caught.type, caught.value.message) == (error, message)
+    assert len(there.written) == before
+
+
+def test_what_is_not_there_can_be_deleted(there: Any) -> None:
+    for resource, key in ((TOPIC, "nope"), (BROKER, "node.id"), (BROKER, "nope")):
+        increment(there, resource, ConfigChange(key, None, DELETE))
+        assert resource not in there.image.configs
+
+
+def test_min_insync_replicas_of_the_cluster_stays_while_leaders_depend_on_it(there: Any) -> None:
+    increment(there, CLUSTER, ConfigChange("min.insync.replicas", "1"))
+    message = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    with pytest.raises(InvalidConfig, match=message):
+        increment(there, CLUSTER, ConfigChange("min.insync.replicas", None, DELETE))
+    with pytest.raises(InvalidConfig, match=message):
+        replace(there, CLUSTER, log_retention_ms="5")
+    there.append([stored.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)])
+    increment(there, CLUSTER, ConfigChange("min.insync.replicas", None, DELETE))
+    increment(there, BROKER, ConfigChange("min.insync.replicas", "2"))
+
+
+def test_unknown_keys_of_a_broker_are_kept_for_plugins(there: Any) -> None:
+    increment(there, BROKER, ConfigChange("my.plugin.key", "1"))
+    assert there.image.broker_configs(1) == ({}, {"my.plugin.key": "1"})

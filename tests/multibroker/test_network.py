@@ -1,0 +1,117 @@
+"""Cut links: what is sent hangs, as over TCP, until the network is whole or the sender loses patience."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ottla.errors import RequestTimedOut
+from ottla.multibroker.network import Network, Unreachable
+from ottla.multibroker.peers import PeerConnection
+from ottla.server.api import RequestContext
+from ottla.wire.messages import CreateTopicsRequest
+
+
+def new_topic(name: str) -> CreateTopicsRequest:
+    wanted = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=3)
+    return CreateTopicsRequest(topics=[wanted], timeout_ms=1000)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def through(cluster: Any, broker_id: int, request: Any, version: int) -> "asyncio.Future[Any]":
+    """A client's request to a broker, which passes it on to the controller."""
+    node = cluster.broker(broker_id).node
+    api = node.registry.apis[request.API_KEY]
+    connection: Any = PeerConnection(node, 99)
+    return asyncio.ensure_future(api.handler(RequestContext(connection, request.API_KEY, version, 1, "c", 1), request))
+
+
+def test_a_request_to_the_other_side_hangs_and_times_out(run: Any) -> None:
+    async def scenario(cluster: Any) -> None:
+        cluster.partition_network([1], [2, 3])
+        began = now()
+        with pytest.raises(RequestTimedOut):
+            await through(cluster, 1, new_topic("t"), 7)
+        assert 29.9 < now() - began < 30.5
+        assert cluster.topics() == []
+
+    run(scenario)
+
+
+def test_a_request_arrives_when_the_network_is_whole_in_time(run: Any) -> None:
+    async def scenario(cluster: Any) -> None:
+        cluster.partition_network([1], [2, 3])
+        asked = through(cluster, 1, new_topic("t"), 7)
+        await asyncio.sleep(20)
+        assert not asked.done()
+        cluster.heal()
+        assert (await asked).topics[0].error_code == 0
+        assert cluster.topics() == ["t"]
+
+    run(scenario)
+
+
+def test_an_answer_hangs_as_well(run: Any) -> None:
+    """What was asked is done on the other side, though nobody hears of it."""
+
+    async def scenario(cluster: Any) -> None:
+        network: Network = cluster.ensemble.network
+        done: list[float] = []
+        answer = asyncio.get_running_loop().create_future()
+
+        async def serve() -> None:
+            done.append(now())
+            await answer
+
+        asked = network.call(1, 2, serve)
+        await asyncio.sleep(0.1)
+        cluster.partition_network([1], [2, 3])
+        answer.set_result(None)
+        began = now()
+        with pytest.raises(Unreachable):
+            await asked
+        assert len(done) == 1 and 29.9 < now() - began < 30.5
+
+    run(scenario)
+
+
+def test_who_dies_behind_the_cut_gets_nothing_after_it(run: Any) -> None:
+    """A broker that starts again does not find the requests of its former life."""
+
+    async def scenario(cluster: Any) -> None:
+        network: Network = cluster.ensemble.network
+        served: list[int] = []
+        cluster.partition_network([1], [2, 3])
+        asked = network.call(1, 2, lambda: served.append(2))
+        dying = network.call(1, 3, lambda: served.append(3))
+        await asyncio.sleep(1)
+        await cluster.kill(2)
+        await asyncio.sleep(1)
+        assert not asked.done(), "nothing tells the other side"
+        await cluster.start(2)
+        cluster.heal()
+        with pytest.raises(Unreachable):
+            await asked
+        await dying
+        assert served == [3]
+
+    run(scenario)
+
+
+def test_a_follower_that_is_cut_off_from_its_leader_goes_on_at_once_when_it_can(run: Any, wire: Any) -> None:
+    async def scenario(cluster: Any) -> None:
+        cluster.create_topic("t", assignments=[[1, 2, 3]], config={"min.insync.replicas": 2})
+        await cluster.wait_in_sync()
+        cluster.partition_network([1, "controller"], [2])
+        await cluster.wait_until(lambda c: c.isr("t") == [1, 3])
+        assert (await wire.produce(cluster, 1, b"a")).error_code == 0
+        await asyncio.sleep(100)  # three times it lost patience and tried again
+        cluster.heal()
+        began = now()
+        await cluster.wait_in_sync()
+        assert now() - began < 2
+
+    run(scenario)
