@@ -9,7 +9,19 @@ import pkgutil
 
 import ottla
 
-PARTS = ("client", "cluster", "config", "coordinator", "log", "nodes", "records", "server", "testing", "wire")
+PARTS = (
+    "client",
+    "config",
+    "coordinator",
+    "log",
+    "metadata",
+    "multibroker",
+    "records",
+    "replication",
+    "server",
+    "testing",
+    "wire",
+)
 
 for part in PARTS:
     package = importlib.import_module(f"ottla.{part}")

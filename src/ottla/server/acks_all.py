@@ -27,7 +27,7 @@ def name_nodes(ctx: RequestContext, response: ProduceResponse) -> None:
     if leaders:
         response.node_endpoints = [
             ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in ctx.broker.nodes(ctx.connection)
+            for node, host, port in ctx.services.nodes(ctx.connection)
             if node.broker_id in leaders
         ]
 
@@ -73,7 +73,7 @@ class Acknowledgements:
         if not self._waiting:
             return response
         self._response = response
-        broker = self._ctx.broker
+        broker = self._ctx.services
         self._future = broker.loop.create_future()
         self._timer = broker.timer.schedule(max(self._timeout_ms, 1), self._time_is_up)
         return self._future

@@ -81,7 +81,7 @@ class RequestContext:
         self.request_bytes = request_bytes
 
     @property
-    def broker(self) -> Broker:
+    def services(self) -> Broker:
         return self.connection.broker
 
     @property

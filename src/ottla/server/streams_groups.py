@@ -46,7 +46,7 @@ def heartbeat(
     if refused is not None:
         return refused
     validate(request)
-    shard = ctx.broker.groups.shard_for(request.group_id)
+    shard = ctx.services.groups.shard_for(request.group_id)
     answer = shard.run(shard.other("streams").heartbeat(request, client_of(ctx)))
     if isinstance(answer, Reply):
         return _answered_later(ctx, request.group_id, answer)
@@ -104,8 +104,8 @@ def _with_internal_topics(
     if denied:
         _add_detail(response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
         return response
-    errors = ctx.broker.groups.shard_for(group_id).other("streams").topic_errors
-    now_ms = ctx.broker.clock.now_ms()
+    errors = ctx.services.groups.shard_for(group_id).other("streams").topic_errors
+    now_ms = ctx.services.clock.now_ms()
     for name in [name for name, (until_ms, _) in errors.items() if until_ms <= now_ms]:
         del errors[name]
     failed = {name: errors[name][1] for name in missing if name in errors}
@@ -146,7 +146,7 @@ def _create(
 ) -> CreateTopicsResponse | Awaitable[CreateTopicsResponse]:
     """As if the client had sent a CreateTopics: the controller decides, wherever it is, by the client's permissions."""
     request = CreateTopicsRequest(
-        timeout_ms=ctx.broker.config["request.timeout.ms"],
+        timeout_ms=ctx.services.config["request.timeout.ms"],
         topics=[
             CreateTopicsRequest.CreatableTopic(
                 name=topic.name,
@@ -161,7 +161,7 @@ def _create(
         ],
     )
     version = CreateTopicsRequest.STABLE_VERSION
-    route = ctx.broker.registry.route(CreateTopicsRequest.API_KEY, version)
+    route = ctx.services.registry.route(CreateTopicsRequest.API_KEY, version)
     assert route is not None
     api = route.api
     there = RequestContext(ctx.connection, api.key, version, 0, ctx.client_id, 0)
@@ -191,7 +191,7 @@ _HIDDEN_TOPICS = "The described group uses topics that the client is not authori
 
 
 def described(ctx: RequestContext, group_ids: Iterable[str], *, include_operations: bool) -> list[DescribedGroup]:
-    coordinator = ctx.broker.groups
+    coordinator = ctx.services.groups
     named = list(group_ids)
     groups = [
         DescribedGroup(group_id="", error_code=InvalidGroupId.code, members=[]) for group_id in named if not group_id
@@ -206,7 +206,7 @@ def described(ctx: RequestContext, group_ids: Iterable[str], *, include_operatio
     for group in groups:
         if include_operations and group.error_code == NONE:
             group.authorized_operations = ctx.operations(GROUP, group.group_id)
-    if ctx.broker.authorizer is None:
+    if ctx.services.authorizer is None:
         return groups
     return [group if _may_see(ctx, group) else _hidden(group) for group in groups]
 

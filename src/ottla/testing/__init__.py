@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "Broker": "broker",
     "BrokerStopped": "broker",
-    "ExternalBroker": "external",
+    "ExternalBroker": "plain_kafka",
     "Fault": "faults",
     "Kafka": "namespace",
     "Member": "groups",
     "Record": "records",
     "Request": "requests",
-    "ServedBroker": "served",
+    "ServedBroker": "threaded",
     "SpawnedBroker": "spawned",
     "VirtualClock": "clock",
-    "serve": "served",
+    "serve": "threaded",
     "spawn": "spawned",
 }
 __all__ = [

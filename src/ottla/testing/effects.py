@@ -82,7 +82,7 @@ def _merged(response: Any, answer: Message) -> Any:
 
 
 def _names(ctx: RequestContext) -> contents.NameOf:
-    topics = ctx.broker.metadata.topics_by_id
+    topics = ctx.services.metadata.topics_by_id
     return lambda topic_id: topics[topic_id].name if topic_id in topics else None
 
 
@@ -92,7 +92,7 @@ class _FailingReading(Reading):
     __slots__ = ("error", "name_of", "where")
 
     def __init__(self, ctx: RequestContext, request: FetchRequest, where: Where, error: KafkaError) -> None:
-        super().__init__(ctx, request, ctx.broker.fetch_sessions.plan(request, ctx.version))
+        super().__init__(ctx, request, ctx.services.fetch_sessions.plan(request, ctx.version))
         self.where = where
         self.error = error
         self.name_of = _names(ctx)
@@ -117,7 +117,7 @@ def delaying(delay_ms: float, when: str) -> Effect:
     is_before = _moment(when) == "before"
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
-        timer = ctx.broker.timer
+        timer = ctx.services.timer
 
         async def serve_late() -> Any:
             await sleep(timer, delay_ms)
@@ -153,7 +153,7 @@ def swallowing() -> Effect:
     """Neither serve nor answer, and keep the connection open: the client waits until it gives up."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
-        return ctx.broker.loop.create_future()
+        return ctx.services.loop.create_future()
 
     return effect
 

@@ -45,12 +45,12 @@ class Request:
         self.client_id = ctx.client_id
         self.correlation_id = ctx.correlation_id
         self.peer = ctx.connection.peer
-        self.at_ms = ctx.broker.clock.now_ms()
+        self.at_ms = ctx.services.clock.now_ms()
         self.request: Any = request if request is None or api.key != _PRODUCE else contents.without_records(request)
         self.response: Message | None = None
         self.error: KafkaError | None = None
         self.fault: str | None = None
-        topics_by_id = ctx.broker.metadata.topics_by_id
+        topics_by_id = ctx.services.metadata.topics_by_id
         self._named = lambda topic_id: topics_by_id[topic_id].name if topic_id in topics_by_id else None
 
     @property

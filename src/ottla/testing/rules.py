@@ -140,14 +140,14 @@ class Where:
 
 def targets_of(ctx: RequestContext, request: Any) -> Iterable[Target]:
     """The topics and partitions of a request; those of a fetch may stand in its session only."""
-    topics = ctx.broker.metadata.topics_by_id
+    topics = ctx.services.metadata.topics_by_id
 
     def name(topic_id: bytes) -> str | None:
         return topics[topic_id].name if topic_id in topics else None
 
     yield from contents.targets(request, name)
     if ctx.api_key == _FETCH and request.session_id:
-        session = ctx.broker.fetch_sessions.get(request.session_id)
+        session = ctx.services.fetch_sessions.get(request.session_id)
         for key, index in session.partitions if session is not None else ():
             found = key if isinstance(key, str) else name(key)
             if found is not None:

@@ -299,7 +299,7 @@ def _staying(handler: Handler) -> Handler:
     answered = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
     def guarded(ctx: RequestContext, request: AlterPartitionReassignmentsRequest) -> Any:
-        topics = ctx.broker.metadata.topics
+        topics = ctx.services.metadata.topics
         error = InvalidReplicaAssignment("All workers share one data folder; a partition stays with the one it is on.")
         refused = []
         for topic in request.topics:

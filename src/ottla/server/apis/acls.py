@@ -24,7 +24,7 @@ _UNKNOWN = 0
 
 
 def _check_enabled(ctx: RequestContext, message: str = "No Authorizer is configured.") -> None:
-    if not ctx.broker.config["authorizer.class.name"]:
+    if not ctx.services.config["authorizer.class.name"]:
         raise SecurityDisabled(message)
 
 
@@ -74,7 +74,7 @@ def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> Describe
                     for acl in acls
                 ],
             )
-            for (resource_type, name, pattern_type), acls in find_acls(ctx.broker.metadata, wanted).items()
+            for (resource_type, name, pattern_type), acls in find_acls(ctx.services.metadata, wanted).items()
         ],
     )
 
@@ -108,8 +108,8 @@ def create_acls_(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsR
         ctx.connection.close("CreateAcls with an UNKNOWN element")
         return None
     _check_enabled(ctx)
-    records, outcomes = create_acls(ctx.broker.metadata, acls, ctx.broker.chance.uuid)
-    ctx.broker.controller.commit(records)
+    records, outcomes = create_acls(ctx.services.metadata, acls, ctx.services.chance.uuid)
+    ctx.services.controller.commit(records)
     return CreateAclsResponse(results=[_created(outcome) for outcome in outcomes])
 
 
@@ -127,8 +127,8 @@ def delete_acls_(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsR
         ctx.connection.close("DeleteAcls with an UNKNOWN element")
         return None
     _check_enabled(ctx)
-    records, outcomes = delete_acls(ctx.broker.metadata, filters)
-    ctx.broker.controller.commit(records)
+    records, outcomes = delete_acls(ctx.services.metadata, filters)
+    ctx.services.controller.commit(records)
     matching = DeleteAclsResponse.DeleteAclsMatchingAcl
     response = DeleteAclsResponse()
     for outcome in outcomes:

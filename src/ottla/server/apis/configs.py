@@ -118,7 +118,7 @@ def _entries(
 ) -> list[Entry]:
     kind, name = resource.resource_type, resource.resource_name
     names = resource.configuration_keys or None
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     overrides = image.configs.get((kind, name), {})
     if kind == RESOURCE_BROKER_LOGGER:
         return _logger_entries(ctx, name, names)
@@ -160,7 +160,7 @@ def _entries(
 def _described(
     ctx: RequestContext, kind: str, names: Collection[str] | None, overrides: Mapping[str, str] = MappingProxyType({})
 ) -> list[DescribedConfig]:
-    return in_order(kind, ctx.broker.config.describe(kind, overrides, names))
+    return in_order(kind, ctx.services.config.describe(kind, overrides, names))
 
 
 def _check_described_broker(ctx: RequestContext, name: str, wording: str) -> None:
@@ -168,8 +168,8 @@ def _check_described_broker(ctx: RequestContext, name: str, wording: str) -> Non
         found = int(name)
     except ValueError:
         raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
-    if found != ctx.broker.node_id:
-        raise InvalidRequest("Unexpected broker id, " + wording.format(ctx.broker.node_id, name))
+    if found != ctx.services.node_id:
+        raise InvalidRequest("Unexpected broker id, " + wording.format(ctx.services.node_id, name))
 
 
 def _logger_entries(ctx: RequestContext, name: str, names: Collection[str] | None) -> list[Entry]:
@@ -274,7 +274,7 @@ def incremental_alter_configs(
 
 
 def _changes(ctx: RequestContext) -> ConfigChanges:
-    broker = ctx.broker
+    broker = ctx.services
     return ConfigChanges(broker.metadata, broker.config, broker.node_id, broker.security.check)
 
 
@@ -297,13 +297,13 @@ def _alter(
         except KafkaError as error:
             outcomes.append(error)
     if not validate_only:
-        ctx.broker.controller.commit(records)
+        ctx.services.controller.commit(records)
     return outcomes
 
 
 def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], validate_only: bool) -> None:
     check_form(wanted)
-    check_node_id(name, ctx.broker.node_id, "Unexpected node id. Expected {}, but received {}")
+    check_node_id(name, ctx.services.node_id, "Unexpected node id. Expected {}, but received {}")
     for change in wanted:
         if change.operation in (APPEND, SUBTRACT):
             operation = "APPEND" if change.operation == APPEND else "SUBTRACT"
@@ -325,7 +325,7 @@ def list_config_resources(ctx: RequestContext, request: ListConfigResourcesReque
 
     Topics, brokers and loggers are listed whether or not they have settings of their own.
     """
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     types = _LISTED_TYPES if ctx.version >= 1 else (RESOURCE_CLIENT_METRICS,)
     wanted = set(request.resource_types or types) if ctx.version >= 1 else set(types)
     if not wanted <= set(types):

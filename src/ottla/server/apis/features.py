@@ -23,10 +23,10 @@ def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> Upda
         )
         for update in request.feature_updates
     ]
-    config = ctx.broker.config
-    records = plan_updates(ctx.broker.metadata, ctx.broker.node_id, updates, config["min.insync.replicas"])
+    config = ctx.services.config
+    records = plan_updates(ctx.services.metadata, ctx.services.node_id, updates, config["min.insync.replicas"])
     if not request.validate_only:
-        ctx.broker.controller.commit(records)
+        ctx.services.controller.commit(records)
     return UpdateFeaturesResponse(
         error_code=NONE,
         error_message=None,

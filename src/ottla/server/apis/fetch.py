@@ -95,12 +95,12 @@ def _model(
     if (
         not RepeatedFetch.may_repeat(ctx.version, request)
         or route.handler is not fetch
-        or ctx.broker.authorizer is not None
+        or ctx.services.authorizer is not None
     ):
         return None
     if not isinstance(last, RepeatedFetch) or not last.is_like(ctx.version, request):
         return RepeatedFetch(ctx.version, request)
-    last.learn(ctx.broker, route, frame, request, response)
+    last.learn(ctx.services, route, frame, request, response)
     return last
 
 
@@ -116,7 +116,7 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs
     (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
     """
-    plan = ctx.broker.fetch_sessions.plan(request, ctx.version)
+    plan = ctx.services.fetch_sessions.plan(request, ctx.version)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         _refuse_isolation(ctx, request, plan)
     state = request.replica_state
@@ -142,7 +142,7 @@ def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPla
         except KafkaError:
             pass  # it exists, and would have been asked
         if plan.full and plan.session is not None:
-            ctx.broker.fetch_sessions.close(plan.session)  # the client is told of none
+            ctx.services.fetch_sessions.close(plan.session)  # the client is told of none
         raise UnknownServerError(f"there is no isolation level {request.isolation_level}")
 
 
@@ -165,8 +165,8 @@ class Reading:
         self.bytes_read = 0
         request = self.request
         version = self.ctx.version
-        left = min(request.max_bytes, self.ctx.broker.fetch_bytes_max)
-        quotas = self.ctx.broker.quotas
+        left = min(request.max_bytes, self.ctx.services.fetch_bytes_max)
+        quotas = self.ctx.services.quotas
         if quotas is not None:
             left = min(left, quotas.fetch_bytes_max(self.ctx))
         at_least_one = version > _HARD_LIMIT_UP_TO
@@ -200,7 +200,7 @@ class Reading:
     def partition(self, key: PartitionKey) -> Partition:
         """The partition that a fetch names, by topic id from v13 on."""
         name, index = key
-        broker = self.ctx.broker
+        broker = self.ctx.services
         if not isinstance(name, str):
             topic = broker.metadata.topics_by_id.get(name)
             if topic is None:
@@ -217,7 +217,7 @@ class Reading:
 
     def _follower(self, name: str, index: int) -> Partition:
         """A consumer may read from any replica (KIP-392), but not while nobody is known to lead."""
-        partition = self.ctx.broker.replicas.replica(name, index)
+        partition = self.ctx.services.replicas.replica(name, index)
         if not partition.has_leader:
             raise NotLeaderOrFollower()
         return partition
@@ -240,7 +240,7 @@ class Reading:
                 wanted, partition, diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
             )
         if partition.leadership is not None and self.request.rack_id:
-            nearest = nearest_replica(self.ctx.broker, partition, wanted.fetch_offset, self.request.rack_id)
+            nearest = nearest_replica(self.ctx.services, partition, wanted.fetch_offset, self.request.rack_id)
             if nearest is not None:
                 return self._hint(wanted, partition, preferred_read_replica=nearest)
         committed_only = wants_committed(self.request)
@@ -293,9 +293,9 @@ class Reading:
 
     def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:
         """Tell the client where the leader is, so that it need not ask for metadata (KIP-951)."""
-        if self.ctx.version < _FIRST_LEADER_VERSION or not self.ctx.broker.names_leader(error):
+        if self.ctx.version < _FIRST_LEADER_VERSION or not self.ctx.services.names_leader(error):
             return
-        leader = self.ctx.broker.leader_of(key)
+        leader = self.ctx.services.leader_of(key)
         if leader is not None:
             data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
 
@@ -303,7 +303,7 @@ class Reading:
         """The answer; an incremental one names only the partitions that have something new."""
         session = self.plan.session
         response = FetchResponse(session_id=session.session_id if session is not None else 0)
-        quotas = self.ctx.broker.quotas
+        quotas = self.ctx.services.quotas
         if quotas is not None:
             response.throttle_time_ms = quotas.fetch_throttle_ms(self.ctx, self.bytes_read)
             if response.throttle_time_ms > 0:
@@ -337,7 +337,7 @@ class Reading:
         """Kafka compares a topic that has the zero id by its name with the one that comes after it, and has no name."""
         if any(key[0] == ZERO_UUID for key, _, _ in self.results[:-1]):
             if self.plan.full and self.plan.session is not None:
-                self.ctx.broker.fetch_sessions.close(self.plan.session)  # the client is told of none
+                self.ctx.services.fetch_sessions.close(self.plan.session)  # the client is told of none
             raise UnknownServerError("a topic with neither name nor id")
 
     def _name_nodes(self, response: FetchResponse) -> None:
@@ -346,7 +346,7 @@ class Reading:
         if leaders:
             response.node_endpoints = [
                 FetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in self.ctx.broker.nodes(self.ctx.connection)
+                for node, host, port in self.ctx.services.nodes(self.ctx.connection)
                 if node.broker_id in leaders
             ]
 
@@ -378,7 +378,7 @@ class LongPoll:
     __slots__ = ("_arrived", "_partitions", "_reading", "_scheduled", "_timer", "future")
 
     def __init__(self, reading: Reading) -> None:
-        broker = reading.ctx.broker
+        broker = reading.ctx.services
         self._reading = reading
         self._arrived = reading.bytes_read
         self._scheduled = False
@@ -395,13 +395,13 @@ class LongPoll:
         if self._arrived >= self._reading.request.min_bytes and not self._scheduled:
             # Not at once: the request that appended is answered first, and may append to more partitions.
             self._scheduled = True
-            self._reading.ctx.broker.loop.call_soon(self._try)
+            self._reading.ctx.services.loop.call_soon(self._try)
 
     def moved(self) -> None:
         """Leadership, log start or the partition itself changed: the client must be told."""
         if not self._scheduled:
             self._scheduled = True
-            self._reading.ctx.broker.loop.call_soon(self._time_is_up)
+            self._reading.ctx.services.loop.call_soon(self._time_is_up)
 
     def _try(self) -> None:
         self._scheduled = False

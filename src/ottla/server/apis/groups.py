@@ -38,7 +38,7 @@ DESCRIBE, TOPIC, GROUP = 8, 2, 3
 
 
 def client_of(ctx: RequestContext) -> Client:
-    if ctx.broker.authorizer is None:
+    if ctx.services.authorizer is None:
         return Client(ctx.client_id or "", ctx.client_host, ctx.version)
 
     def may_see(topic: str) -> bool:
@@ -55,25 +55,25 @@ def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaErro
 def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Future[JoinGroupResponse]:
     """v0–v9. v0 has no rebalance timeout; v4 a new member must come back with its id (KIP-394); v5 static members
     (KIP-345); v7 the protocol type in the answer; v9 a static leader may skip the assignment (KIP-814)."""
-    return waitable(requests.join(ctx.broker.groups, request, client_of(ctx)))
+    return waitable(requests.join(ctx.services.groups, request, client_of(ctx)))
 
 
 @handles(SyncGroupRequest)
 def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Future[SyncGroupResponse]:
     """v0–v5. v3 static members; v5 the protocol type and name must be given, and must fit (KIP-559)."""
-    return waitable(requests.sync(ctx.broker.groups, request, client_of(ctx)))
+    return waitable(requests.sync(ctx.services.groups, request, client_of(ctx)))
 
 
 @handles(HeartbeatRequest)
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Future[HeartbeatResponse]:
     """v0–v4. v3 static members."""
-    return waitable(requests.heartbeat(ctx.broker.groups, request))
+    return waitable(requests.heartbeat(ctx.services.groups, request))
 
 
 @handles(LeaveGroupRequest)
 def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
     """v0–v5. v3 several members, by member or instance id; v5 a reason (KIP-800), which is not kept."""
-    return waitable(requests.leave(ctx.broker.groups, request, client_of(ctx)))
+    return waitable(requests.leave(ctx.services.groups, request, client_of(ctx)))
 
 
 @handles(ConsumerGroupHeartbeatRequest)
@@ -81,7 +81,7 @@ def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
     """v0–v1 (KIP-848). v1 regular expressions, and members make their own id (KIP-1082)."""
-    return waitable(requests.consumer_heartbeat(ctx.broker.groups, request, client_of(ctx)))
+    return waitable(requests.consumer_heartbeat(ctx.services.groups, request, client_of(ctx)))
 
 
 def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
@@ -96,7 +96,7 @@ def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error:
 @handles(DescribeGroupsRequest, on_error=_described_error)
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043)."""
-    response = DescribeGroupsResponse(groups=requests.describe_groups(ctx.broker.groups, request.groups, ctx.version))
+    response = DescribeGroupsResponse(groups=requests.describe_groups(ctx.services.groups, request.groups, ctx.version))
     if request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == NONE:
@@ -122,7 +122,7 @@ def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """v0–v1 (KIP-848). v1 tells classic members from those of the new protocol."""
-    groups = requests.describe_consumer_groups(ctx.broker.groups, request.group_ids)
+    groups = requests.describe_consumer_groups(ctx.services.groups, request.group_ids)
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == NONE:
@@ -133,7 +133,7 @@ def consumer_group_describe(
 @handles(ListGroupsRequest)
 def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """v0–v5. v4 filters by state (KIP-518), v5 by type (KIP-848)."""
-    return requests.list_groups(ctx.broker.groups, request.states_filter, request.types_filter)
+    return requests.list_groups(ctx.services.groups, request.states_filter, request.types_filter)
 
 
 def _deleted_error(ctx: RequestContext, request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
@@ -151,9 +151,9 @@ def delete_groups(
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """v0–v2. Only groups without members, with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult
-    group_ids = list(requests.in_answers_order(ctx.broker.groups, dict.fromkeys(request.groups_names), java_names))
+    group_ids = list(requests.in_answers_order(ctx.services.groups, dict.fromkeys(request.groups_names), java_names))
     return all_answered(
-        list(zip(group_ids, requests.delete_groups(ctx.broker.groups, group_ids), strict=True)),
+        list(zip(group_ids, requests.delete_groups(ctx.services.groups, group_ids), strict=True)),
         lambda group_id, error: result(group_id=group_id, error_code=error.code),
         lambda results: DeleteGroupsResponse(results=results),
     )

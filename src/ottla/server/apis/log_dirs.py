@@ -42,7 +42,7 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return DescribeLogDirsResponse(
-        results=[_described(ctx.broker, folder, wanted) for folder in data_folders(ctx.broker)]
+        results=[_described(ctx.services, folder, wanted) for folder in data_folders(ctx.services)]
     )
 
 
@@ -100,7 +100,7 @@ def _alter_error(
 @handles(AlterReplicaLogDirsRequest, on_error=_alter_error)
 def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """v0–v2 (KIP-113): moves replicas between data folders. With one folder they are all where they can be."""
-    broker = ctx.broker
+    broker = ctx.services
     own = {folder.path for folder in data_folders(broker)}
     moved: dict[tuple[str, int], str] = {}
     by_topic: dict[str, dict[int, MovedPartition]] = {}

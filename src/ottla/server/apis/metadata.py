@@ -67,7 +67,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
 
     Where Kafka answers a topic that it is about to create with UNKNOWN_TOPIC_OR_PARTITION, it is ready here at once.
     """
-    broker = ctx.broker
+    broker = ctx.services
     topics: list[Described]
     if request.topics is None or (ctx.version == 0 and not request.topics):
         topics = [_described(ctx, request, topic) for topic in broker.metadata.all_topics()]
@@ -94,7 +94,7 @@ def _wanted_topics(
 
     One id makes it a request by ids, in which names do not count. What comes twice is answered once.
     """
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     by_id = any(topic.topic_id != ZERO_UUID for topic in wanted)
     if by_id and ctx.version < 12:
         raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
@@ -131,11 +131,11 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
         return _refused(ctx, request, name, InvalidTopicException.code)
     # Before v4 a client could not refuse.
     allowed = request.allow_auto_topic_creation or ctx.version < 4
-    if allowed and ctx.broker.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
+    if allowed and ctx.services.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
         try:
-            ctx.broker.controller.auto_create_topic(name)
-            if ctx.broker.config.tells_new_topics:
-                return _described(ctx, request, ctx.broker.metadata.topics[name])
+            ctx.services.controller.auto_create_topic(name)
+            if ctx.services.config.tells_new_topics:
+                return _described(ctx, request, ctx.services.metadata.topics[name])
         except KafkaError:
             pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none
     return _refused(ctx, request, name, UnknownTopicOrPartition.code)
@@ -150,7 +150,7 @@ def _refused(ctx: RequestContext, request: MetadataRequest, name: str, code: int
 
 def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState) -> bytes:
     """A topic's part of the answer, kept encoded until the topic or the brokers change."""
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     operations = ctx.operations(TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_REQUESTED
     key = (ctx.version, operations, image.brokers_version)
     encoded = topic.answers.get(key)
@@ -194,7 +194,7 @@ def _offline(partition: PartitionState, brokers: dict[int, BrokerState]) -> list
 @handles(DescribeClusterRequest)
 def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """v0–v2 (KIP-700). v1 endpoint type (KIP-919): a broker knows brokers only; v2 fenced brokers (KIP-1073)."""
-    broker = ctx.broker
+    broker = ctx.services
     if request.endpoint_type == _ENDPOINT_CONTROLLERS:
         raise MismatchedEndpointType(
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -230,7 +230,7 @@ def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """v0 (KIP-966): topics by name, in pages of partitions; the cursor names where the next page starts."""
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise InvalidRequest(
@@ -250,7 +250,7 @@ def describe_topic_partitions(
             names = [name for name in names if name != cursor.topic_name]
     if "" in names:
         raise UnknownServerError  # Kafka trips over the empty name, and answers so for all of them
-    left = max(min(ctx.broker.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
+    left = max(min(ctx.services.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in names:
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
@@ -304,7 +304,7 @@ def _described_page(
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=partition.eligible_leader_replicas,
                 last_known_elr=partition.last_known_elr,
-                offline_replicas=_offline(partition, ctx.broker.metadata.brokers),
+                offline_replicas=_offline(partition, ctx.services.metadata.brokers),
             )
             for partition in page
         ],

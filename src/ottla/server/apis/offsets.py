@@ -48,11 +48,11 @@ def _model(
     last: Repeated | None,
 ) -> Repeated | None:
     """What the connection's next request may be compared with; only where nobody stands before this handler."""
-    if route.handler is not offset_commit or ctx.broker.authorizer is not None:
+    if route.handler is not offset_commit or ctx.services.authorizer is not None:
         return None
     if not isinstance(last, RepeatedCommit) or not last.is_like(ctx.version, frame, request):
         return RepeatedCommit(ctx.version, frame, request)
-    last.learn(ctx.broker, route, frame, request, client_of(ctx), response, answer)
+    last.learn(ctx.services, route, frame, request, client_of(ctx), response, answer)
     return last
 
 
@@ -63,7 +63,7 @@ def offset_commit(
     """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
     consumer protocol; v10 topics by id."""
     unknown = Unknown(_CommittedTopic, _CommittedPartition, by_id=ctx.version >= FIRST_TOPIC_ID_VERSION)
-    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+    request.topics = unknown.set_apart(ctx.services.metadata, request.topics)
     if not request.topics:
         return OffsetCommitResponse(topics=list(unknown.topics.values()))
     if not unknown.topics:
@@ -72,7 +72,7 @@ def offset_commit(
 
 
 def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
-    return waitable(requests.commit_offsets(ctx.broker.groups, request, client_of(ctx)))
+    return waitable(requests.commit_offsets(ctx.services.groups, request, client_of(ctx)))
 
 
 @handles(OffsetFetchRequest)
@@ -103,9 +103,9 @@ def _fetch(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
 ) -> _Group | Reply[_Group]:
     try:
-        if ctx.broker.authorizer is not None:
+        if ctx.services.authorizer is not None:
             return _fetch_allowed(ctx, group, by_id, require_stable)
-        return requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable)
+        return requests.fetch_offsets(ctx.services.groups, group, by_id=by_id, require_stable=require_stable)
     except KafkaError as error:
         return _failed(group.group_id, error)
 
@@ -116,7 +116,7 @@ def _fetch_allowed(
     """With an authorizer: of a group that may be described, the topics that may be; the others are refused if named."""
     if not ctx.may(DESCRIBE, GROUP, group.group_id):
         raise GroupAuthorizationFailed()
-    names = ctx.broker.metadata.topics_by_id
+    names = ctx.services.metadata.topics_by_id
 
     def allowed(
         topic: OffsetFetchRequest.OffsetFetchRequestTopics | OffsetFetchResponse.OffsetFetchResponseTopics,
@@ -154,7 +154,7 @@ def _fetch_allowed(
         found.topics = [topic for topic in found.topics if allowed(topic)] + denied
         return found
 
-    return requests.fetch_offsets(ctx.broker.groups, group, by_id=by_id, require_stable=require_stable, shown=shown)
+    return requests.fetch_offsets(ctx.services.groups, group, by_id=by_id, require_stable=require_stable, shown=shown)
 
 
 def _fetch_one(
@@ -221,10 +221,10 @@ def offset_delete(
     unknown = Unknown(
         OffsetDeleteResponse.OffsetDeleteResponseTopic, OffsetDeleteResponse.OffsetDeleteResponsePartition
     )
-    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+    request.topics = unknown.set_apart(ctx.services.metadata, request.topics)
 
     def delete() -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
-        return waitable(requests.delete_offsets(ctx.broker.groups, request))
+        return waitable(requests.delete_offsets(ctx.services.groups, request))
 
     def refuse(error: KafkaError) -> OffsetDeleteResponse:
         raise error  # an error of the group stands for all

@@ -77,7 +77,7 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
                     raise InvalidRequest()
                 if wanted.timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(wanted.timestamp, 1 << 15):
                     raise UnsupportedVersion()
-                partition = ctx.broker.replicas.leader_at(
+                partition = ctx.services.replicas.leader_at(
                     topic.name, wanted.partition_index, wanted.current_leader_epoch
                 )
                 if ctx.version == 0:
@@ -169,7 +169,7 @@ def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRe
         for wanted in topic.partitions:
             answer = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition, error_code=NONE)
             try:
-                partition = ctx.broker.replicas.leader_at(topic.topic, wanted.partition, wanted.current_leader_epoch)
+                partition = ctx.services.replicas.leader_at(topic.topic, wanted.partition, wanted.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = partition.epoch_end_offset(wanted.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code

@@ -57,7 +57,7 @@ def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> 
     by_name = {topic.name: topic for topic in request.topics}
     wanted = [by_name[name] for name in java_names(counts) if counts[name] == 1]
     quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_VERSION)
-    outcomes = ctx.broker.controller.create_partitions(
+    outcomes = ctx.services.controller.create_partitions(
         [
             (
                 topic.name,
@@ -103,7 +103,7 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
     kind = request.election_type if ctx.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"Unknown election type {kind}")
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     wanted: list[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
         wanted = [
@@ -118,7 +118,7 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
         results: list[Elected] = []
         for index in indexes:
             try:
-                records.append(elect_leader(image, name, index, kind, ctx.broker.controller.min_isr(name)))
+                records.append(elect_leader(image, name, index, kind, ctx.services.controller.min_isr(name)))
                 results.append(Elected(partition_id=index, error_code=NONE, error_message=None))
             except ElectionNotNeeded as error:
                 if request.topic_partitions is not None:
@@ -128,7 +128,7 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
         response.replica_election_results.append(
             ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=results)
         )
-    ctx.broker.controller.commit(records)
+    ctx.services.controller.commit(records)
     return response
 
 
@@ -160,7 +160,7 @@ def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """v0–v1 (KIP-455). v1 may forbid a change of the replication factor (KIP-860)."""
-    broker = ctx.broker
+    broker = ctx.services
     if request.timeout_ms <= 0 and request.topics:
         raise RequestTimedOut()
     if not request.topics:
@@ -201,7 +201,7 @@ def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """v0 (KIP-455): the moves under way, of all topics or of some partitions."""
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     response = ListPartitionReassignmentsResponse(error_code=NONE, error_message=None)
     if request.topics is None:
         for topic in image.topics.values():

@@ -98,7 +98,7 @@ def _model(
         return None
     if not isinstance(last, RepeatedProduce) or not last.is_like(ctx.version, request):
         return RepeatedProduce(ctx.version, request)
-    last.learn(ctx.broker, route, frame, request, response, answer)
+    last.learn(ctx.services, route, frame, request, response, answer)
     return last
 
 
@@ -113,7 +113,7 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     """
     if not holds_transaction(request):
         return _appended(ctx, request, NONE_REFUSED)
-    refused = TransactionalProduce(ctx.broker, ctx.version).refused(
+    refused = TransactionalProduce(ctx.services, ctx.version).refused(
         request.transactional_id, _writable(ctx, request.topic_data)
     )
     if isinstance(refused, dict):
@@ -140,7 +140,7 @@ def _appended(
     responses = []
     failed = False
     waits: Acknowledgements | None = None
-    may_wait = request.acks == ALL and ctx.broker.replicas.around is not None
+    may_wait = request.acks == ALL and ctx.services.replicas.around is not None
     topics, misshapen = _each_once(request.topic_data, ctx.version)
     for topic in topics:
         partition_responses = []
@@ -151,7 +151,7 @@ def _appended(
             if misshapen and outcome.error_code not in _NOT_FOUND:
                 error = misshapen.get((topic.name, topic.topic_id, data.index))
                 if error is not None:
-                    outcome = failure(ctx.broker, ctx.version, name, data.index, None, error)
+                    outcome = failure(ctx.services, ctx.version, name, data.index, None, error)
             if outcome.error_code:
                 failed = True
             elif may_wait and name is not None:
@@ -218,7 +218,7 @@ def _writable(
     all records are of one producer."""
     for topic in _each_once(topics, ctx.version)[0]:
         name = _name_of(ctx, topic.topic_id) if ctx.version >= 13 else topic.name
-        found = ctx.broker.metadata.topics.get(name) if name is not None else None
+        found = ctx.services.metadata.topics.get(name) if name is not None else None
         if found is None:
             continue
         for data in topic.partition_data:
@@ -258,12 +258,12 @@ def _refuse(
         index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
     )
     if isinstance(error, OutOfOrderSequenceNumber) and topic is not None:
-        response.log_start_offset = ctx.broker.replicas.leader(topic, data.index).log_start_offset
+        response.log_start_offset = ctx.services.replicas.leader(topic, data.index).log_start_offset
     return response
 
 
 def _name_of(ctx: RequestContext, topic_id: bytes) -> str | None:
-    topic = ctx.broker.metadata.topics_by_id.get(topic_id)
+    topic = ctx.services.metadata.topics_by_id.get(topic_id)
     return topic.name if topic is not None else None
 
 
@@ -284,9 +284,9 @@ def _append(
         info = partition.append(data.records if data.records is not None else b"", ctx.version)
     except _AFTER_SHAPE as error:
         found = _shape_error(data, ctx.version) or error
-        return failure(ctx.broker, ctx.version, topic, data.index, partition, found)
+        return failure(ctx.services, ctx.version, topic, data.index, partition, found)
     except KafkaError as error:
-        return failure(ctx.broker, ctx.version, topic, data.index, partition, error)
+        return failure(ctx.services, ctx.version, topic, data.index, partition, error)
     return PartitionResponse(
         index=data.index,
         error_code=0,

@@ -32,9 +32,9 @@ def init_producer_id(
     if has_id != has_epoch:
         raise InvalidRequest()
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=ctx.broker.next_producer_id(), producer_epoch=0)
+        return InitProducerIdResponse(producer_id=ctx.services.next_producer_id(), producer_epoch=0)
     expected = Identity(request.producer_id, request.producer_epoch) if has_id else None
-    made = ctx.broker.transactions.coordinator.init_producer(
+    made = ctx.services.transactions.coordinator.init_producer(
         request.transactional_id, request.transaction_timeout_ms, expected
     )
     return when_answered(made, _initialized)

@@ -53,7 +53,7 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
                 for topic in request.topics
             ]
         )
-    broker = ctx.broker
+    broker = ctx.services
     now_ms = broker.clock.now_ms()
     end_offset = broker.metadata_offset + 1
     partition = Partition(
@@ -88,12 +88,12 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
 
 def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
     """The controller has no port of its own: what is sent to a controller is answered where clients are served."""
-    name = ctx.broker.config["controller.listener.names"][0]
+    name = ctx.services.config["controller.listener.names"][0]
     listener = DescribeQuorumResponse.Listener
     return [
         DescribeQuorumResponse.Node(node_id=node.broker_id, listeners=[listener(name=name, host=host, port=port)])
-        for node, host, port in ctx.broker.nodes(ctx.connection)
-        if node.broker_id == ctx.broker.controller_id
+        for node, host, port in ctx.services.nodes(ctx.connection)
+        if node.broker_id == ctx.services.controller_id
     ]
 
 
@@ -103,7 +103,7 @@ def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> 
 
     Kafka lets a broker be forgotten while it serves. Alone it would leave its cluster without one: that is refused.
     """
-    broker = ctx.broker
+    broker = ctx.services
     known = broker.metadata.brokers.get(request.broker_id)
     if known is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
@@ -114,9 +114,9 @@ def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> 
 
 
 def _check_cluster(ctx: RequestContext, cluster_id: str | None) -> None:
-    if cluster_id is not None and cluster_id != ctx.broker.cluster_id:
+    if cluster_id is not None and cluster_id != ctx.services.cluster_id:
         raise InconsistentClusterId(
-            f'The given id "{cluster_id}" doesn\'t match the cluster id "{ctx.broker.cluster_id}"'
+            f'The given id "{cluster_id}" doesn\'t match the cluster id "{ctx.services.cluster_id}"'
         )
 
 
@@ -126,7 +126,7 @@ def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaft
     _check_cluster(ctx, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise InvalidRequest("Add voter request didn't include a valid voter")
-    name = ctx.broker.config["controller.listener.names"][0]
+    name = ctx.services.config["controller.listener.names"][0]
     if all(listener.name.upper() != name.upper() for listener in request.listeners):
         given = ", ".join(
             f"ListenerName({listener.name})={listener.host}/<unresolved>:{listener.port}"

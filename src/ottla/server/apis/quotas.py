@@ -36,7 +36,7 @@ def describe_client_quotas(ctx: RequestContext, request: DescribeClientQuotasReq
                 entity=[part(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[value(key=key, value=rate) for key, rate in values.items()],
             )
-            for entity, values in find_quotas(ctx.broker.metadata, components, request.strict)
+            for entity, values in find_quotas(ctx.services.metadata, components, request.strict)
         ],
     )
 
@@ -61,7 +61,7 @@ def _alter_error(
 def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """v0–v1 (KIP-546). v1 flexible. Of an entity's part that comes twice the last counts, as in Kafka."""
     records, outcomes = alter_quotas(
-        ctx.broker.metadata,
+        ctx.services.metadata,
         [
             QuotaAlteration(
                 parts_in_order({part.entity_type: part.entity_name for part in entry.entity}),
@@ -71,7 +71,7 @@ def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) 
         ],
     )
     if not request.validate_only:
-        ctx.broker.controller.commit(records)
+        ctx.services.controller.commit(records)
     part = AlterClientQuotasResponse.EntityData
     return AlterClientQuotasResponse(
         entries=[

@@ -63,12 +63,12 @@ def delete_records(
         results = trimmed[name] = {}
         for index, offset in wanted_offsets.items():
             try:
-                known = ctx.broker.metadata.topics.get(name)
+                known = ctx.services.metadata.topics.get(name)
                 if known is None or index not in known.partitions:
                     raise UnknownTopicOrPartition()
                 if name in INTERNAL_TOPICS:
                     raise InvalidTopicException(f"Cannot delete records of internal topic {name}")
-                partition = ctx.broker.replicas.leader(name, index)
+                partition = ctx.services.replicas.leader(name, index)
                 low_watermark = partition.delete_records(offset)
                 result = TrimmedPartition(partition_index=index, low_watermark=low_watermark, error_code=NONE)
                 results[index] = result
@@ -96,13 +96,13 @@ async def _all_trimmed(response: DeleteRecordsResponse, followed: Iterable[Await
 
 async def _trimmed(ctx: RequestContext, leadership: Leadership, result: TrimmedPartition, timeout_ms: int) -> None:
     """Wait for the followers; what they did not do in time is done later all the same."""
-    done: Future[KafkaError | None] = ctx.broker.loop.create_future()
+    done: Future[KafkaError | None] = ctx.services.loop.create_future()
 
     def settle(error: KafkaError | None) -> None:
         if not done.done():
             done.set_result(error)
 
-    timer = ctx.broker.timer.schedule(max(timeout_ms, 1), lambda: settle(RequestTimedOut()))
+    timer = ctx.services.timer.schedule(max(timeout_ms, 1), lambda: settle(RequestTimedOut()))
     leadership.when_trimmed(result.low_watermark, settle)
     error = await done
     timer.cancel()
@@ -144,14 +144,14 @@ def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -
 def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition:
     try:
         check_topic_name(name)
-        if name not in ctx.broker.metadata.topics:
+        if name not in ctx.services.metadata.topics:
             return DescribedPartition(
                 partition_index=index,
                 error_code=UnknownTopicOrPartition.code,
                 error_message=UnknownTopicOrPartition.default_message,
             )
         # A follower has learnt of the same producers, and is asked the same.
-        partition = ctx.broker.replicas.replica(name, index)
+        partition = ctx.services.replicas.replica(name, index)
     except (InvalidTopicException, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
         return DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))
     producers = partition.log.producers.producers

@@ -62,7 +62,7 @@ class ReplicaReading(Reading):
         """Most partitions of a follower are as they were at its last fetch: there is nothing to read in those."""
         wanted = self.plan.partitions
         if self.news_only and self.arriving:
-            broker = self.ctx.broker
+            broker = self.ctx.services
             known = broker.metadata.brokers.get(self.replica_id)
             if known is not None and known.epoch == self.broker_epoch:
                 now_ms = broker.clock.monotonic_ms()
@@ -72,7 +72,7 @@ class ReplicaReading(Reading):
 
     def _is_idle(self, key: PartitionKey, wanted: SessionPartition, now_ms: float) -> bool:
         """Whether leader and follower agree about everything; that they do counts as a fetch."""
-        broker = self.ctx.broker
+        broker = self.ctx.services
         topic = broker.metadata.topics_by_id.get(key[0]) if isinstance(key[0], bytes) else None
         partition = broker.replicas.get(topic.name, key[1]) if topic is not None else None
         leadership = partition.leadership if partition is not None else None
@@ -166,7 +166,7 @@ class ReplicaPoll(asyncio.Future[FetchResponse]):
     """A follower's fetch that waits: for a log to grow, or for a high watermark to move."""
 
     def __init__(self, reading: ReplicaReading) -> None:
-        broker = reading.ctx.broker
+        broker = reading.ctx.services
         super().__init__(loop=broker.loop)
         self._reading = reading
         self._scheduled = False
@@ -186,7 +186,7 @@ class ReplicaPoll(asyncio.Future[FetchResponse]):
         if not self._scheduled and not self.done():
             # Not at once: whoever appends may append to more partitions.
             self._scheduled = True
-            self._reading.ctx.broker.loop.call_soon(self._answer)
+            self._reading.ctx.services.loop.call_soon(self._answer)
 
     def _answer(self) -> None:
         if self.done():

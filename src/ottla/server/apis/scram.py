@@ -25,7 +25,7 @@ def describe_user_scram_credentials(
     users = None if request.users is None else [user.name for user in request.users]
     response = DescribeUserScramCredentialsResponse(error_code=NONE, error_message="")
     info = DescribeUserScramCredentialsResponse.CredentialInfo
-    for user, found in describe_credentials(ctx.broker.metadata, users).items():
+    for user, found in describe_credentials(ctx.services.metadata, users).items():
         if isinstance(found, KafkaError):
             response.results.append(Described(user=user, error_code=found.code, error_message=found.message))
         else:
@@ -49,14 +49,14 @@ def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """v0 (KIP-554): sets and removes credentials; one outcome a user."""
     records, outcomes = alter_credentials(
-        ctx.broker.metadata,
+        ctx.services.metadata,
         [(deletion.name, deletion.mechanism) for deletion in request.deletions],
         [
             NewCredential(new.name, new.mechanism, new.iterations, new.salt, new.salted_password)
             for new in request.upsertions
         ],
     )
-    ctx.broker.controller.commit(records)
+    ctx.services.controller.commit(records)
     return AlterUserScramCredentialsResponse(
         results=[
             Altered(

@@ -96,7 +96,7 @@ def create_delegation_token(
     if request.owner_principal_name and request.owner_principal_type is None:
         raise UnknownServerError()  # a name of no type: Kafka trips over it
     _check_allowed(ctx)
-    broker = ctx.broker
+    broker = ctx.services
     owner = _owner(ctx, request)
     if owner != ctx.principal and not ctx.may(_CREATE_TOKENS, _USER, owner):
         raise DelegationTokenAuthorizationFailed()
@@ -134,7 +134,7 @@ def _renew_error(
 def renew_delegation_token(ctx: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     """v0–v2 (KIP-48): by the owner or a renewer, up to the token's last day."""
     _check_allowed(ctx)
-    broker = ctx.broker
+    broker = ctx.services
     records, expiry_ms = broker.security.token_rules.renew(
         broker.metadata, request.hmac, ctx.principal, request.renew_period_ms, broker.clock.now_ms()
     )
@@ -154,7 +154,7 @@ def expire_delegation_token(
 ) -> ExpireDelegationTokenResponse:
     """v0–v2 (KIP-48): by the owner or a renewer; a negative period ends it at once."""
     _check_allowed(ctx)
-    broker = ctx.broker
+    broker = ctx.services
     records, expiry_ms = broker.security.token_rules.expire(
         broker.metadata, request.hmac, ctx.principal, request.expiry_time_period_ms, broker.clock.now_ms()
     )
@@ -168,14 +168,14 @@ def describe_delegation_token(
 ) -> DescribeDelegationTokenResponse:
     """v0–v3 (KIP-48): the tokens that the asker owns, may renew or may describe. v3 who asked for each (KIP-373)."""
     _check_allowed(ctx)
-    rules = ctx.broker.security.token_rules
+    rules = ctx.services.security.token_rules
     rules.check_enabled()
     wanted = None
     if request.owners is not None:
         wanted = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
     renewer = DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
     response = DescribeDelegationTokenResponse(error_code=NONE)
-    for token in ctx.broker.metadata.delegation_tokens.values():
+    for token in ctx.services.metadata.delegation_tokens.values():
         if not _is_visible(ctx, token, wanted):
             continue
         kind, name = _split(token.owner)

@@ -41,7 +41,7 @@ async def _each(
     response = response_type(results=[])
     if not request.group_id:
         return response
-    states = ctx.broker.share.states
+    states = ctx.services.share.states
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:

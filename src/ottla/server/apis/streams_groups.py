@@ -19,7 +19,7 @@ READ = 3
 
 
 def _check_enabled(ctx: RequestContext) -> None:
-    broker = ctx.broker
+    broker = ctx.services
     if "streams" not in broker.config["group.coordinator.rebalance.protocols"] or not broker.metadata.features.get(
         "streams.version", 0
     ):

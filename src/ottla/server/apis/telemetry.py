@@ -26,7 +26,7 @@ def get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     """v0 (KIP-714): a client without an id gets one, and hears which metrics to push, and how often."""
-    broker = ctx.broker
+    broker = ctx.services
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:
         instance_id = broker.chance.uuid()
@@ -47,10 +47,10 @@ def get_telemetry_subscriptions(
 def push_telemetry(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
     """v0 (KIP-714): metrics in OTLP; they are checked, and dropped as nobody collects them."""
     instance_id = request.client_instance_id
-    ctx.broker.client_metrics.push(
+    ctx.services.client_metrics.push(
         instance_id,
         _traits(ctx, instance_id),
-        ctx.broker.config,
+        ctx.services.config,
         request.subscription_id,
         request.compression_type,
         len(request.metrics),

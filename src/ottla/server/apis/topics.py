@@ -54,7 +54,7 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
         if counts[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC
     ]
     quota = ctx.mutations(strict=ctx.version >= FIRST_STRICT_CREATION)
-    outcomes = ctx.broker.controller.create_topics(
+    outcomes = ctx.services.controller.create_topics(
         wanted, validate_only=request.validate_only, admit=None if quota is None else quota.admit
     )
     response = CreateTopicsResponse(throttle_time_ms=0 if quota is None else quota.throttle_ms)
@@ -110,7 +110,7 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
     )
     if ctx.version >= 5:
         overrides = tuple((name, value) for name, value in new.configs.items() if value is not None)
-        result.configs = _topic_configs(ctx.broker.config, overrides)
+        result.configs = _topic_configs(ctx.services.config, overrides)
     return result
 
 
@@ -156,7 +156,7 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
 
     A name or an id that comes twice is refused, and so is a topic that comes by both.
     """
-    if not ctx.broker.config["delete.topic.enable"]:
+    if not ctx.services.config["delete.topic.enable"]:
         raise TopicDeletionDisabled() if ctx.version >= 3 else InvalidRequest("Topic deletion is disabled.")
     counts = Counter(_named(ctx, request))
     if request.timeout_ms <= 0 and any(
@@ -181,7 +181,7 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
             names[name] += 1
         else:
             refuse(name, topic_id, InvalidRequest("You may not specify both topic name and topic id."))
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     doomed: dict[bytes, TopicState] = {}
     for topic_id, count in ids.items():
         topic = image.topics_by_id.get(topic_id)
@@ -215,6 +215,6 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
                 del doomed[topic_id]
                 refuse(topic.name, topic_id, error)
         response.throttle_time_ms = quota.throttle_ms
-    ctx.broker.controller.delete_topics(doomed.values())
+    ctx.services.controller.delete_topics(doomed.values())
     response.responses += [Deleted(name=topic.name, topic_id=topic.topic_id, error_code=0) for topic in doomed.values()]
     return response

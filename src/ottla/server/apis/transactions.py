@@ -160,7 +160,7 @@ def _added(
                 for partition in scala_map(partitions, partition_hash)
             }
         )
-    coordinator = ctx.broker.transactions.coordinator
+    coordinator = ctx.services.transactions.coordinator
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     transactional_id = transaction.transactional_id
     version = EPOCH_BUMP_VERSION if ctx.version >= FIRST_BATCHED_VERSION else 0
@@ -191,7 +191,7 @@ async def _added_later(ctx: RequestContext, added: Awaitable[None], topics: Iter
 
 def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Codes:
     refused: Codes = {}
-    topics = ctx.broker.metadata.topics
+    topics = ctx.services.metadata.topics
     from_client = ctx.version < FIRST_BATCHED_VERSION
     for name, index in partitions:
         if from_client and (name in INTERNAL_TOPICS or not ctx.may(WRITE, TOPIC, name)):
@@ -244,8 +244,8 @@ def add_offsets_to_txn(
     ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
     """v0–v4. The offsets of a group join the transaction: the partition that keeps them does. v2 PRODUCER_FENCED."""
-    partition = (GROUP_METADATA_TOPIC, ctx.broker.groups.partition_for(request.group_id))
-    added = ctx.broker.transactions.coordinator.add_partitions(
+    partition = (GROUP_METADATA_TOPIC, ctx.services.groups.partition_for(request.group_id))
+    added = ctx.services.transactions.coordinator.add_partitions(
         request.transactional_id, Identity(request.producer_id, request.producer_epoch), (partition,), 0
     )
     return when_answered(added, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
@@ -282,7 +282,7 @@ def txn_offset_commit(
     unknown = Unknown(
         TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic, TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
     )
-    request.topics = unknown.set_apart(ctx.broker.metadata, request.topics)
+    request.topics = unknown.set_apart(ctx.services.metadata, request.topics)
     if not request.topics:  # a request about nothing that exists does not reach Kafka's coordinators
         return TxnOffsetCommitResponse(topics=list(unknown.topics.values()))
     if not unknown.topics:
@@ -306,7 +306,7 @@ def _commit_offsets(
 def _committed(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
-    return waitable(requests.commit_transactional_offsets(ctx.broker.groups, request, client_of(ctx)))
+    return waitable(requests.commit_transactional_offsets(ctx.services.groups, request, client_of(ctx)))
 
 
 async def _commit_later(
@@ -319,7 +319,7 @@ async def _commit_later(
 
 
 def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Refusals | Awaitable[Refusals]:
-    broker = ctx.broker
+    broker = ctx.services
     broker.groups.shard_for(request.group_id)  # not ours: the client looks for the coordinator again
     adds = ctx.version >= ADDING_OFFSETS_VERSION
     if not adds and not broker.config["transaction.partition.verification.enable"]:
@@ -354,7 +354,7 @@ def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Awa
     producer id and epoch to go on with (KIP-890).
     """
     bumps = ctx.version >= FIRST_BUMPING_END_VERSION
-    ended = ctx.broker.transactions.coordinator.end(
+    ended = ctx.services.transactions.coordinator.end(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
         EPOCH_BUMP_VERSION if bumps else 0,
@@ -434,7 +434,7 @@ async def _markers_committed(
 
 
 def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[KafkaError | None]:
-    committed: Future[KafkaError | None] = ctx.broker.loop.create_future()
+    committed: Future[KafkaError | None] = ctx.services.loop.create_future()
 
     def done(error: KafkaError | None) -> None:
         if not committed.done():
@@ -446,7 +446,7 @@ def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[Ka
 
 def _is_led(ctx: RequestContext, topic: str, index: int) -> bool:
     try:
-        ctx.broker.replicas.leader(topic, index)
+        ctx.services.replicas.leader(topic, index)
     except KafkaError:
         return False
     return True
@@ -454,7 +454,7 @@ def _is_led(ctx: RequestContext, topic: str, index: int) -> bool:
 
 def _write_marker(ctx: RequestContext, marker: Marker, topic: str, index: int) -> int | tuple[Partition, int]:
     try:
-        return ctx.broker.transactions.markers.append(marker, topic, index)
+        return ctx.services.transactions.markers.append(marker, topic, index)
     except KafkaError as error:
         return error.code
 
@@ -505,7 +505,7 @@ def describe_transactions(ctx: RequestContext, request: DescribeTransactionsRequ
 
 def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
     try:
-        known = ctx.broker.transactions.coordinator.describe(transactional_id)
+        known = ctx.services.transactions.coordinator.describe(transactional_id)
     except KafkaError as error:
         return DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id, error_code=error.code)
     by_topic: dict[str, list[int]] = {}
@@ -528,7 +528,7 @@ def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactio
 @handles(ListTransactionsRequest)
 def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """v0–v2 (KIP-664). v1 those that run longer than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
-    found, unknown = ctx.broker.transactions.coordinator.list(
+    found, unknown = ctx.services.transactions.coordinator.list(
         request.state_filters,
         frozenset(request.producer_id_filters),
         request.duration_filter,

@@ -29,7 +29,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
     A version from the future is the one request that gets an answer all the same (`request` is None then): v0, with
     the error and only ApiVersions in the list, so that the client can try again with a version we know.
     """
-    apis = ctx.broker.registry.apis
+    apis = ctx.services.registry.apis
     if request is None:
         own = apis[ApiVersionsRequest.API_KEY]
         return ApiVersionsResponse(
@@ -45,15 +45,15 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
         if not re.fullmatch(_SOFTWARE, name) or not re.fullmatch(_SOFTWARE, version):
             return ApiVersionsResponse(error_code=InvalidRequest.code)
         ctx.connection.client_software = (name, version)
-    image = ctx.broker.metadata
+    image = ctx.services.metadata
     return ApiVersionsResponse(
-        api_keys=[*_advertised(ctx.broker.registry, ctx.version)],
+        api_keys=[*_advertised(ctx.services.registry, ctx.version)],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in java_names(SUPPORTED_FEATURES))
             if low > 0 or ctx.version >= 4
         ],
-        finalized_features_epoch=ctx.broker.metadata_offset,
+        finalized_features_epoch=ctx.services.metadata_offset,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in ((name, image.features[name]) for name in _finalized_order(image.features))

@@ -196,7 +196,7 @@ def _topic_name(ctx: RequestContext, topic: Any) -> str | None:
     """The name of a topic that is named or identified; None for an id that nobody has."""
     if topic.topic_id == ZERO_UUID:
         return topic.name  # type: ignore[no-any-return]
-    known = ctx.broker.metadata.topics_by_id.get(topic.topic_id)
+    known = ctx.services.metadata.topics_by_id.get(topic.topic_id)
     return known.name if known is not None else None
 
 
@@ -256,7 +256,7 @@ def _offset_for_leader_epoch(api: Api, ctx: RequestContext, request: Any) -> Ans
 def _metadata(api: Api, ctx: RequestContext, request: Any) -> Answer:
     """Topics that may not be described are as good as absent where all are asked for, and refused where named."""
     topic = api.request.MetadataRequestTopic  # type: ignore[attr-defined]
-    names = ctx.broker.metadata.topics
+    names = ctx.services.metadata.topics
     if request.topics is None or (ctx.version == 0 and not request.topics):
         seen = [name for name in names if ctx.may(DESCRIBE, TOPIC, name, audit=False)]
         request.topics = [topic(name=name) for name in seen]
@@ -265,7 +265,7 @@ def _metadata(api: Api, ctx: RequestContext, request: Any) -> Answer:
         request.topics = [topic(name="")]  # in v0 an empty list stands for all topics
         return _handled(api, ctx, request, lambda response: response.topics.clear())
     creates = request.allow_auto_topic_creation or ctx.version < 4
-    creates = creates and ctx.broker.config["auto.create.topics.enable"]
+    creates = creates and ctx.services.config["auto.create.topics.enable"]
     result = api.response.MetadataResponseTopic  # type: ignore[attr-defined]
     kept, denied = [], []
     for wanted in request.topics:
@@ -309,7 +309,7 @@ def _describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> A
         return api.on_error(ctx, request, TopicAuthorizationFailed())
     topic = api.request.TopicRequest  # type: ignore[attr-defined]
     cursor = request.cursor
-    names = sorted(name for name in ctx.broker.metadata.topics if ctx.may(DESCRIBE, TOPIC, name, audit=False))
+    names = sorted(name for name in ctx.services.metadata.topics if ctx.may(DESCRIBE, TOPIC, name, audit=False))
     if cursor is not None and cursor.partition_index >= 0:
         names = [name for name in names if name >= cursor.topic_name]
         if cursor.topic_name not in names:
@@ -345,7 +345,7 @@ def _delete_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
     if ctx.version < 6:
         by_name = _parted("topic_names", "responses", lambda ctx, name: ctx.may(DELETE, TOPIC, name))
         return by_name(api, ctx, request)
-    topics = ctx.broker.metadata.topics_by_id
+    topics = ctx.services.metadata.topics_by_id
 
     def allowed(ctx: RequestContext, topic: Any) -> bool:
         if topic.name is not None:

@@ -94,7 +94,7 @@ def _checked(ctx: RequestContext, wanted: Wanted, renews: bool) -> tuple[Outcome
     silent: list[Place] = []
     for place, batches in wanted.items():
         try:
-            if place[0] not in ctx.broker.metadata.topics_by_id:
+            if place[0] not in ctx.services.metadata.topics_by_id:
                 raise UnknownTopicId("")
             _check(batches, renews)
             _check_allowed(ctx, *place)
@@ -128,7 +128,7 @@ def _check(batches: Sequence[AcknowledgementBatch], renews: bool) -> None:
 
 
 def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
-    topic = ctx.broker.metadata.topics_by_id[topic_id]
+    topic = ctx.services.metadata.topics_by_id[topic_id]
     if not ctx.may(READ, TOPIC, topic.name):
         raise TopicAuthorizationFailed("")
     if index not in topic.partitions:
@@ -137,4 +137,4 @@ def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
 
 def leader_of(ctx: RequestContext, place: Place, error: KafkaError | None) -> tuple[int, int] | None:
     """Who leads a partition, for an answer that sends its client there."""
-    return ctx.broker.leader_of(place) if isinstance(error, NotLeaderOrFollower) else None
+    return ctx.services.leader_of(place) if isinstance(error, NotLeaderOrFollower) else None

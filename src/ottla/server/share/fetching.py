@@ -52,7 +52,7 @@ class ReadRecords(NamedTuple):
 
 
 def check_supported(ctx: RequestContext) -> None:
-    if not ctx.broker.metadata.features.get(FEATURE, 0):
+    if not ctx.services.metadata.features.get(FEATURE, 0):
         raise UnsupportedVersion
 
 
@@ -69,10 +69,10 @@ def share_acknowledge(
     ctx: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | asyncio.Future[ShareAcknowledgeResponse]:
     check_supported(ctx)
-    share = ctx.broker.share
+    share = ctx.services.share
     key = _check_member(request.group_id, request.member_id)
     session = share.sessions.for_acknowledging(key, request.share_session_epoch)
-    future: asyncio.Future[ShareAcknowledgeResponse] = ctx.broker.loop.create_future()
+    future: asyncio.Future[ShareAcknowledgeResponse] = ctx.services.loop.create_future()
 
     def acknowledged(outcome: Outcome) -> None:
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=share.settings(key[0]).limits.lock_ms)
@@ -96,7 +96,7 @@ def share_acknowledge(
         ]
         response.node_endpoints = [
             ShareAcknowledgeResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in ctx.broker.nodes(ctx.connection)
+            for node, host, port in ctx.services.nodes(ctx.connection)
             if node.broker_id in leaders
         ]
         if request.share_session_epoch == FINAL_EPOCH:
@@ -121,7 +121,7 @@ def share_fetch(
     ctx: RequestContext, request: ShareFetchRequest
 ) -> ShareFetchResponse | asyncio.Future[ShareFetchResponse]:
     check_supported(ctx)
-    share = ctx.broker.share
+    share = ctx.services.share
     key = _check_member(request.group_id, request.member_id)
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise InvalidRequest("")  # locks are renewed, and nothing else is done
@@ -186,7 +186,7 @@ class ShareFetch:
         self._acquired_count = 0
         self._scheduled = False
         self._timer: TimerHandle | None = None
-        self.future: asyncio.Future[ShareFetchResponse] = ctx.broker.loop.create_future()
+        self.future: asyncio.Future[ShareFetchResponse] = ctx.services.loop.create_future()
 
     def acknowledged(self, outcome: Outcome) -> None:
         """The first half is done."""
@@ -210,7 +210,7 @@ class ShareFetch:
 
     def _load(self) -> None:
         places = self._session.rotated(self._request.share_session_epoch)
-        if any(topic_id not in self._ctx.broker.metadata.topics_by_id for topic_id, _ in places):
+        if any(topic_id not in self._ctx.services.metadata.topics_by_id for topic_id, _ in places):
             # Kafka 4.3 has no answer for partitions without a name, and fails as a whole.
             self.future.set_exception(UnknownServerError(""))
             return
@@ -242,7 +242,7 @@ class ShareFetch:
             self._answer()
 
     def _partition(self, place: Place) -> Partition:
-        broker = self._ctx.broker
+        broker = self._ctx.services
         name = broker.metadata.topics_by_id[place[0]].name
         if not self._ctx.may(READ, TOPIC, name):
             raise TopicAuthorizationFailed
@@ -266,7 +266,7 @@ class ShareFetch:
     # -- waiting
 
     def _wait(self) -> None:
-        self._timer = self._ctx.broker.timer.schedule(self._request.max_wait_ms, self._time_is_up)
+        self._timer = self._ctx.services.timer.schedule(self._request.max_wait_ms, self._time_is_up)
         self.future.add_done_callback(self._forget)
         for reader in self._readers.values():
             reader.partition.watchers.add(self)
@@ -279,12 +279,12 @@ class ShareFetch:
         # Not at once: whoever appends or acknowledges is answered first.
         if not self._scheduled:
             self._scheduled = True
-            self._ctx.broker.loop.call_soon(self._again)
+            self._ctx.services.loop.call_soon(self._again)
 
     def moved(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._ctx.broker.loop.call_soon(self._time_is_up)
+            self._ctx.services.loop.call_soon(self._time_is_up)
 
     def _again(self) -> None:
         self._scheduled = False
@@ -340,7 +340,7 @@ class ShareFetch:
             if not reader.share.is_closed and reader.share.can_acquire
         }
         self._read_places = dict.fromkeys(readers)
-        quotas = self._ctx.broker.quotas
+        quotas = self._ctx.services.quotas
         most = self._request.max_bytes
         if quotas is not None:
             most = min(most, quotas.fetch_bytes_max(self._ctx))
@@ -439,7 +439,7 @@ class ShareFetch:
             for topic_id, places in by_topic(dict.fromkeys([*told, *data])).items()
         ]
         self._name_nodes(response)
-        quotas = self._ctx.broker.quotas
+        quotas = self._ctx.services.quotas
         if quotas is not None:
             sent_bytes = sum(len(one.records or b"") for one in data.values())
             response.throttle_time_ms = quotas.share_fetch_throttle_ms(self._ctx, sent_bytes)
@@ -455,7 +455,7 @@ class ShareFetch:
         if leaders:
             response.node_endpoints = [
                 ShareFetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in self._ctx.broker.nodes(self._ctx.connection)
+                for node, host, port in self._ctx.services.nodes(self._ctx.connection)
                 if node.broker_id in leaders
             ]
 

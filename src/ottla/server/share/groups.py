@@ -50,14 +50,14 @@ def heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse | Future[ShareGroupHeartbeatResponse]:
     check_supported(ctx)
-    shard = ctx.broker.groups.shard_for(request.group_id)
+    shard = ctx.services.groups.shard_for(request.group_id)
     answer: Any = shard.run(shard.other("share").heartbeat(request, client_of(ctx)))
     return waitable(answer)
 
 
 def describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     check_supported(ctx)
-    coordinator = ctx.broker.groups
+    coordinator = ctx.services.groups
     described = [
         Described(group_id="", error_code=InvalidGroupId.code, members=[])
         for group_id in request.group_ids
@@ -96,7 +96,7 @@ def alter_offsets(ctx: RequestContext, request: AlterShareGroupOffsetsRequest) -
         if not ctx.may(READ, TOPIC, topic.topic_name)
     ]
     _leave_out(request, denied)
-    shard = ctx.broker.groups.shard_for(request.group_id)
+    shard = ctx.services.groups.shard_for(request.group_id)
     return when_answered(
         shard.run(share_offsets.alter(shard, request)), lambda response: _with_denied(response, denied)
     )
@@ -117,7 +117,7 @@ def delete_offsets(ctx: RequestContext, request: DeleteShareGroupOffsetsRequest)
         if not ctx.may(READ, TOPIC, topic.topic_name)
     ]
     _leave_out(request, denied)
-    shard = ctx.broker.groups.shard_for(request.group_id)
+    shard = ctx.services.groups.shard_for(request.group_id)
     return when_answered(
         shard.run(share_offsets.delete(shard, request)), lambda response: _with_denied(response, denied)
     )
@@ -153,7 +153,7 @@ async def _offsets_of(
 ) -> OffsetsOfGroup:
     group_id = asked.group_id
     if asked.topics is None:
-        found = share_offsets.known_topics(ctx.broker.groups.shard_for(group_id), group_id) if group_id else []
+        found = share_offsets.known_topics(ctx.services.groups.shard_for(group_id), group_id) if group_id else []
         wanted = [(topic.name, topic.partitions) for topic in found if ctx.may(DESCRIBE, TOPIC, topic.name)]
     else:
         wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
@@ -165,7 +165,7 @@ async def _offsets_of(
         if not ctx.may(DESCRIBE, TOPIC, name):
             denied.append(_without_offsets(name, indexes, TopicAuthorizationFailed()))
             continue
-        state = ctx.broker.metadata.topics.get(name)
+        state = ctx.services.metadata.topics.get(name)
         if state is None:
             missing.append(_without_offsets(name, indexes))
             continue
@@ -199,7 +199,7 @@ def _without_offsets(name: str, indexes: Iterable[int], error: KafkaError | None
 
 
 async def _offset_of(ctx: RequestContext, key: ShareKey, topic: str) -> OffsetOfPartition:
-    broker = ctx.broker
+    broker = ctx.services
     one = OffsetOfPartition(partition_index=key.partition, start_offset=NO_OFFSET)
     answered: Future[ShareState] = broker.loop.create_future()
 

@@ -14,7 +14,7 @@ _NO_NAME = ""
 
 def in_answers_order(ctx: RequestContext, places: Iterable[Place]) -> list[Place]:
     """As Kafka has them, which collects what became of partitions in one map of Scala and copies it into another."""
-    topics = ctx.broker.metadata.topics_by_id
+    topics = ctx.services.metadata.topics_by_id
 
     def hash_of(place: Place) -> int:
         topic = topics.get(place[0])
