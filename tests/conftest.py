@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent / "lib"))
-
-from free_ports import free_ports
+from support.ports import free_ports
 
 # How long one example takes is the machine's business: under load it may be any time.
 settings.register_profile("no-deadline", deadline=None)

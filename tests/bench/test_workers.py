@@ -1,7 +1,6 @@
 """Loads and lines on a broker of two workers."""
 
 import pytest
-from free_ports import free_ports
 
 from ottla.bench.lines.groups import coordinated_group
 from ottla.bench.lines.workers import compared, transactions
@@ -9,6 +8,7 @@ from ottla.bench.load import drive
 from ottla.bench.model import NotMeasurable, Size
 from ottla.bench.targets import OttlaMaker, Target
 from ottla.wire.messages import ListGroupsRequest
+from support.ports import free_ports
 
 QUICK = Size(quick=True)
 

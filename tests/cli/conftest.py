@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from free_ports import free_ports
 
 from ottla.cli.main import main
 from ottla.client import Client
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
+from support.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "ottla.cli.main"]

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from free_ports import free_ports
 
 from ottla.config import Config, ConfigError
 from ottla.config.describe import ConfigSource, ConfigSynonym, DescribedConfig
+from support.ports import free_ports
 
 
 def one(config: Config, resource: str, name: str, overrides: dict[str, str] | None = None) -> DescribedConfig:

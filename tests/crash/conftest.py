@@ -1,15 +1,8 @@
-"""Crashes of a real process, and what disks do. Helpers are in `lib/crashing`; frames come from the interop tests."""
+"""Crashes of a real process, and what disks do. The helpers are in `support.crashing`."""
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-# Tests are imported by path, without packages, so the shared helpers come from folders of their own.
-sys.path.insert(0, str(Path(__file__).parent / "lib"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "interop" / "lib"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "sim" / "lib"))
 
 
 @pytest.fixture

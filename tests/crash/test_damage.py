@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulating.loop import SimLoop
-from simulating.world import Committer, World, fetch, produce
 
 from ottla.cli.main import main
 from ottla.config import Config
@@ -30,6 +28,8 @@ from ottla.wire.messages import (
     InitProducerIdRequest,
     OffsetCommitRequest,
 )
+from support.simulating.loop import SimLoop
+from support.simulating.world import Committer, World, fetch, produce
 
 RECORDS = 40
 ALL, TAIL, REFUSED = "all", "tail", "refused"

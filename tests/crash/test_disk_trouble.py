@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.wire import Wire, batch, records_of
 
 from ottla.errors import KafkaStorageError
 from ottla.log.files import PosixDisk
+from support.wire import Wire, batch, records_of
 
 STORAGE_ERROR = 56
 

@@ -1,7 +1,8 @@
 """The checker must find what it is for: each broken promise once."""
 
 import pytest
-from crashing.history import Commit, History, Outcome, Violation, Write
+
+from support.crashing.history import Commit, History, Outcome, Violation, Write
 
 P = ("t", 0)
 OK, NO, DOUBT = Outcome.ACKNOWLEDGED, Outcome.REFUSED, Outcome.IN_DOUBT

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing.history import Commit, History, Outcome, Write
-from crashing.reading import read_all
-from interop.transacting import GROUP, NOT_YET, TRANSACTION, Transacting, committed_offset, find
-from interop.wire import Wire, batch
 
 from ottla.errors import OutOfOrderSequenceNumber
 from ottla.wire.messages import OffsetCommitRequest, ProduceRequest
+from support.crashing.history import Commit, History, Outcome, Write
+from support.crashing.reading import read_all
+from support.interop.transacting import GROUP, NOT_YET, TRANSACTION, Transacting, committed_offset, find
+from support.wire import Wire, batch
 
 PARTITIONS = 3
 PADDING = b"." * 3000  # a segment of one megabyte is full after some hundreds

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.wire import Wire, batch, records_of
 
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest
+from support.wire import Wire, batch, records_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

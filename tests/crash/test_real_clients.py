@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing.history import Commit, History, Outcome, Violation, Write
-from crashing.reading import read_all
-from interop.transacting import committed_offset
-from interop.wire import Wire, batch
+
+from support.crashing.history import Commit, History, Outcome, Violation, Write
+from support.crashing.reading import read_all
+from support.interop.transacting import committed_offset
+from support.wire import Wire, batch
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -1,15 +1,8 @@
-"""Hostile input against a broker in this process. `lib/fuzzing` makes the frames; the loop is the simulation's."""
+"""Hostile input against a broker in this process. `support.fuzzing` makes the frames; the loop is the simulation's."""
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-# Tests are imported by path, without packages, so the shared helpers come from folders of their own.
-sys.path.insert(0, str(Path(__file__).parent / "lib"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "sim" / "lib"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "crash" / "lib"))
 
 
 @pytest.fixture

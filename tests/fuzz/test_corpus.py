@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzzing.decoders import TARGETS
-from fuzzing.frames import FrameMaker
 
 from ottla.wire.messages import REQUESTS
+from support.fuzzing.decoders import TARGETS
+from support.fuzzing.frames import FrameMaker
 
 CORPUS = Path(__file__).parent / "corpus"
 CHANGES = 600

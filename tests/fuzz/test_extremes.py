@@ -17,8 +17,6 @@ import lz4.frame
 import pytest
 import snappy
 import zstandard
-from fuzzing.target import Target
-from simulating.loop import Lost, SimLoop
 
 from ottla.records.batch import Record, build_batch, pack_batch
 from ottla.records.checksum import crc32c
@@ -32,6 +30,8 @@ from ottla.wire.messages import (
     OffsetForLeaderEpochRequest,
     ProduceRequest,
 )
+from support.fuzzing.target import Target
+from support.simulating.loop import Lost, SimLoop
 
 MAX_INT64, MIN_INT64 = (1 << 63) - 1, -(1 << 63)
 MAX_INT32, MIN_INT32 = (1 << 31) - 1, -(1 << 31)

@@ -6,9 +6,9 @@
 import asyncio
 import gc
 
-from fuzzing.frames import SLOW, FrameMaker
-from fuzzing.target import ASK_EVERY, Target
-from simulating.loop import SimLoop
+from support.fuzzing.frames import SLOW, FrameMaker
+from support.fuzzing.target import ASK_EVERY, Target
+from support.simulating.loop import SimLoop
 
 
 def test_mutated_frames_leave_it_serving(frame_count: int, fuzz_seed: int) -> None:

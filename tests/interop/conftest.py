@@ -1,4 +1,4 @@
-"""Fixtures for the tests with real clients; the helpers are in `lib/interop`."""
+"""Fixtures for the tests with real clients; the helpers are in `support.interop`."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-# Tests are imported by path, without packages, so the shared helpers come from a folder of their own.
-sys.path.insert(0, str(Path(__file__).parent / "lib"))
-
-from interop.clusters import Clustered, KafkaCluster, OttlaCluster
-from interop.drivers import CLIENTS, Client, Driver
-from interop.wire import Wire
+from support.interop.clusters import Clustered, KafkaCluster, OttlaCluster
+from support.interop.drivers import CLIENTS, Client, Driver
+from support.wire import Wire
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,8 +1,9 @@
 """Topics and the cluster as every client's admin side sees them, and auto-creation."""
 
 import pytest
-from interop.drivers import CLIENTS, ClientError, Driver, Rec, clients
-from interop.wire import Wire
+
+from support.interop.drivers import CLIENTS, ClientError, Driver, Rec, clients
+from support.wire import Wire
 
 REFUSED_NAMES = ["", ".", "..", "no spaces", "slash/", "x" * 250, "umlaut-\u00fc"]
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.drivers import ClientError, Driver, Rec, clients
-from interop.wire import Wire
+
+from support.interop.drivers import ClientError, Driver, Rec, clients
+from support.wire import Wire
 
 WAIT_S = 60
 OUT_OF_RANGE, UNKNOWN, INVALID_PARTITIONS, BAD_ASSIGNMENT, SECURITY_DISABLED = 1, 3, 37, 39, 54

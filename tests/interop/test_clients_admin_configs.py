@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from interop.drivers import ClientError, Driver, Rec, clients
-from interop.wire import Wire
 
 from ottla.records.batch import Record, build_batch
+from support.interop.drivers import ClientError, Driver, Rec, clients
+from support.wire import Wire
 
 TOPIC, BROKER_DYNAMIC, DEFAULT = 1, 2, 5
 INVALID_CONFIG, UNKNOWN_TOPIC, TOO_LARGE = 40, 3, 10

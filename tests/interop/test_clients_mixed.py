@@ -3,8 +3,9 @@
 import dataclasses
 
 import pytest
-from interop.drivers import CLIENTS, ClientError, Driver, Rec, clients
-from interop.wire import Wire, now_ms
+
+from support.interop.drivers import CLIENTS, ClientError, Driver, Rec, clients
+from support.wire import Wire, now_ms
 
 NOW = now_ms()
 DATASET = [

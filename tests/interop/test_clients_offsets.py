@@ -1,8 +1,9 @@
 """Positions: first and last offsets, offsets for times, seeking, and what happens out of range."""
 
 import pytest
-from interop.drivers import ClientError, Driver, clients
-from interop.wire import Wire, batch, now_ms
+
+from support.interop.drivers import ClientError, Driver, clients
+from support.wire import Wire, batch, now_ms
 
 NOW = now_ms()
 

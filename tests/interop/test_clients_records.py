@@ -1,8 +1,9 @@
 """Every client writes and reads back records of every shape, with every codec and acknowledgement."""
 
 import pytest
-from interop.drivers import CODECS, Driver, Rec, clients
-from interop.wire import Wire, batch, batches_of, now_ms
+
+from support.interop.drivers import CODECS, Driver, Rec, clients
+from support.wire import Wire, batch, batches_of, now_ms
 
 CODEC_NUMBERS = {name: number for number, name in enumerate(CODECS)}
 NOW = now_ms()

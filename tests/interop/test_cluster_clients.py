@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from interop.drivers import Client, ClientError, Driver, Rec, clients
 
 import ottla
+from support.interop.drivers import Client, ClientError, Driver, Rec, clients
 
 PATIENCE_S = 120
 

@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from interop.clusters import PREFERRED, UNCLEAN, Clustered, new_topic
-from interop.wire import batch, records_of
-
 from ottla.wire.messages import (
     AlterReplicaLogDirsRequest,
     CreatePartitionsRequest,
@@ -19,6 +16,8 @@ from ottla.wire.messages import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from support.interop.clusters import PREFERRED, UNCLEAN, Clustered, new_topic
+from support.wire import batch, records_of
 
 Check = Callable[[object, object], None]
 Unique = Callable[[str], str]

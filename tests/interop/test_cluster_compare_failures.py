@@ -6,9 +6,6 @@ Most of them walk a partition through one trouble after the other, as each broke
 from collections.abc import Callable
 from typing import Any
 
-from interop.clusters import GROUP, PREFERRED, TRANSACTION, UNCLEAN, Clustered, View, new_topic
-from interop.wire import batch
-
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
     CreateTopicsRequest,
@@ -23,6 +20,8 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
     UnregisterBrokerRequest,
 )
+from support.interop.clusters import GROUP, PREFERRED, TRANSACTION, UNCLEAN, Clustered, View, new_topic
+from support.wire import batch
 
 Check = Callable[[object, object], None]
 Unique = Callable[[str], str]

@@ -7,9 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from free_ports import free_ports
-from interop.drivers import CLIENTS, Driver
-from interop.streams import (
+
+from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
+from support.interop import toolchains
+from support.interop.drivers import CLIENTS, Driver
+from support.interop.streams import (
     NO_WAITING,
     Member,
     configure,
@@ -20,12 +24,8 @@ from interop.streams import (
     topology,
     until,
 )
-from interop.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
-
-from interop import toolchains
-from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
-from ottla.wire.messages.metadata import ApiVersionsRequest
-from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
+from support.ports import free_ports
+from support.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
 
 pytestmark = [pytest.mark.jvm]
 # What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that

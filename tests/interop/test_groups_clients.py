@@ -1,9 +1,10 @@
 """Consumer groups of every client: sharing, joining, leaving, crashing, committing, administration."""
 
 import pytest
-from interop.drivers import CLIENTS, ClientError, Driver, clients
-from interop.groups import Group
-from interop.wire import Wire, batch
+
+from support.interop.drivers import CLIENTS, ClientError, Driver, clients
+from support.interop.groups import Group
+from support.wire import Wire, batch
 
 ASSIGNORS = [
     pytest.param(*param.values, assignor, id=f"{param.id}-{assignor}", marks=param.marks)

@@ -4,9 +4,6 @@ import time
 import uuid
 
 import pytest
-from interop.drivers import Driver, clients
-from interop.groups import Group
-from interop.wire import Wire, batch
 
 from ottla.wire.messages import (
     ConsumerGroupDescribeRequest,
@@ -15,6 +12,9 @@ from ottla.wire.messages import (
     LeaveGroupRequest,
     OffsetFetchRequest,
 )
+from support.interop.drivers import Driver, clients
+from support.interop.groups import Group
+from support.wire import Wire, batch
 
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, FENCED_EPOCH = 0, 42, 25, 69, 110
 UNKNOWN_SERVER_ERROR, STALE_EPOCH = -1, 113

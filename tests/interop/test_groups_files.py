@@ -8,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.drivers import clients
-from interop.groups import Group
-from interop.transacting import Transacting, find_group
-from interop.wire import Wire, batch
 
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -19,6 +15,10 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
 )
+from support.interop.drivers import clients
+from support.interop.groups import Group
+from support.interop.transacting import Transacting, find_group
+from support.wire import Wire, batch
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

@@ -1,8 +1,9 @@
 """kafkajs has no consumer outside a group, so what it reads stands here."""
 
 import pytest
-from interop.drivers import CODECS, Driver, Rec, clients
-from interop.wire import Wire, batch, now_ms
+
+from support.interop.drivers import CODECS, Driver, Rec, clients
+from support.wire import Wire, batch, now_ms
 
 pytestmark = [pytest.mark.node]
 NOW = now_ms()

@@ -2,9 +2,8 @@
 
 import subprocess
 
-from interop.wire import Wire, batch
-
-from interop import toolchains
+from support.interop import toolchains
+from support.wire import Wire, batch
 
 
 def test_reads_with_a_group(broker, make_topic, wire: Wire, unique) -> None:

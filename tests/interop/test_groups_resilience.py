@@ -5,10 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from interop.drivers import CLIENTS, Client, ClientError, Driver, clients
-from interop.groups import Group
-from interop.transacting import committed_offset, find_group
-from interop.wire import LATEST, Wire, batch
 
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -18,6 +14,10 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     SyncGroupRequest,
 )
+from support.interop.drivers import CLIENTS, Client, ClientError, Driver, clients
+from support.interop.groups import Group
+from support.interop.transacting import committed_offset, find_group
+from support.wire import LATEST, Wire, batch
 
 NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE = 0, 22, 25, 27
 MEMBER_ID_REQUIRED, FENCED_EPOCH, STALE_EPOCH = 79, 110, 113

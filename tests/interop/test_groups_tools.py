@@ -3,9 +3,10 @@
 import datetime
 
 import pytest
-from interop.drivers import clients
-from interop.groups import Group
-from interop.wire import Wire, batch, now_ms
+
+from support.interop.drivers import clients
+from support.interop.groups import Group
+from support.wire import Wire, batch, now_ms
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

@@ -1,7 +1,6 @@
 """Classic groups and offsets on the wire: versions, states and error codes."""
 
 import pytest
-from interop.wire import Wire
 
 from ottla.wire.messages import (
     DeleteGroupsRequest,
@@ -17,6 +16,7 @@ from ottla.wire.messages import (
     SyncGroupRequest,
 )
 from ottla.wire.primitives import ZERO_UUID
+from support.wire import Wire
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE = 0, -1, 3, 12, 15
 ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, INVALID_GROUP, UNKNOWN_MEMBER, INVALID_SESSION = 22, 23, 24, 25, 26

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.secured import Secured, acls
-from interop.wire import Wire
 
 from ottla.records.batch import Record, build_batch
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.interop.secured import Secured, acls
+from support.wire import Wire
 
 TOPIC, GROUP, CLUSTER, TXN, USER = 2, 3, 4, 5, 7
 ANY, ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 1, 2, 3, 4, 5, 6, 7, 8, 9

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.drivers import Client, ClientError, Driver
-from interop.secured import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, Secured
 
-from interop import toolchains
 from ottla.wire import messages as m
+from support.interop import toolchains
+from support.interop.drivers import Client, ClientError, Driver
+from support.interop.secured import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, Secured
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the clients' own
 

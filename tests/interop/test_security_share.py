@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.secured import Secured, acls
-from interop.sharing import Sharer
-from interop.wire import Wire
 
 from ottla.wire import messages as m
+from support.interop.secured import Secured, acls
+from support.interop.sharing import Sharer
+from support.wire import Wire
 
 TOPIC, GROUP = 2, 3
 READ, DELETE, DESCRIBE, ANY, ALLOW, LITERAL = 3, 6, 8, 1, 3, 3

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.secured import Secured
-from interop.wire import Wire
 
 from ottla.records.batch import Record, build_batch
 from ottla.wire import messages as m
+from support.interop.secured import Secured
+from support.wire import Wire
 
 UNSUPPORTED_MECHANISM, ILLEGAL_STATE, AUTHENTICATION_FAILED, NOT_ALLOWED = 33, 34, 58, 64
 

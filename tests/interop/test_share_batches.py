@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.sharing import ACCEPT, REJECT, RELEASE, Sharer, sent, taken
-from interop.wire import Wire, batch
 
 from ottla.wire.messages import DeleteRecordsRequest
+from support.interop.sharing import ACCEPT, REJECT, RELEASE, Sharer, sent, taken
+from support.wire import Wire, batch
 
 INVALID_STATE = 121
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from interop.clusters import GROUP, Clustered
-from interop.sharing import ACCEPT, RELEASE, Sharer, taken
+
+from support.interop.clusters import GROUP, Clustered
+from support.interop.sharing import ACCEPT, RELEASE, Sharer, taken
 
 NOT_LEADER = 6
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.drivers import clients
-from interop.sharing import DEADLINE_S, Sharer
-from interop.wire import Wire, batch
+
+from support.interop.drivers import clients
+from support.interop.sharing import DEADLINE_S, Sharer
+from support.wire import Wire, batch
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from interop.sharing import DEADLINE_S, Sharer
-from interop.transacting import find_group
-from interop.wire import Wire
 
 from ottla.metadata.java_hash_order import java_computed_map, uuid_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
+from support.interop.sharing import DEADLINE_S, Sharer
+from support.interop.transacting import find_group
+from support.wire import Wire
 
 NONE, UNKNOWN, UNKNOWN_TOPIC = 0, -1, 3
 UNEXPECTED = "The server experienced an unexpected error when processing the request."

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.sharing import ACCEPT, REJECT, RELEASE, Sharer
-from interop.wire import Wire, batch
 
 from ottla.wire.messages import ShareGroupDescribeRequest
+from support.interop.sharing import ACCEPT, REJECT, RELEASE, Sharer
+from support.wire import Wire, batch
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from interop.sharing import ACCEPT, RENEW, Sharer, taken
-from interop.wire import Wire, batch
 
 from ottla.testing import serve
 from ottla.wire.messages import ShareGroupDescribeRequest
+from support.interop.sharing import ACCEPT, RENEW, Sharer, taken
+from support.wire import Wire, batch
 
 LOCK_S, SESSION_S = 30, 45
 

@@ -5,9 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.sharing import ACCEPT, DEADLINE_S, REJECT, RELEASE, RENEW, Sharer, sent, taken
-from interop.transacting import Transacting
-from interop.wire import Wire, batch
 
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -25,6 +22,9 @@ from ottla.wire.messages import (
     ShareGroupDescribeRequest,
     WriteShareGroupStateRequest,
 )
+from support.interop.sharing import ACCEPT, DEADLINE_S, REJECT, RELEASE, RENEW, Sharer, sent, taken
+from support.interop.transacting import Transacting
+from support.wire import Wire, batch
 
 INVALID_REQUEST, UNKNOWN_MEMBER, NOT_FOUND, FENCED_EPOCH, NON_EMPTY, INVALID_GROUP = 42, 25, 69, 110, 68, 24
 NO_SESSION, BAD_EPOCH, INVALID_STATE, UNKNOWN_ID, UNKNOWN_PARTITION, UNKNOWN = 122, 123, 121, 100, 3, -1

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.streams import NO_WAITING, configure, described, tasks, until
-from interop.transacting import read_committed
-from interop.wire import Wire, batch
 
-from interop import toolchains
+from support.interop import toolchains
+from support.interop.streams import NO_WAITING, configure, described, tasks, until
+from support.interop.transacting import read_committed
+from support.wire import Wire, batch
 
 pytestmark = pytest.mark.jvm
 WAIT_S = 120

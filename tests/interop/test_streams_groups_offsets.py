@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.streams import Member, described, ids, subtopology, tasks, topology, until
-from interop.wire import Wire
 
-from interop import streams
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.interop import streams
+from support.interop.streams import Member, described, ids, subtopology, tasks, topology, until
+from support.wire import Wire
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, UNSUPPORTED = 0, 22, 23, 25, 35
 NON_EMPTY, GROUP_NOT_FOUND, SUBSCRIBED, STALE_EPOCH, UNKNOWN_SERVER_ERROR = 68, 69, 86, 113, -1

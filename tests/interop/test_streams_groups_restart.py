@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.streams import Member, configure, described, find_coordinator, info, subtopology, topology
-from interop.wire import Wire
+
+from support.interop.streams import Member, configure, described, find_coordinator, info, subtopology, topology
+from support.wire import Wire
 
 GROUP = "app"
 SETTINGS = {

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.streams import Beat, Member, configure, described, info, subtopology, tasks, topology, until
-from interop.wire import Wire
 
-from interop import streams
 from ottla.wire.messages import (
     DeleteGroupsRequest,
     DescribeConfigsRequest,
     ListGroupsRequest,
     StreamsGroupDescribeRequest,
 )
+from support.interop import streams
+from support.interop.streams import Beat, Member, configure, described, info, subtopology, tasks, topology, until
+from support.wire import Wire
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 25, 40, 42
 NON_EMPTY, GROUP_NOT_FOUND, FENCED, INVALID_TOPOLOGY = 68, 69, 110, 130

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from interop.drivers import clients
-from interop.wire import Wire, batch, records_of
+
+from support.interop.drivers import clients
+from support.wire import Wire, batch, records_of
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

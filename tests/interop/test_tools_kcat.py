@@ -4,9 +4,9 @@ import json
 import subprocess
 
 import pytest
-from interop.wire import Wire, batch, records_of
 
-from interop import toolchains
+from support.interop import toolchains
+from support.wire import Wire, batch, records_of
 
 
 @pytest.fixture

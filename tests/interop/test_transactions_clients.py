@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from interop.drivers import Client, ClientError, Driver
-from interop.transacting import Transacting, committed_offset, describe, read_committed
-from interop.wire import TIMEOUT_S, Wire, batch
 
-from interop import toolchains
+from support.interop import toolchains
+from support.interop.drivers import Client, ClientError, Driver
+from support.interop.transacting import Transacting, committed_offset, describe, read_committed
+from support.wire import TIMEOUT_S, Wire, batch
 
 
 def _java() -> tuple[list[str], dict[str, str]]:

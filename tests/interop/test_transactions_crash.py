@@ -6,11 +6,11 @@ import sys
 import time
 
 import pytest
-from interop.drivers import Client, Driver
-from interop.transacting import read_committed
-from interop.wire import Wire, batch
 
-from interop import toolchains
+from support.interop import toolchains
+from support.interop.drivers import Client, Driver
+from support.interop.transacting import read_committed
+from support.wire import Wire, batch
 
 COUNT = 300
 WAIT_S = 80

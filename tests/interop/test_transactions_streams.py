@@ -4,10 +4,10 @@ import subprocess
 import time
 
 import pytest
-from interop.transacting import read_committed
-from interop.wire import Wire, batch
 
-from interop import toolchains
+from support.interop import toolchains
+from support.interop.transacting import read_committed
+from support.wire import Wire, batch
 
 WAIT_S = 80
 LINES, WORDS = 60, ("the", "quick", "fox")

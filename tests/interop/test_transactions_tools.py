@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from interop.drivers import clients
-from interop.transacting import Transacting, read_committed
-from interop.wire import Wire, batch
+
+from support.interop.drivers import clients
+from support.interop.transacting import Transacting, read_committed
+from support.wire import Wire, batch
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

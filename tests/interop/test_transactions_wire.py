@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import (
+
+from ottla.records.batch import CREATE_TIME, LOG_APPEND_TIME
+from support.interop.transacting import (
     Transacting,
     committed_offset,
     describe,
@@ -15,9 +17,7 @@ from interop.transacting import (
     producers,
     read_committed,
 )
-from interop.wire import Wire, batch, batches_of
-
-from ottla.records.batch import CREATE_TIME, LOG_APPEND_TIME
+from support.wire import Wire, batch, batches_of
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_GROUP = 0, -1, 2, 3, 22, 24
 TOPIC_FORBIDDEN, INVALID_REQUEST, OUT_OF_ORDER, STALE_EPOCH, INVALID_STATE = 29, 42, 45, 47, 48

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.wire import Wire
 
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.wire import Wire
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, APPEND = 0, 2

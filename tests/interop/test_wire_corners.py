@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from interop.transacting import Transacting, find_group, mark
-from interop.wire import Wire, batch, batches_of, new_topic, records_of
 
 from ottla.wire import messages as m
+from support.interop.transacting import Transacting, find_group, mark
+from support.wire import Wire, batch, batches_of, new_topic, records_of
 
 NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
 NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER, UNKNOWN_LEADER_EPOCH, TRANSACTION_ABORTABLE = 6, 45, 75, 120

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import Transacting
-from interop.wire import Wire, batch
 
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.interop.transacting import Transacting
+from support.wire import Wire, batch
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, INVALID_ACKS, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 3, 21, 40, 42
 WRONG_MAPPING, INVALID_RECORD, UNKNOWN_TOPIC_ID = 49, 87, 100

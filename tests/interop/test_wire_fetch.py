@@ -3,10 +3,10 @@
 import socket
 
 import pytest
-from interop.wire import Wire, batch, batches_of, records_of
 
 from ottla.wire.messages import DeleteTopicsRequest, FetchRequest
 from ottla.wire.primitives import ZERO_UUID
+from support.wire import Wire, batch, batches_of, records_of
 
 NONE, OUT_OF_RANGE, UNKNOWN_TOPIC = 0, 1, 3
 SESSION_NOT_FOUND, INVALID_SESSION_EPOCH, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC_ID = 70, 71, 74, 75, 100

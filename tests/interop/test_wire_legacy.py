@@ -4,11 +4,11 @@ Their oracle is Apache Kafka 3.9.1; on a broker that serves none of them these t
 """
 
 import pytest
-from interop.wire import EARLIEST, LATEST, Wire, batch, now_ms, records_of
 
 from ottla.records.batch import Record
 from ottla.records.legacy import any_batches, build_message_set
 from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest
+from support.wire import EARLIEST, LATEST, Wire, batch, now_ms, records_of
 
 NONE, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC = 0, 1, 2, 3
 NOW = now_ms()

@@ -1,10 +1,10 @@
 """ListOffsets and OffsetForLeaderEpoch on the wire."""
 
 import pytest
-from interop.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire, batch, now_ms
 
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from support.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire, batch, now_ms
 
 NONE, UNKNOWN_TOPIC, INVALID_REQUEST, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 3, 42, 74, 75
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from interop.wire import LATEST, Wire
 
 from ottla.wire import messages as m
+from support.wire import LATEST, Wire
 
 UNKNOWN_TOPIC, INVALID_REQUEST = 3, 42
 NAMES = [f"absent-{index * 7919 % 1000}" for index in range(15)]

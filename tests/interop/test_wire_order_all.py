@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import Transacting, describe, find_group
-from interop.wire import TIMEOUT_S, Wire, new_topic
 
 from ottla.metadata.java_hash_order import java_names
 from ottla.metadata.topics import java_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.interop.transacting import Transacting, describe, find_group
+from support.wire import TIMEOUT_S, Wire, new_topic
 
 BROKER, TOPIC, GROUP = 4, 2, 32
 NONE, UNKNOWN_TOPIC, INVALID_REQUEST, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 0, 3, 42, 69, 100

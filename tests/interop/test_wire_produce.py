@@ -4,11 +4,11 @@ import struct
 
 import lz4.frame
 import pytest
-from interop.wire import LATEST, Wire, batch, batches_of, now_ms, records_of
 
 from ottla.records.batch import Record, build_batch, pack_batch
 from ottla.wire.messages import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
+from support.wire import LATEST, Wire, batch, batches_of, now_ms, records_of
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, TOO_LARGE = 0, -1, 2, 3, 10
 INVALID_ACKS, INVALID_TIMESTAMP, OUT_OF_ORDER, STALE_EPOCH = 21, 32, 45, 47

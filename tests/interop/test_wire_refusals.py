@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import find_group, mark
-from interop.wire import Wire, batch, new_topic
 
 from ottla.wire import messages as m
+from support.interop.transacting import find_group, mark
+from support.wire import Wire, batch, new_topic
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
 INVALID_TOPIC, INVALID_ACKS, LOG_DIR_NOT_FOUND, INVALID_RECORD = 17, 21, 57, 87

@@ -1,7 +1,6 @@
 """CreateTopics, DeleteTopics, Metadata, DescribeCluster and DescribeTopicPartitions on the wire."""
 
 import pytest
-from interop.wire import LATEST, Wire, batch, new_topic
 
 from ottla.wire.messages import (
     CreateTopicsRequest,
@@ -12,6 +11,7 @@ from ottla.wire.messages import (
     MetadataRequest,
 )
 from ottla.wire.primitives import ZERO_UUID
+from support.wire import LATEST, Wire, batch, new_topic
 
 NONE, UNKNOWN_TOPIC, INVALID_TOPIC, EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION = 0, 3, 17, 36, 37, 38
 INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 39, 40, 42, 100

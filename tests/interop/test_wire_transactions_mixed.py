@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.transacting import Transacting, find_group, mark, until
-from interop.wire import Wire
 
 from ottla.metadata.topics import internal_partition
 from ottla.wire.messages import (
@@ -17,6 +15,8 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     TxnOffsetCommitRequest,
 )
+from support.interop.transacting import Transacting, find_group, mark, until
+from support.wire import Wire
 
 UNKNOWN_SERVER_ERROR, METADATA_TOO_LARGE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, NO_SUCH_GROUP = -1, 12, 22, 25, 69
 NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED = 0, 45, 47, 49, 51, 90

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from interop.transacting import find_group
-from interop.wire import LATEST, Wire, batch
 
 from ottla.wire import messages as m
+from support.interop.transacting import find_group
+from support.wire import LATEST, Wire, batch
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, UNKNOWN_TOPIC, DUPLICATE_RESOURCE = 0, -1, 2, 3, 92
 INVALID_TOPIC, INVALID_ACKS, INVALID_RECORD = 17, 21, 87

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from free_ports import free_ports
 
 from ottla.clock import SystemClock
 from ottla.log import checkpoints
@@ -23,6 +22,7 @@ from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
 from ottla.records.batch import Batch, batches
+from support.ports import free_ports
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from free_ports import free_ports
 
 from ottla.clock import ManualClock
 from ottla.log.files import PosixDisk
@@ -23,6 +22,7 @@ from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
 from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
+from support.ports import free_ports
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

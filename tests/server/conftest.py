@@ -2,10 +2,8 @@
 
 import asyncio
 import struct
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +18,6 @@ from ottla.wire.frames import request_header_version, response_header_version
 from ottla.wire.messages import RESPONSES
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.topics import CreateTopicsRequest
-
-# Tests are imported by path, without packages, so the shared helpers come from a folder of their own.
-sys.path.insert(0, str(Path(__file__).parent / "lib"))
 
 
 class Client:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
 from ottla.coordinator.groups.offsets.repeated_commits import PARTITIONS_MAX, CommitPlan
@@ -25,6 +24,7 @@ from ottla.wire.messages import (
     SyncGroupRequest,
 )
 from ottla.wire.primitives import ZERO_UUID
+from support.repeating import NOW_MS, Talk, counted, same_both_ways
 
 LAST_VERSION = 10
 FIRST_TOPIC_ID_VERSION = 10

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
 from ottla.errors import NotLeaderOrFollower
@@ -15,6 +14,7 @@ from ottla.records.batch import Record, batches, build_batch, end_transaction_ma
 from ottla.server.apis.fetch_repeated import FIRST_VERSION, RepeatedFetch
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.primitives import ZERO_UUID
+from support.repeating import NOW_MS, Talk, counted, same_both_ways
 
 LAST_VERSION = 17
 

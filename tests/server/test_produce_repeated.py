@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from repeating import NOW_MS, Talk, counted, same_both_ways
 
 from ottla.clock import ManualClock
 from ottla.errors import KafkaStorageError
@@ -16,6 +15,7 @@ from ottla.replication.partition import Partition
 from ottla.server.apis.produce_repeated import FIRST_VERSION, RepeatedProduce
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
+from support.repeating import NOW_MS, Talk, counted, same_both_ways
 
 
 def batch(*values: bytes, **options: Any) -> bytearray:

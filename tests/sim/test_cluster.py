@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crashing.history import Violation
-from simulating.ensemble import run_cluster_seed
-from simulating.loop import Lost
 
 from ottla.errors import KafkaError
 from ottla.replication.leadership import Leadership
 from ottla.replication.partition import Partition
+from support.crashing.history import Violation
+from support.simulating.ensemble import run_cluster_seed
+from support.simulating.loop import Lost
 
 
 def test_promises_hold_in_a_cluster(seed: int) -> None:

@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from simulating.disk import SimDisk
-from simulating.loop import Lost, SimLoop
-from simulating.world import COMPACTED, Committer, KeyedProducer, Producer, Transactor, World
 
 from ottla.errors import KafkaError
+from support.simulating.disk import SimDisk
+from support.simulating.loop import Lost, SimLoop
+from support.simulating.world import COMPACTED, Committer, KeyedProducer, Producer, Transactor, World
 
 STEPS = 12
 COMPACTED_WITHIN_S = 0.3

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crashing.history import Violation
-from simulating.world import run_seed
 
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.segment import Segment
+from support.crashing.history import Violation
+from support.simulating.world import run_seed
 
 
 def test_promises_hold(seed: int) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, NewTopic
-from free_ports import free_ports
 
 from ottla.wire.messages import CreateTopicsRequest, DescribeClusterRequest
+from support.ports import free_ports
 
 SECONDS = 60.0
 Serve = Callable[..., Any]

@@ -12,7 +12,6 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from free_ports import free_ports
 
 from ottla.errors import TopicAuthorizationFailed
 from ottla.records.batch import Record, batches, build_batch
@@ -24,6 +23,7 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
     ProduceRequest,
 )
+from support.ports import free_ports
 
 Serve = Callable[..., Any]
 CLEAN = ".kafka_cleanshutdown"

@@ -13,10 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from free_ports import free_ports
-
 import ottla
-from interop.wire import LATEST, NOT_READY, Wire, batch
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
@@ -27,6 +24,8 @@ from ottla.wire.messages import (
     ListOffsetsRequest,
     ProduceRequest,
 )
+from support.ports import free_ports
+from support.wire import LATEST, NOT_READY, Wire, batch
 
 PATIENCE_S = 120
 PREFERRED, UNCLEAN = 0, 1
@@ -44,7 +43,7 @@ SETTINGS: dict[str, object] = {
     "default.replication.factor": 3,
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
-KAFKA_START = Path(__file__).parents[4] / "scripts" / "kafka-cluster-start"
+KAFKA_START = Path(__file__).parents[3] / "scripts" / "kafka-cluster-start"
 
 
 class View(NamedTuple):

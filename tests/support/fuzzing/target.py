@@ -5,12 +5,11 @@ import logging
 import socket
 from typing import Any
 
-from simulating.loop import SimClient, SimLoop
-
 from ottla.config import Config
 from ottla.log.files import MemoryDisk
 from ottla.server.broker import Broker
 from ottla.wire.messages import CreateTopicsRequest, MetadataRequest
+from support.simulating.loop import SimClient, SimLoop
 
 ASK_EVERY = 2000
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from interop.drivers import ClientError, Driver, Got
+from support.interop.drivers import ClientError, Driver, Got
 
 SETTLE_TIMEOUT_S = 75
 _ids = itertools.count()

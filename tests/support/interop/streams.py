@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from interop.wire import Wire
 from ottla.wire.messages import (
     DescribeConfigsRequest,
     FindCoordinatorRequest,
@@ -13,6 +12,7 @@ from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
 )
+from support.wire import Wire
 
 Beat = StreamsGroupHeartbeatRequest
 WAIT_S = 90

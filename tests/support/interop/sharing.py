@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from interop.wire import Wire
 from ottla.records.batch import batches
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
@@ -18,6 +17,7 @@ from ottla.wire.messages import (
     ShareFetchRequest,
     ShareGroupHeartbeatRequest,
 )
+from support.wire import Wire
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 DEADLINE_S = 60

@@ -10,8 +10,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from crashing.history import Commit, History, Outcome, Violation, Write
-
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.records.batch import CONTROL_ABORT, Record, batches, build_batch
@@ -28,8 +26,9 @@ from ottla.wire.messages import (
     ProduceRequest,
     TxnOffsetCommitRequest,
 )
-from simulating.disk import SimDisk
-from simulating.loop import Lost, SimClient, SimLoop
+from support.crashing.history import Commit, History, Outcome, Violation, Write
+from support.simulating.disk import SimDisk
+from support.simulating.loop import Lost, SimClient, SimLoop
 
 PARTITIONS = 2
 COMPACTED = "c"

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from free_ports import free_ports
 
-from interop import toolchains
-from interop.wire import Wire
 from ottla.wire.messages import (
     CreateAclsRequest,
     DeleteAclsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from support.interop import toolchains
+from support.ports import free_ports
+from support.wire import Wire
 
 START_TIMEOUT_S = 60
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

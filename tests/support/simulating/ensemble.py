@@ -8,8 +8,6 @@ import asyncio
 import logging
 from typing import Any
 
-from crashing.history import Violation
-
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.log.memory import MemoryDisk
@@ -19,9 +17,10 @@ from ottla.multibroker.ensemble import Ensemble
 from ottla.multibroker.network import sides_of
 from ottla.server.randomness import SeededChance
 from ottla.wire.messages import CreateTopicsRequest, FetchRequest, FindCoordinatorRequest, MetadataRequest
-from simulating import world as single
-from simulating.loop import Lost, SimClient, SimLoop
-from simulating.world import PARTITIONS, Committer, Producer, Reader, Transactor, World
+from support.crashing.history import Violation
+from support.simulating import world as single
+from support.simulating.loop import Lost, SimClient, SimLoop
+from support.simulating.world import PARTITIONS, Committer, Producer, Reader, Transactor, World
 
 BROKERS = (1, 2, 3)
 ANSWER_TIMEOUT_S = 2.0

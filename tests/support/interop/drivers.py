@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from interop import toolchains
+from support.interop import toolchains
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CALL_TIMEOUT_S = 90

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-from interop.wire import TIMEOUT_S, Wire, batch, batches_of
 from ottla.records.batch import CONTROL_ABORT
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,
@@ -19,6 +18,7 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from support.wire import TIMEOUT_S, Wire, batch, batches_of
 
 NOT_YET = (14, 15, 16, 51)  # a coordinator that loads, is made, or still writes the markers of the last transaction
 TRANSACTION, GROUP = 1, 0

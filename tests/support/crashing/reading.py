@@ -1,8 +1,7 @@
 """Everything in a partition, as a consumer sees it."""
 
-from interop.wire import Wire, batches_of
-
 from ottla.records.batch import CONTROL_ABORT
+from support.wire import Wire, batches_of
 
 
 def read_all(wire: Wire, place: tuple[str, int], isolation: int = 0) -> list[tuple[int, bytes]]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parents[2]
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[3]
+HERE = ROOT / "tests" / "interop"
 CACHE = ROOT / ".cache" / "interop"
 BUILD_TIMEOUT_S = 900
 

@@ -1,1 +1,0 @@
-"""What the interop tests share: client drivers, toolchains, brokers, and a raw socket client."""

@@ -1,0 +1,1 @@
+"""What the interop tests share: client drivers, toolchains, and brokers."""
