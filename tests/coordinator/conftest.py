@@ -12,12 +12,13 @@ import pytest
 
 from ottla.clock import ManualClock, Timer
 from ottla.coordinator.groups import requests
-from ottla.coordinator.groups.group_shard import GroupCoordinator, Shard
+from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Reply
 from ottla.errors import KafkaError
 from ottla.records.batch import Batch
+from ottla.server.randomness import SeededChance
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
@@ -126,19 +127,18 @@ class World:
             }
         )
         self.writer = MemoryWriter()
-        self.coordinator = GroupCoordinator(self.cluster, self.settings, self.clock, self.timer)
+        self.coordinator = GroupCoordinator(self.cluster, self.settings, self.clock, self.timer, SeededChance(1).uuid)
         self.coordinator.start()
         self.shard = self.coordinator.lead(0, self.writer, [])
         self._ids = 0
         self._name_ids(self.shard)
 
-    def _name_ids(self, shard: Shard) -> None:
+    def _name_ids(self, shard: GroupShard) -> None:
         def number(prefix: str) -> str:
             self._ids += 1
             return f"{prefix}-{self._ids}"
 
         shard.new_member_id = number
-        shard.new_uuid = lambda: number("uuid")
 
     def group(self, group_id: str = "g") -> Any:
         return self.shard.groups[group_id]
@@ -159,9 +159,17 @@ class World:
         del self.cluster.topics[name]
         self.coordinator.on_topics_changed(deleted=[name])
 
-    def fresh(self) -> Shard:
+    def fresh(self) -> GroupShard:
         """A new shard from the log alone."""
-        shard = Shard(0, MemoryWriter(), self.cluster, self.settings, ManualClock(0), Timer(ManualClock(0)))
+        shard = GroupShard(
+            0,
+            MemoryWriter(),
+            self.cluster,
+            self.settings,
+            ManualClock(0),
+            Timer(ManualClock(0)),
+            SeededChance(1).uuid,
+        )
         shard.load(self.writer.batches)
         return shard
 
@@ -386,7 +394,7 @@ class World:
         return b"\x00\x01" + message.encode(1)
 
 
-def persisted(shard: Shard) -> dict[str, Any]:
+def persisted(shard: GroupShard) -> dict[str, Any]:
     """What a restart must bring back."""
     groups: dict[str, Any] = {}
     for group_id, group in shard.groups.items():
@@ -424,7 +432,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def persisted_state() -> Callable[[Shard], dict[str, Any]]:
+def persisted_state() -> Callable[[GroupShard], dict[str, Any]]:
     return persisted
 
 

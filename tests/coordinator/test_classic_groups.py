@@ -1,6 +1,7 @@
 """Classic groups beyond the table: barriers, timeouts, static members, the vote, limits, failures."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -56,6 +57,19 @@ def test_member_ids_name_the_client_or_the_instance(world: Any) -> None:
     world.shard.new_member_id = lambda prefix: f"{prefix}-uuid"
     assert world.join(client_id="app").member_id == "app-uuid"
     assert world.join("other", instance_id="inst").member_id == "inst-uuid"
+
+
+def test_the_same_seed_gives_the_same_member_ids(make_world: Any) -> None:
+    def ids() -> tuple[str, str]:
+        world = make_world()
+        world.topic("t")
+        shard = world.coordinator.lead(0, world.writer, [])  # without the numbered ids of the tests
+        return shard.new_member_id("app"), world.consumer("", 0, topics=["t"], version=0).member_id
+
+    classic, consumer = ids()
+    assert (classic, consumer) == ids()
+    assert UUID(classic.removeprefix("app-")).version == 4
+    assert len(consumer) == 22
 
 
 def test_a_member_id_that_is_not_used_is_forgotten(world: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.groups import requests
-from ottla.coordinator.groups.group_shard import Shard
+from ottla.coordinator.groups.group_shard import GroupShard
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.wire.messages import OffsetDeleteRequest, OffsetFetchRequest, TxnOffsetCommitRequest
 
@@ -281,5 +281,5 @@ def test_many_tombstones_go_in_several_batches(world: Any) -> None:
     before = len(world.writer.batches)
     world.delete_topic("big")
     assert len(world.writer.batches) - before == 3
-    assert isinstance(world.shard, Shard)
+    assert isinstance(world.shard, GroupShard)
     assert world.shard.offsets.groups == {}

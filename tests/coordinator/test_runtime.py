@@ -1,4 +1,4 @@
-"""Shards: where groups live, answers that wait, and what is said while a shard is not ready."""
+"""CoordinatorRuntime: where groups live, answers that wait, and what is said while a shard is not ready."""
 
 import asyncio
 from typing import Any

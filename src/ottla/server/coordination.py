@@ -139,7 +139,11 @@ class GroupsOfBroker:
 
         broker = self._broker
         made = self._made = GroupCoordinator(
-            ClusterForGroups(broker), GroupSettings.from_config(self._config), broker.clock, broker.timer
+            ClusterForGroups(broker),
+            GroupSettings.from_config(self._config),
+            broker.clock,
+            broker.timer,
+            broker.chance.uuid,
         )
         if not self._stopped:
             made.start()

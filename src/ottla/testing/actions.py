@@ -17,11 +17,11 @@ from ottla.wire.messages import LeaveGroupRequest
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, Shard
+    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
     from ottla.server.broker import Broker as Server
 
 
-def _group_with_members(server: Server, group_id: str) -> tuple[Shard, AnyGroup]:
+def _group_with_members(server: Server, group_id: str) -> tuple[GroupShard, AnyGroup]:
     shard = shard_of(server, group_id)
     group = find_group(server, group_id)
     if shard is None or group is None:

@@ -12,7 +12,7 @@ from ottla.errors import KafkaError
 from ottla.metadata.topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, Shard
+    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
     from ottla.server.broker import Broker as Server
     from ottla.testing.broker import Embedded
 
@@ -85,7 +85,7 @@ class Group:
         self._broker.call(lambda server: remove_group(server, self.group_id))
 
 
-def shard_of(server: Server, group_id: str) -> Shard | None:
+def shard_of(server: Server, group_id: str) -> GroupShard | None:
     """The shard that keeps a group; None while there is no offsets topic."""
     if GROUP_METADATA_TOPIC not in server.metadata.topics:
         return None

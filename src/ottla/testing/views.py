@@ -12,7 +12,7 @@ from ottla.metadata.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, interna
 from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
     from ottla.multibroker.broker import NodeBroker
     from ottla.multibroker.ensemble import Ensemble
 
@@ -135,7 +135,7 @@ class _Groups:
     def __init__(self, server: ClusterServer) -> None:
         self._server = server
 
-    def shard_for(self, group_id: str) -> Shard:
+    def shard_for(self, group_id: str) -> GroupShard:
         node: NodeBroker | None = self._server.ensemble.nodes.get(
             self._server.coordinator(GROUP_METADATA_TOPIC, group_id)
         )
@@ -143,5 +143,5 @@ class _Groups:
             raise CoordinatorNotAvailable
         return node.groups.shard_for(group_id)
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[GroupShard]:
         return [shard for node in self._server.nodes for shard in node.groups.shards()]

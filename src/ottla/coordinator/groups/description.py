@@ -7,7 +7,7 @@ groups: an absent one is Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.coordinator.groups.classic.consumer_metadata import PROTOCOL_TYPE
 from ottla.coordinator.groups.classic.group import STABLE, ClassicGroup
@@ -17,18 +17,24 @@ from ottla.coordinator.runtime.result import Reply, Result
 from ottla.errors import GroupIdNotFound, KafkaError
 from ottla.metadata.java_hash_order import FIRST_SLOTS, java_names, timeline_map, timeline_slots
 from ottla.metadata.topics import java_hash
-from ottla.wire.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
+from ottla.wire.messages import (
+    ConsumerGroupDescribeResponse,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, Shard
+    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
 
 T = TypeVar("T")
+Deleted = DeleteGroupsResponse.DeletableGroupResult
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def list_groups(
-    shard: Shard, states: Iterable[str] = (), types: Iterable[str] = ()
+    shard: GroupShard, states: Iterable[str] = (), types: Iterable[str] = ()
 ) -> list[ListGroupsResponse.ListedGroup]:
     state_filter = {state.strip().lower() for state in states}
     type_filter = {name.strip().lower() for name in types}
@@ -52,7 +58,7 @@ def list_groups(
     return listed
 
 
-def describe_classic(shard: Shard, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
+def describe_classic(shard: GroupShard, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
     group = shard.seen(group_id).group
     if not isinstance(group, ClassicGroup):
         described = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state="Dead", members=[])
@@ -90,7 +96,7 @@ def members_in_order(members: Mapping[str, T]) -> list[T]:
     return [members[member_id] for member_id in timeline_map(members, java_hash, slots)]
 
 
-def describe_consumer(shard: Shard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+def describe_consumer(shard: GroupShard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
     group = shard.seen(group_id).group
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
@@ -108,7 +114,7 @@ def describe_consumer(shard: Shard, group_id: str) -> ConsumerGroupDescribeRespo
 
 
 def _describe_member(
-    shard: Shard, group: ConsumerGroup, member: ConsumerMember
+    shard: GroupShard, group: ConsumerGroup, member: ConsumerMember
 ) -> ConsumerGroupDescribeResponse.Member:
     return ConsumerGroupDescribeResponse.Member(
         member_id=member.member_id,
@@ -126,7 +132,7 @@ def _describe_member(
 
 
 def _assignment(
-    shard: Shard, partitions: dict[bytes, dict[int, int]] | dict[bytes, frozenset[int]]
+    shard: GroupShard, partitions: dict[bytes, dict[int, int]] | dict[bytes, frozenset[int]]
 ) -> ConsumerGroupDescribeResponse.Assignment:
     """Topics that were deleted meanwhile have no name any more and are left out."""
     found = []
@@ -141,11 +147,12 @@ def _assignment(
     return ConsumerGroupDescribeResponse.Assignment(topic_partitions=found)
 
 
-def delete_group(shard: Shard, group_id: str, response: Any = None) -> Result:
-    """The group and all its offsets; refused while it has members. `response` gets the error of what is done first."""
+def delete_group(shard: GroupShard, group_id: str) -> Result[Deleted]:
+    """The group and all its offsets; refused while it has members."""
     group = _deletable(shard, group_id)
+    response = Deleted(group_id=group_id)
     if isinstance(group, OtherGroup):
-        reply: Reply[Any] = Reply()
+        reply: Reply[Deleted] = Reply()
 
         def done(error: KafkaError | None) -> None:
             try:
@@ -153,8 +160,7 @@ def delete_group(shard: Shard, group_id: str, response: Any = None) -> Result:
                     raise error
                 answer = shard.run(_deleted(shard, _deletable(shard, group_id), response))
             except KafkaError as refusal:
-                if response is not None:
-                    response.error_code = refusal.code
+                response.error_code = refusal.code
                 reply.resolve(response)
                 return
             if isinstance(answer, Reply):
@@ -164,11 +170,11 @@ def delete_group(shard: Shard, group_id: str, response: Any = None) -> Result:
 
         first = group.before_deleted(shard, done)
         if first is not None:
-            return first._replace(response=reply)
+            return first.with_response(reply)
     return _deleted(shard, group, response)
 
 
-def _deletable(shard: Shard, group_id: str) -> AnyGroup:
+def _deletable(shard: GroupShard, group_id: str) -> AnyGroup:
     group = shard.groups.get(group_id)
     if group is None:
         raise GroupIdNotFound(f"Group {group_id} not found.")
@@ -176,5 +182,5 @@ def _deletable(shard: Shard, group_id: str) -> AnyGroup:
     return group
 
 
-def _deleted(shard: Shard, group: AnyGroup, response: Any) -> Result:
+def _deleted(shard: GroupShard, group: AnyGroup, response: Deleted) -> Result[Deleted]:
     return Result([*shard.offsets.tombstones(group.group_id), *shard.group_tombstones(group)], response)

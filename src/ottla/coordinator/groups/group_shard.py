@@ -11,7 +11,7 @@ from ottla.coordinator.groups.classic.group import EMPTY, STABLE, ClassicGroup, 
 from ottla.coordinator.groups.classic.protocol import ClassicProtocol
 from ottla.coordinator.groups.consumer import migration as mixed
 from ottla.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember, target_of
-from ottla.coordinator.groups.consumer.protocol import ConsumerProtocol, new_uuid
+from ottla.coordinator.groups.consumer.protocol import ConsumerProtocol
 from ottla.coordinator.groups.consumer.regex import ResolvedRegex
 from ottla.coordinator.groups.interfaces import OtherGroup, OtherProtocol, new_protocol
 from ottla.coordinator.groups.offsets.offsets import GroupOffsets, OffsetStore
@@ -26,10 +26,10 @@ from ottla.coordinator.groups.records import (
 )
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.runtime.batches import encode_batch, readable_records
-from ottla.coordinator.runtime.committed_view import Kept
+from ottla.coordinator.runtime.committed_view import CommittedView
 from ottla.coordinator.runtime.interfaces import ClusterView, PartitionWriter
 from ottla.coordinator.runtime.result import Result
-from ottla.coordinator.runtime.runtime import EncodableRecord, LogShard, Shards
+from ottla.coordinator.runtime.runtime import CoordinatorRuntime, CoordinatorShard, EncodableRecord
 from ottla.errors import KafkaError
 from ottla.metadata.java_hash_order import timeline_map
 from ottla.metadata.topics import java_hash
@@ -42,6 +42,7 @@ from ottla.records.batch import (
     batches,
     end_transaction_marker,
 )
+from ottla.wire.primitives import uuid_to_base64
 from ottla.wire.stored import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -62,12 +63,6 @@ MAX_RECORDS_PER_BATCH = 1000
 """Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
 
 
-def new_member_id(prefix: str) -> str:
-    from uuid import uuid4  # asks what platform this is: not while the broker starts
-
-    return f"{prefix}-{uuid4()}"
-
-
 class Seen(NamedTuple):
     """A group as reads see it."""
 
@@ -75,12 +70,13 @@ class Seen(NamedTuple):
     offsets: GroupOffsets
 
 
-class Shard(LogShard):
+class GroupShard(CoordinatorShard):
     """The groups of one partition."""
 
     __slots__ = (
         "_is_loaded",
         "_others",
+        "_random_uuid",
         "_reported_corruption",
         "classic",
         "cluster",
@@ -104,6 +100,7 @@ class Shard(LogShard):
         settings: GroupSettings,
         clock: Clock,
         timer: Timer,
+        random_uuid: Callable[[], bytes],
     ) -> None:
         super().__init__(partition, writer, clock)
         self.cluster = cluster
@@ -111,15 +108,16 @@ class Shard(LogShard):
         self.timer = timer
         self.groups: dict[str, AnyGroup] = {}
         self.offsets = OffsetStore(self)
-        self.committed: Kept[str, Seen] = Kept(writer)
+        self.committed: CommittedView[str, Seen] = CommittedView(writer)
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
         self._others: dict[str, OtherProtocol] = {}
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
         """The metadata version at which a topic was last created: older regex results do not know it."""
-        self.new_member_id: Callable[[str], str] = new_member_id
-        self.new_uuid: Callable[[], str] = new_uuid
+        self._random_uuid = random_uuid
+        self.new_member_id: Callable[[str], str] = self._new_classic_member_id
+        self.new_uuid: Callable[[], str] = lambda: uuid_to_base64(random_uuid())
         self._reported_corruption = False
         self._is_loaded = False
 
@@ -253,6 +251,11 @@ class Shard(LogShard):
         if isinstance(group, OtherGroup):
             return group.tombstones()
         return [classic_group_tombstone(group.group_id)] if isinstance(group, ClassicGroup) else mixed.tombstones(group)
+
+    def _new_classic_member_id(self, prefix: str) -> str:
+        """The client's id or the instance id, and a random UUID in the text form that Java gives it."""
+        digits = self._random_uuid().hex()
+        return "-".join((prefix, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
     # -- sweeps and events
 
@@ -471,25 +474,33 @@ class Shard(LogShard):
             )
 
 
-_REPLAY: Mapping[type, Callable[[Shard, Any, Any], None]] = {
-    GroupMetadataKey: Shard._replay_classic,
-    ConsumerGroupMetadataKey: Shard._replay_epoch,
-    ConsumerGroupPartitionMetadataKey: Shard._replay_partition_metadata,
-    ConsumerGroupMemberMetadataKey: Shard._replay_member,
-    ConsumerGroupTargetAssignmentMetadataKey: Shard._replay_target_epoch,
-    ConsumerGroupTargetAssignmentMemberKey: Shard._replay_target,
-    ConsumerGroupCurrentMemberAssignmentKey: Shard._replay_current,
-    ConsumerGroupRegularExpressionKey: Shard._replay_regex,
+_REPLAY: Mapping[type, Callable[[GroupShard, Any, Any], None]] = {
+    GroupMetadataKey: GroupShard._replay_classic,
+    ConsumerGroupMetadataKey: GroupShard._replay_epoch,
+    ConsumerGroupPartitionMetadataKey: GroupShard._replay_partition_metadata,
+    ConsumerGroupMemberMetadataKey: GroupShard._replay_member,
+    ConsumerGroupTargetAssignmentMetadataKey: GroupShard._replay_target_epoch,
+    ConsumerGroupTargetAssignmentMemberKey: GroupShard._replay_target,
+    ConsumerGroupCurrentMemberAssignmentKey: GroupShard._replay_current,
+    ConsumerGroupRegularExpressionKey: GroupShard._replay_regex,
 }
 
 
-class GroupCoordinator(Shards[Shard]):
+class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     """All shards of this broker, found by group id; the sweep for expired offsets."""
 
-    __slots__ = ("_clock", "_cluster", "_sweep", "_timer", "settings")
+    __slots__ = ("_clock", "_cluster", "_random_uuid", "_sweep", "_timer", "settings")
 
-    def __init__(self, cluster: ClusterView, settings: GroupSettings, clock: Clock, timer: Timer) -> None:
+    def __init__(
+        self,
+        cluster: ClusterView,
+        settings: GroupSettings,
+        clock: Clock,
+        timer: Timer,
+        random_uuid: Callable[[], bytes],
+    ) -> None:
         super().__init__()
+        self._random_uuid = random_uuid
         self._cluster = cluster
         self.settings = settings
         self._clock = clock
@@ -525,9 +536,10 @@ class GroupCoordinator(Shards[Shard]):
     def partition_count(self) -> int:
         return self.settings.offsets_partitions
 
-    def lead(self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer]) -> Shard:
+    def lead(self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer]) -> GroupShard:
         """This broker became the leader of a partition: replay what it holds, then serve its groups."""
-        return self._take(Shard(partition, writer, self._cluster, self.settings, self._clock, self._timer), chunks)
+        shard = GroupShard(partition, writer, self._cluster, self.settings, self._clock, self._timer, self._random_uuid)
+        return self._take(shard, chunks)
 
     # -- events from the cluster's metadata
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 from ottla.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
     from ottla.coordinator.groups.records import CoordinatorRecord
     from ottla.coordinator.runtime.result import Result
 
@@ -48,7 +48,7 @@ class OtherProtocol(Protocol):
     def on_unloaded(self) -> None:
         """No timer is left."""
 
-    def remove(self, group: Any, member_id: str) -> Result:
+    def remove(self, group: Any, member_id: str) -> Result[None]:
         """A member goes, whether it wants to or not."""
 
     def forget(self, group_id: str) -> None:
@@ -120,7 +120,7 @@ class OtherGroup:
         if not self.is_empty:
             raise NonEmptyGroup
 
-    def before_deleted(self, shard: Shard, done: Callable[[KafkaError | None], None]) -> Result | None:
+    def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
         """What comes before its tombstones, if anything does; `done` is called after it."""
         return None
 
@@ -139,6 +139,6 @@ def kind_of_type(number: int) -> str | None:
     return None
 
 
-def new_protocol(kind: str, shard: Shard) -> OtherProtocol:
+def new_protocol(kind: str, shard: GroupShard) -> OtherProtocol:
     made: OtherProtocol = import_module(KINDS[kind].protocol).protocol(shard)
     return made

@@ -6,14 +6,14 @@ Each function answers with a response, or with a `Reply` where others must act f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ottla.coordinator.groups import description as describe
 from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
 from ottla.coordinator.groups.classic.protocol import validate_join
 from ottla.coordinator.groups.consumer import migration as mixed
 from ottla.coordinator.groups.consumer.group import ConsumerGroup
-from ottla.coordinator.groups.group_shard import GroupCoordinator, Shard
+from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
 from ottla.coordinator.groups.interfaces import OtherGroup
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Reply, Result
@@ -54,7 +54,9 @@ from ottla.wire.messages import (
 OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
-def _join_consumers(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Result:
+def _join_consumers(
+    shard: GroupShard, group: ConsumerGroup, request: JoinGroupRequest, client: Client
+) -> Result[JoinGroupResponse]:
     try:
         return mixed.join(shard, group, request, client)
     except KafkaError as error:  # who it was is not said here
@@ -74,12 +76,10 @@ def join(
         if isinstance(group, OtherGroup) and not shard.can_become_classic(group):
             return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            answer: Any = shard.run(_join_consumers(shard, group, request, client))
-        else:
-            answer = shard.run(shard.classic.join(request, client))
+            return shard.run(_join_consumers(shard, group, request, client))
+        return shard.run(shard.classic.join(request, client))
     except KafkaError as error:
         return join_error(error.code, request.member_id or NO_MEMBER, client.version)
-    return answer  # type: ignore[no-any-return]
 
 
 def sync(
@@ -95,7 +95,7 @@ def sync(
         result = mixed.sync(shard, group, request)
     else:
         result = shard.classic.sync(request, client)
-    return shard.run(result)  # type: ignore[no-any-return]
+    return shard.run(result)
 
 
 def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> HeartbeatResponse | Reply[HeartbeatResponse]:
@@ -111,8 +111,8 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
         raise UnknownMemberId
     arguments = (request.member_id, request.group_instance_id, request.generation_id)
     if isinstance(group, ConsumerGroup):
-        return shard.run(mixed.heartbeat(shard, group, *arguments))  # type: ignore[no-any-return]
-    return shard.run(shard.classic.heartbeat(group, *arguments))  # type: ignore[no-any-return]
+        return shard.run(mixed.heartbeat(shard, group, *arguments))
+    return shard.run(shard.classic.heartbeat(group, *arguments))
 
 
 def leave(
@@ -142,8 +142,9 @@ def leave(
     else:
         result = shard.classic.leave(group, request)
     if client.version < 3:
-        result = result._replace(response=_single(result.response))
-    return shard.run(result)  # type: ignore[no-any-return]
+        assert isinstance(result.response, LeaveGroupResponse)
+        result = result.with_response(_single(result.response))
+    return shard.run(result)
 
 
 def _single(response: LeaveGroupResponse) -> LeaveGroupResponse:
@@ -156,14 +157,14 @@ def consumer_heartbeat(
     coordinator: GroupCoordinator, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> ConsumerGroupHeartbeatResponse | Reply[ConsumerGroupHeartbeatResponse]:
     shard = coordinator.shard_for(request.group_id)
-    return shard.run(shard.consumer.heartbeat(request, client))  # type: ignore[no-any-return]
+    return shard.run(shard.consumer.heartbeat(request, client))
 
 
 def commit_offsets(
     coordinator: GroupCoordinator, request: OffsetCommitRequest, client: Client
 ) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
     shard = coordinator.shard_for(request.group_id)
-    return shard.run(shard.offsets.commit(request, client))  # type: ignore[no-any-return]
+    return shard.run(shard.offsets.commit(request, client))
 
 
 def commit_transactional_offsets(
@@ -172,7 +173,7 @@ def commit_transactional_offsets(
     if not request.group_id:
         raise InvalidGroupId
     shard = coordinator.shard_for(request.group_id)
-    return shard.run(shard.offsets.commit_transactional(request, client))  # type: ignore[no-any-return]
+    return shard.run(shard.offsets.commit_transactional(request, client))
 
 
 def fetch_offsets(
@@ -196,7 +197,7 @@ def delete_offsets(
     if not request.group_id:
         raise InvalidGroupId
     shard = coordinator.shard_for(request.group_id)
-    return shard.run(shard.offsets.delete(request))  # type: ignore[no-any-return]
+    return shard.run(shard.offsets.delete(request))
 
 
 def list_groups(
@@ -265,13 +266,11 @@ def describe_consumer_groups(
 def delete_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
 ) -> list[DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]]:
-    results: list[Any] = []
+    results: list[DeleteGroupsResponse.DeletableGroupResult | Reply[DeleteGroupsResponse.DeletableGroupResult]] = []
     for group_id in group_ids:
-        result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         try:
             shard = coordinator.shard_for(group_id)
-            results.append(shard.run(describe.delete_group(shard, group_id, result)))
+            results.append(shard.run(describe.delete_group(shard, group_id)))
         except KafkaError as error:
-            result.error_code = error.code
-            results.append(result)
+            results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code))
     return results

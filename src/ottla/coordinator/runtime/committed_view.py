@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class CommittedView(Generic[K, V]):
     """Values as they were before writes that are not committed, by key."""
 
     __slots__ = ("_order", "_values", "_writer")

@@ -123,15 +123,23 @@ async def _build_all_later(
     return build(found)
 
 
-class Result(NamedTuple):
-    """Records to append as one batch, the answer, and the continuation after commit (or after the append failed)."""
+class Result(NamedTuple, Generic[T]):
+    """What an operation returns (Kafka: CoordinatorResult): records to append as one batch, and the response.
+
+    `then` is called after the records are committed, or with the error if they could not be appended.
+    """
 
     records: Sequence[EncodableRecord] = ()
-    response: Any = None
+    response: T | Reply[T] = None  # type: ignore[assignment]
+    """Without one, T is None."""
     then: Callable[[KafkaError | None], None] | None = None
     producer_id: int = -1
     producer_epoch: int = -1
     """Set for offsets that a transaction commits: they count only after its marker."""
 
+    def with_response(self, response: R | Reply[R]) -> Result[R]:
+        records, _, then, producer_id, producer_epoch = self
+        return Result(records, response, then, producer_id, producer_epoch)
 
-NOTHING = Result()
+
+NOTHING: Result[None] = Result()

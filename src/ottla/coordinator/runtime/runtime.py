@@ -21,6 +21,8 @@ from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, Kaf
 from ottla.metadata.topics import internal_partition
 from ottla.records.batch import NO_PRODUCER_ID, Buffer, Record, build_batch
 
+T = TypeVar("T")
+
 
 class EncodableRecord(Protocol):
     """A record of a coordinator's log."""
@@ -28,7 +30,7 @@ class EncodableRecord(Protocol):
     def encode(self) -> tuple[bytes, bytes | None]: ...
 
 
-class LogShard:
+class CoordinatorShard:
     """One partition of a coordinator's log, and the state that its records make."""
 
     __slots__ = ("_writer", "_written_offset", "clock", "partition")
@@ -73,7 +75,7 @@ class LogShard:
     def on_unloaded(self) -> None:
         """Leadership is gone: whoever waits is told, and no timer is left."""
 
-    def run(self, result: Result) -> Any:
+    def run(self, result: Result[T]) -> T | Reply[T]:
         """Append, replay, and hand out the answer: at once if it can be, else as a `Reply`."""
         records, response, then, producer_id, producer_epoch = result
         if not records:
@@ -146,9 +148,9 @@ class LogShard:
         )
 
     def _deferred(
-        self, last_offset: int, response: Any, then: Callable[[KafkaError | None], None] | None
-    ) -> Reply[Any]:
-        reply: Reply[Any] = Reply()
+        self, last_offset: int, response: T | Reply[T], then: Callable[[KafkaError | None], None] | None
+    ) -> Reply[T]:
+        reply: Reply[T] = Reply()
         is_over = False
 
         def committed(error: KafkaError | None) -> None:
@@ -172,14 +174,15 @@ class LogShard:
         return reply
 
 
-def settled(response: Any) -> Any:
+def settled(response: T | Reply[T]) -> T | Reply[T]:
+    """The plain answer if it is there already."""
     return response.value if isinstance(response, Reply) and response.done else response
 
 
-ShardT = TypeVar("ShardT", bound=LogShard)
+ShardT = TypeVar("ShardT", bound=CoordinatorShard)
 
 
-class Shards(Generic[ShardT]):
+class CoordinatorRuntime(Generic[ShardT]):
     """The shards of a coordinator that this broker leads, found by what is kept in them."""
 
     __slots__ = ("_is_running", "_shards")

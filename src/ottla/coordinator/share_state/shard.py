@@ -19,7 +19,7 @@ from ottla.coordinator.groups.records import CorruptRecord
 from ottla.coordinator.groups.settings import TypedSettings
 from ottla.coordinator.runtime.interfaces import PartitionWriter
 from ottla.coordinator.runtime.result import Result
-from ottla.coordinator.runtime.runtime import LogShard, Shards
+from ottla.coordinator.runtime.runtime import CoordinatorRuntime, CoordinatorShard
 from ottla.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from ottla.records.batch import Buffer, batches
 from ottla.wire.primitives import uuid_to_base64
@@ -143,7 +143,7 @@ class ShareStateSettings:
         )
 
 
-class ShareStateShard(LogShard):
+class ShareStateShard(CoordinatorShard):
     """The share partitions of one partition of the log."""
 
     __slots__ = ("_reported_corruption", "settings", "states", "timer")
@@ -166,7 +166,7 @@ class ShareStateShard(LogShard):
 
     # -- operations
 
-    def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Result:
+    def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Result[None]:
         known = self.states.get(key)
         if known is not None and state_epoch < known.state_epoch:
             raise FencedStateEpoch
@@ -183,7 +183,7 @@ class ShareStateShard(LogShard):
         )
         return Result([ShareRecord(key, value)])
 
-    def read(self, key: ShareKey, leader_epoch: int) -> Result:
+    def read(self, key: ShareKey, leader_epoch: int) -> Result[ShareState]:
         """The state, for whoever leads the partition; a new leader's epoch is noted."""
         state = self.states.get(key)
         if state is None:
@@ -194,7 +194,7 @@ class ShareStateShard(LogShard):
             return Result((), state)
         return Result([self._change(key, state, leader_epoch, state.start_offset, state.done_count, ())], state)
 
-    def summary(self, key: ShareKey) -> Result:
+    def summary(self, key: ShareKey) -> Result[ShareState]:
         """The state without asking who wants to know; one of nowhere if there is none."""
         return Result((), self.states.get(key, ShareState()))
 
@@ -206,7 +206,7 @@ class ShareStateShard(LogShard):
         start_offset: int,
         done_count: int,
         changed: Sequence[StateBatch],
-    ) -> Result:
+    ) -> Result[None]:
         state = self.states.get(key)
         if state is None:
             raise InvalidRequest("Write operation on uninitialized share partition not allowed.")
@@ -269,7 +269,7 @@ class ShareStateShard(LogShard):
         )
         return ShareRecord(key, value)
 
-    def snapshot_older_than(self, offset: int) -> Result:
+    def snapshot_older_than(self, offset: int) -> Result[None]:
         """New snapshots of what has its last one before `offset`, so that the log can be cut there."""
         return Result(
             [self._snapshot(key, state) for key, state in self.states.items() if state.snapshot_offset < offset]
@@ -280,10 +280,10 @@ class ShareStateShard(LogShard):
         needed = (state.snapshot_offset for state in self.states.values())
         return min(needed, default=self._written_offset + 1)
 
-    def delete(self, key: ShareKey) -> Result:
+    def delete(self, key: ShareKey) -> Result[None]:
         return Result([ShareRecord(key, None)]) if key in self.states else Result()
 
-    def topic_tombstones(self, topic_id: bytes) -> Result:
+    def topic_tombstones(self, topic_id: bytes) -> Result[None]:
         return Result([ShareRecord(key, None) for key in self.states if key.topic_id == topic_id])
 
     # -- replay
@@ -358,7 +358,7 @@ class ShareStateShard(LogShard):
         self.states.clear()
 
 
-class ShareCoordinator(Shards[ShareStateShard]):
+class ShareCoordinator(CoordinatorRuntime[ShareStateShard]):
     """All shards of this broker, found by share partition."""
 
     __slots__ = ("_clock", "_timer", "settings")

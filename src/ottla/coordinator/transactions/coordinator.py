@@ -11,7 +11,7 @@ from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator.groups.settings import TypedSettings
 from ottla.coordinator.runtime.interfaces import PartitionWriter
 from ottla.coordinator.runtime.result import Reply
-from ottla.coordinator.runtime.runtime import Shards
+from ottla.coordinator.runtime.runtime import CoordinatorRuntime
 from ottla.coordinator.transactions.shard import MarkerWriter, TransactionShard
 from ottla.coordinator.transactions.state import BY_NAME, Identity, State, TopicPartition, Transaction
 from ottla.errors import (
@@ -54,7 +54,7 @@ class TransactionSettings:
         )
 
 
-class TransactionCoordinator(Shards[TransactionShard]):
+class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
     """Transactions of the partitions of `__transaction_state` that this broker leads."""
 
     __slots__ = (

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from ottla.clock import Clock
 from ottla.coordinator.groups.records import CorruptRecord
 from ottla.coordinator.runtime.batches import readable_records
-from ottla.coordinator.runtime.committed_view import Kept
+from ottla.coordinator.runtime.committed_view import CommittedView
 from ottla.coordinator.runtime.interfaces import PartitionWriter
 from ottla.coordinator.runtime.result import Reply, Result
-from ottla.coordinator.runtime.runtime import LogShard
+from ottla.coordinator.runtime.runtime import CoordinatorShard
 from ottla.coordinator.transactions import state as machine
 from ottla.coordinator.transactions.records import TransactionRecord, decode_record
 from ottla.coordinator.transactions.state import PREPARED, Identity, State, TopicPartition, Transaction
@@ -112,7 +112,7 @@ class Completion:
         self._next.append(then)
 
 
-class TransactionShard(LogShard):
+class TransactionShard(CoordinatorShard):
     """The transactional ids of one partition."""
 
     __slots__ = (
@@ -134,7 +134,7 @@ class TransactionShard(LogShard):
         self.coordinator_epoch = coordinator_epoch
         """The partition's leader epoch: a marker of a former coordinator is refused by it."""
         self.transactions: dict[str, Transaction] = {}
-        self.committed: Kept[str, Transaction | None] = Kept(writer)
+        self.committed: CommittedView[str, Transaction | None] = CommittedView(writer)
         self.completions: dict[str, Completion] = {}
         self._open: dict[str, None] = {}
         """The ids with a transaction open: the only ones that can time out."""
@@ -143,7 +143,7 @@ class TransactionShard(LogShard):
 
     # -- operations
 
-    def init_producer(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Result:
+    def init_producer(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Result[Identity]:
         """The answer is the producer's identity."""
         now_ms = self.clock.now_ms()
         new_producer_id = self._environment.new_producer_id
@@ -157,7 +157,9 @@ class TransactionShard(LogShard):
         made = machine.initialized(known, expected, timeout_ms, now_ms, new_producer_id)
         return Result([self._record(transactional_id, made)], Identity(made.producer_id, made.producer_epoch))
 
-    def _fence(self, transactional_id: str, transaction: Transaction, answer: Identity | KafkaError) -> Result:
+    def _fence(
+        self, transactional_id: str, transaction: Transaction, answer: Identity | KafkaError
+    ) -> Result[Identity]:
         environment = self._environment
         fenced = machine.fenced(
             transaction, self.clock.now_ms(), environment.transaction_version, environment.new_producer_id
@@ -166,7 +168,7 @@ class TransactionShard(LogShard):
 
     def add_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition], client_version: int
-    ) -> Result:
+    ) -> Result[None]:
         changed = machine.with_partitions(
             self._known(transactional_id), producer, partitions, self.clock.now_ms(), client_version
         )
@@ -177,7 +179,7 @@ class TransactionShard(LogShard):
     ) -> dict[TopicPartition, KafkaError]:
         return machine.missing_partitions(self._known(transactional_id), producer, partitions)
 
-    def end(self, transactional_id: str, producer: Identity, client_version: int, *, commit: bool) -> Result:
+    def end(self, transactional_id: str, producer: Identity, client_version: int, *, commit: bool) -> Result[Identity]:
         """The answer is the identity for the producer's next transaction."""
         known = self._known(transactional_id)
         new_producer_id = self._environment.new_producer_id
@@ -211,7 +213,7 @@ class TransactionShard(LogShard):
         completion.before(now)
         return reply
 
-    def _ending(self, transactional_id: str, prepared: Transaction, answer: Identity | KafkaError) -> Result:
+    def _ending(self, transactional_id: str, prepared: Transaction, answer: Identity | KafkaError) -> Result[Identity]:
         """Note the decision, carry it out, and only then answer.
 
         Kafka answers before the markers are written; a client that waits for them sees its own commit at once. Where

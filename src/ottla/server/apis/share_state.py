@@ -31,7 +31,7 @@ async def _each(
     ctx: RequestContext,
     request: Any,
     topic_type: str,
-    run: Callable[[ShareKey, Any], Callable[[ShareStateShard], Result]],
+    run: Callable[[ShareKey, Any], Callable[[ShareStateShard], Result[Any]]],
     fill: Callable[[Any, ShareState], None] | None = None,
 ) -> Any:
     """One answer for each share partition; without a group there is none."""
@@ -86,7 +86,7 @@ def initialize_share_group_state(
 ) -> Awaitable[InitializeShareGroupStateResponse]:
     """v0. A group begins to read partitions, or is sent to other offsets."""
 
-    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.initialize(key, wanted.state_epoch, wanted.start_offset)
 
     return _each(ctx, request, "InitializeStateResult", run)
@@ -98,7 +98,7 @@ def read_share_group_state(
 ) -> Awaitable[ReadShareGroupStateResponse]:
     """v0. A partition's leader begins to serve a group."""
 
-    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.read(key, wanted.leader_epoch)
 
     def fill(result: ReadShareGroupStateResponse.PartitionResult, state: ShareState) -> None:
@@ -121,7 +121,7 @@ def write_share_group_state(
     """v0–v1. Acknowledgements and deliveries; v1 how many records are done beyond the start offset (KIP-1226)."""
     from ottla.coordinator.share_state.shard import StateBatch
 
-    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         changed = [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in wanted.state_batches
@@ -144,7 +144,7 @@ def delete_share_group_state(
 ) -> Awaitable[DeleteShareGroupStateResponse]:
     """v0. A group is deleted, or forgets a topic."""
 
-    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.delete(key)
 
     return _each(ctx, request, "DeleteStateResult", run)
@@ -156,7 +156,7 @@ def read_share_group_state_summary(
 ) -> Awaitable[ReadShareGroupStateSummaryResponse]:
     """v0–v1. Where a group stands; v1 how many records are done beyond that (KIP-1226)."""
 
-    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result]:
+    def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.summary(key)
 
     def fill(result: ReadShareGroupStateSummaryResponse.PartitionResult, state: ShareState) -> None:

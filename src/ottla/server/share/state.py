@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Outcome = Mapping[tuple[bytes, int], KafkaError | None]
-Operation = Callable[[ShareStateShard], Result]
+Operation = Callable[[ShareStateShard], Result[Any]]
 
 NOT_NOW = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
 """The share coordinator cannot be asked at the moment: it is asked again."""
@@ -182,7 +182,7 @@ class ShareStates:
         for topic_id, index, offset in places:
             key = ShareKey(group_id, topic_id, index)
 
-            def operation(shard: ShareStateShard, key: ShareKey = key, offset: int = offset) -> Result:
+            def operation(shard: ShareStateShard, key: ShareKey = key, offset: int = offset) -> Result[None]:
                 return shard.initialize(key, state_epoch, offset)
 
             self.ask(
@@ -203,7 +203,7 @@ class ShareStates:
         for place in places:
             key = ShareKey(group_id, *place)
 
-            def operation(shard: ShareStateShard, key: ShareKey = key) -> Result:
+            def operation(shard: ShareStateShard, key: ShareKey = key) -> Result[None]:
                 return shard.delete(key)
 
             self.ask(

@@ -6,7 +6,7 @@ What is persisted changes when the result's records are replayed; waiting member
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.coordinator.groups.classic.group import (
     COMPLETING,
@@ -55,7 +55,9 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
+
+T = TypeVar("T")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """How long a new member may wait for its first join to be answered: its client cannot send heartbeats meanwhile."""
@@ -79,12 +81,12 @@ def append_error_code(error: KafkaError) -> int:
 class ClassicProtocol:
     __slots__ = ("_shard",)
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
 
     # -- JoinGroup
 
-    def join(self, request: JoinGroupRequest, client: Client) -> Result:
+    def join(self, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
         """Add or update a member. The answer usually comes when the whole group has joined."""
         shard = self._shard
         group_id, member_id = request.group_id, request.member_id
@@ -113,7 +115,7 @@ class ClassicProtocol:
             return member_id in group.members or len(group.members) < max_size
         return True
 
-    def _join_new(self, group: ClassicGroup, request: JoinGroupRequest, client: Client) -> Result:
+    def _join_new(self, group: ClassicGroup, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
         protocols = _protocols(request)
         if group.state is DEAD:
             return Result((), join_error(CoordinatorNotAvailable.code, NO_MEMBER, client.version))
@@ -133,7 +135,7 @@ class ClassicProtocol:
         pending.push(request.session_timeout_ms)
         return Result((), join_error(MemberIdRequired.code, new_id, client.version))
 
-    def _join_known(self, group: ClassicGroup, request: JoinGroupRequest, client: Client) -> Result:
+    def _join_known(self, group: ClassicGroup, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
         member_id, protocols = request.member_id, _protocols(request)
         if group.state is DEAD:
             return Result((), join_error(CoordinatorNotAvailable.code, member_id, client.version))
@@ -164,7 +166,9 @@ class ClassicProtocol:
             return Result((), group.join_response(member_id, with_members=False))
         return Result((), join_error(UnknownMemberId.code, member_id, client.version))
 
-    def _add(self, group: ClassicGroup, member_id: str, request: JoinGroupRequest, client: Client) -> Result:
+    def _add(
+        self, group: ClassicGroup, member_id: str, request: JoinGroupRequest, client: Client
+    ) -> Result[JoinGroupResponse]:
         member = ClassicMember(
             member_id,
             request.group_instance_id,
@@ -184,7 +188,9 @@ class ClassicProtocol:
         self.keep_alive(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         return _with_reply(self._rebalance_or_complete(group), reply)
 
-    def _rejoin(self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, client: Client) -> Result:
+    def _rejoin(
+        self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, client: Client
+    ) -> Result[JoinGroupResponse]:
         reply: Reply[JoinGroupResponse] = Reply()
         group.update(member, _protocols(request), request.rebalance_timeout_ms, request.session_timeout_ms)
         group.expect_join(member, reply, client.version)
@@ -192,7 +198,7 @@ class ClassicProtocol:
 
     def _rejoin_static(
         self, group: ClassicGroup, instance_id: str, new_id: str, request: JoinGroupRequest, client: Client
-    ) -> Result:
+    ) -> Result[JoinGroupResponse]:
         """KIP-345: a static member that restarts takes its old place, without a rebalance if the group is stable."""
         old_id, old_leader = group.static_members[instance_id], group.leader
         member = group.replace_static(instance_id, new_id)
@@ -232,10 +238,10 @@ class ClassicProtocol:
 
     # -- the join barrier
 
-    def _rebalance_or_complete(self, group: ClassicGroup) -> Result:
+    def _rebalance_or_complete(self, group: ClassicGroup) -> Result[None]:
         return self.prepare_rebalance(group) if group.can_rebalance else self._complete_if_joined(group)
 
-    def prepare_rebalance(self, group: ClassicGroup) -> Result:
+    def prepare_rebalance(self, group: ClassicGroup) -> Result[None]:
         """Open the join barrier: who waits for a sync is sent back to join."""
         shard = self._shard
         if group.state is COMPLETING:
@@ -255,7 +261,7 @@ class ClassicProtocol:
         self._on_join_timeout(group, group.rebalance_timeout_ms)
         return NOTHING
 
-    def _initial_delay(self, group: ClassicGroup, delay_ms: int, left_ms: int) -> Result:
+    def _initial_delay(self, group: ClassicGroup, delay_ms: int, left_ms: int) -> Result[None]:
         """A group's first members seldom come together: wait a little, and again as long as more arrive."""
         shard = self._shard
         if delay_ms == 0:
@@ -287,13 +293,13 @@ class ClassicProtocol:
         group.join_timeout = Deadline(self._shard.clock, self._shard.timer, elapsed)
         group.join_timeout.push(delay_ms)
 
-    def _complete_if_joined(self, group: ClassicGroup) -> Result:
+    def _complete_if_joined(self, group: ClassicGroup) -> Result[None]:
         # During the initial delay nobody can complete the barrier early: that is what the delay is for.
         if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_joined:
             return self._complete_join(group)
         return NOTHING
 
-    def _complete_join(self, group: ClassicGroup) -> Result:
+    def _complete_join(self, group: ClassicGroup) -> Result[None]:
         """The barrier falls: whoever did not rejoin is out, except static members, and the next generation begins."""
         shard = self._shard
         if group.join_timeout is not None:
@@ -322,7 +328,7 @@ class ClassicProtocol:
 
     # -- SyncGroup
 
-    def sync(self, request: SyncGroupRequest, client: Client) -> Result:
+    def sync(self, request: SyncGroupRequest, client: Client) -> Result[SyncGroupResponse]:
         """Hand out the leader's assignments; everybody waits for them."""
         group = self._shard.classic_group(request.group_id)
         if group is None or group.is_empty:
@@ -400,7 +406,9 @@ class ClassicProtocol:
 
     # -- Heartbeat
 
-    def heartbeat(self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> Result:
+    def heartbeat(
+        self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
+    ) -> Result[HeartbeatResponse]:
         if group.state is DEAD:
             raise CoordinatorNotAvailable
         member = group.validate_member(member_id, instance_id)
@@ -436,7 +444,7 @@ class ClassicProtocol:
             group.remove(member_id)
             self._shard.run(self._after_removal(group))
 
-    def _after_removal(self, group: ClassicGroup) -> Result:
+    def _after_removal(self, group: ClassicGroup) -> Result[None]:
         if group.state in (STABLE, COMPLETING):
             return self._rebalance_or_complete(group)
         if group.state is PREPARING and group.has_all_joined:
@@ -445,7 +453,7 @@ class ClassicProtocol:
 
     # -- LeaveGroup
 
-    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Result:
+    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
         """Members leave one by one in the answer, but cause one rebalance."""
         if group.state is DEAD:
             raise CoordinatorNotAvailable
@@ -454,8 +462,8 @@ class ClassicProtocol:
         if all(answer.error_code for answer in answers):
             return Result((), response)
         if group.state in (STABLE, COMPLETING):
-            return self._rebalance_or_complete(group)._replace(response=response)
-        return self._complete_if_joined(group)._replace(response=response)
+            return self._rebalance_or_complete(group).with_response(response)
+        return self._complete_if_joined(group).with_response(response)
 
     def _leave_one(
         self, group: ClassicGroup, identity: LeaveGroupRequest.MemberIdentity
@@ -513,8 +521,8 @@ def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
     return tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
 
 
-def _with_reply(result: Result, reply: Reply[Any]) -> Result:
-    return result._replace(response=settled(reply))
+def _with_reply(result: Result[None], reply: Reply[T]) -> Result[T]:
+    return result.with_response(settled(reply))
 
 
 def _differs(asked: str | None, known: str | None) -> bool:

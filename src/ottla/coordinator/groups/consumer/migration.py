@@ -65,12 +65,12 @@ from ottla.wire.messages import (
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 # -- conversions
 
 
-def upgrade(shard: Shard, classic: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
+def upgrade(shard: GroupShard, classic: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
     """A draft of the consumer group that the records, appended here, turn the classic group into."""
     settings, group_id = shard.settings, classic.group_id
     refusal = f"Cannot upgrade classic group {group_id} to consumer group because "
@@ -106,7 +106,7 @@ def upgrade(shard: Shard, classic: ClassicGroup, records: list[CoordinatorRecord
     return draft
 
 
-def _upgraded(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> ConsumerMember:
+def _upgraded(shard: GroupShard, classic: ClassicGroup, member: ClassicMember) -> ConsumerMember:
     metadata = next((data for name, data in member.protocols if name == classic.protocol), member.protocols[0][1])
     subscription = consumer_protocol.decode_subscription(metadata)
     assignment = consumer_protocol.decode_assignment(member.assignment)
@@ -136,7 +136,7 @@ def _upgraded(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> Con
     )
 
 
-def can_downgrade(shard: Shard, group: ConsumerGroup, leaving: Collection[str]) -> bool:
+def can_downgrade(shard: GroupShard, group: ConsumerGroup, leaving: Collection[str]) -> bool:
     left = len(group.members) - len(leaving)
     return (
         0 < left <= shard.settings.max_size and shard.settings.downgrade_enabled and group.only_classic_without(leaving)
@@ -144,13 +144,13 @@ def can_downgrade(shard: Shard, group: ConsumerGroup, leaving: Collection[str]) 
 
 
 def downgrade(
-    shard: Shard,
+    shard: GroupShard,
     group: ConsumerGroup,
     *,
     leaving: Iterable[str] = (),
     joining: ConsumerMember | None = None,
     rebalance: bool = True,
-) -> Result:
+) -> Result[None]:
     """Records that end the consumer group and begin a classic one with the members left, then a rebalance."""
     group_id = group.group_id
     gone = set(leaving)
@@ -216,7 +216,9 @@ def tombstones(group: ConsumerGroup, member_ids: Iterable[str] | None = None) ->
 # -- classic requests to a consumer group
 
 
-def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Result:
+def join(
+    shard: GroupShard, group: ConsumerGroup, request: JoinGroupRequest, client: Client
+) -> Result[JoinGroupResponse]:
     """JoinGroup is a heartbeat in the classic protocol's words: subscribe, report what is owned, get an epoch."""
     protocol = shard.consumer
     member_id = request.member_id or shard.new_uuid()
@@ -261,7 +263,7 @@ def join(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, client: 
 
 
 def _joining(
-    shard: Shard,
+    shard: GroupShard,
     group: ConsumerGroup,
     request: JoinGroupRequest,
     member_id: str,
@@ -299,7 +301,7 @@ def _subscribed(
     )
 
 
-def _can_downgrade_replacing(shard: Shard, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
+def _can_downgrade_replacing(shard: GroupShard, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
     """Whether a classic member in the place of `replaced` leaves nobody with the new protocol."""
     return (
         shard.settings.downgrade_enabled
@@ -308,7 +310,7 @@ def _can_downgrade_replacing(shard: Shard, group: ConsumerGroup, replaced: Consu
     )
 
 
-def _joined(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
+def _joined(shard: GroupShard, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
     """The member is here; its sync must follow."""
     protocol = shard.consumer
     timers = protocol.timers(group.group_id, member_id)
@@ -320,7 +322,7 @@ def _joined(shard: Shard, group: ConsumerGroup, request: JoinGroupRequest, membe
     timers.sync.push(request.rebalance_timeout_ms)
 
 
-def sync(shard: Shard, group: ConsumerGroup, request: SyncGroupRequest) -> Result:
+def sync(shard: GroupShard, group: ConsumerGroup, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
     member = _classic_member(group, request.member_id, request.group_instance_id)
     assert member.classic is not None
     if request.generation_id != member.epoch:
@@ -346,7 +348,9 @@ def sync(shard: Shard, group: ConsumerGroup, request: SyncGroupRequest) -> Resul
     )
 
 
-def heartbeat(shard: Shard, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Result:
+def heartbeat(
+    shard: GroupShard, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> Result[HeartbeatResponse]:
     member = _classic_member(group, member_id, instance_id)
     assert member.classic is not None
     if generation != member.epoch:
@@ -359,7 +363,7 @@ def heartbeat(shard: Shard, group: ConsumerGroup, member_id: str, instance_id: s
     return Result((), HeartbeatResponse(error_code=RebalanceInProgress.code))
 
 
-def leave(shard: Shard, group: ConsumerGroup, request: LeaveGroupRequest) -> Result:
+def leave(shard: GroupShard, group: ConsumerGroup, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
     answers = []
     leaving: list[str] = []
     for identity in request.members:
@@ -378,10 +382,10 @@ def leave(shard: Shard, group: ConsumerGroup, request: LeaveGroupRequest) -> Res
             continue
         if member.member_id not in leaving:
             leaving.append(member.member_id)
-    return shard.consumer.fence(group, leaving, LeaveGroupResponse(members=answers))
+    return shard.consumer.fence(group, leaving).with_response(LeaveGroupResponse(members=answers))
 
 
-def _expect_rejoin(shard: Shard, group: ConsumerGroup, member: ConsumerMember) -> None:
+def _expect_rejoin(shard: GroupShard, group: ConsumerGroup, member: ConsumerMember) -> None:
     """The member is told to rejoin: it has as long as a rebalance may take."""
     timers = shard.consumer.timers(group.group_id, member.member_id)
     if timers.join is None:
@@ -411,7 +415,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
     return member
 
 
-def _owned(shard: Shard, subscription: ConsumerProtocolSubscription) -> OwnedPartitions:
+def _owned(shard: GroupShard, subscription: ConsumerProtocolSubscription) -> OwnedPartitions:
     owned: dict[bytes, list[int]] = {}
     for each in subscription.owned_partitions:
         topic = shard.cluster.topic(each.topic)
@@ -421,7 +425,7 @@ def _owned(shard: Shard, subscription: ConsumerProtocolSubscription) -> OwnedPar
 
 
 def _assignment_bytes(
-    shard: Shard, metadata: bytes, partitions: PartitionEpochs | dict[bytes, frozenset[int]]
+    shard: GroupShard, metadata: bytes, partitions: PartitionEpochs | dict[bytes, frozenset[int]]
 ) -> bytes:
     """Partitions by id as the client's own format, in the version it speaks; deleted topics are left out."""
     named: dict[str, list[int]] = {}

@@ -7,7 +7,6 @@ step towards it. Nothing changes before the records are replayed: the function w
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ from ottla.coordinator.groups.records import (
 from ottla.coordinator.groups.topic_hash import group_hash
 from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import Result
+from ottla.coordinator.runtime.result import NOTHING, Result
 from ottla.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -58,17 +57,10 @@ from ottla.errors import (
 from ottla.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 """A burst of new patterns or topics is resolved together, and causes one rebalance."""
-
-
-def new_uuid() -> str:
-    """Kafka's text form of a random UUID."""
-    from uuid import uuid4  # asks what platform this is
-
-    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 
 class MemberTimers:
@@ -91,14 +83,16 @@ class MemberTimers:
 class ConsumerProtocol:
     __slots__ = ("_resolving", "_shard", "_timers")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
         self._timers: dict[tuple[str, str], MemberTimers] = {}
         self._resolving: set[str] = set()
 
     # -- the request
 
-    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Result:
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> Result[ConsumerGroupHeartbeatResponse]:
         self._validate(request, client.version)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
@@ -106,7 +100,7 @@ class ConsumerProtocol:
         joins = request.member_epoch == JOIN_EPOCH
         group = self._group(request.group_id, joins, records)
         self.check_size(group, request.member_id)
-        member_id = request.member_id or new_uuid()
+        member_id = request.member_id or self._shard.new_uuid()
         owned = _owned(request)
         if request.instance_id is None:
             member = self.dynamic_member(group, member_id, create=joins)
@@ -387,7 +381,7 @@ class ConsumerProtocol:
         if isinstance(group, ConsumerGroup):
             self._shard.run(self._resolved(group, client))
 
-    def _resolved(self, group: ConsumerGroup, client: Client) -> Result:
+    def _resolved(self, group: ConsumerGroup, client: Client) -> Result[None]:
         """Every pattern of the group, with the eyes of the member that came by: it may not see each topic."""
         cluster = self._shard.cluster
         patterns = group.subscribed_regexes(group.members)
@@ -407,7 +401,7 @@ class ConsumerProtocol:
 
     # -- leaving
 
-    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result:
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result[ConsumerGroupHeartbeatResponse]:
         group = self._shard.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
             reason = "not found" if group is None else "is not a consumer group"
@@ -429,14 +423,14 @@ class ConsumerProtocol:
                     assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
                 )
                 return Result([current_record(group.group_id, away)], response)
-        return self.fence(group, [member.member_id], response)
+        return self.fence(group, [member.member_id]).with_response(response)
 
-    def fence(self, group: ConsumerGroup, member_ids: list[str], response: object = None) -> Result:
+    def fence(self, group: ConsumerGroup, member_ids: list[str]) -> Result[None]:
         """Members go. If only classic ones are left, the group becomes a classic group again."""
         if not member_ids:
-            return Result((), response)
+            return NOTHING
         if mixed.can_downgrade(self._shard, group, member_ids):
-            return mixed.downgrade(self._shard, group, leaving=member_ids)._replace(response=response)
+            return mixed.downgrade(self._shard, group, leaving=member_ids)
         records: list[CoordinatorRecord] = []
         for member_id in member_ids:
             records += remove_member(group.group_id, member_id)
@@ -447,7 +441,7 @@ class ConsumerProtocol:
         records.append(epoch_record(group.group_id, group.epoch + 1, self.metadata_hash(group, left.values())))
         for member_id in member_ids:
             self.cancel_timers(group.group_id, member_id)
-        return Result(records, response)
+        return Result(records)
 
     # -- timers
 

@@ -39,7 +39,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, Shard
+    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
 
 NO_OFFSET = -1
 MAX_INT64 = (1 << 63) - 1
@@ -75,7 +75,7 @@ _FetchedTopic = OffsetFetchResponse.OffsetFetchResponseTopics
 class OffsetStore:
     __slots__ = ("_shard", "groups", "open_transactions", "pending")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
         self.groups: dict[str, GroupOffsets] = {}
         self.pending: dict[int, dict[str, GroupOffsets]] = {}
@@ -85,7 +85,7 @@ class OffsetStore:
 
     # -- OffsetCommit
 
-    def commit(self, request: OffsetCommitRequest, client: Client) -> Result:
+    def commit(self, request: OffsetCommitRequest, client: Client) -> Result[OffsetCommitResponse]:
         shard = self._shard
         now_ms = shard.clock.now_ms()
         metadata_limit = shard.settings.offset_metadata_max_bytes
@@ -170,7 +170,7 @@ class OffsetStore:
             request.member_id, request.group_instance_id, epoch, transactional=False, version=client.version
         )
 
-    def commit_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> Result:
+    def commit_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> Result[TxnOffsetCommitResponse]:
         """TxnOffsetCommit: as a commit, but the offsets wait for the transaction's marker."""
         shard = self._shard
         now_ms = shard.clock.now_ms()
@@ -330,7 +330,7 @@ class OffsetStore:
 
     # -- OffsetDelete, deletion, expiry
 
-    def delete(self, request: OffsetDeleteRequest) -> Result:
+    def delete(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
         group = self._shard.groups.get(request.group_id)
         if group is None:
             raise GroupIdNotFound(f"Group {request.group_id} not found.")

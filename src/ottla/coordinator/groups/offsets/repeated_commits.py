@@ -19,7 +19,7 @@ from ottla.errors import KafkaError
 from ottla.records.batch import BASE_TIMESTAMP_OFFSET, HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, seal
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import GroupCoordinator, Shard
+    from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
     from ottla.coordinator.runtime.interfaces import Client
     from ottla.wire.messages import OffsetCommitRequest
 
@@ -51,7 +51,7 @@ class CommitPlan:
     )
 
     def __init__(
-        self, coordinator: GroupCoordinator, shard: Shard, request: OffsetCommitRequest, client: Client
+        self, coordinator: GroupCoordinator, shard: GroupShard, request: OffsetCommitRequest, client: Client
     ) -> None:
         self._coordinator = coordinator
         self._shard = shard

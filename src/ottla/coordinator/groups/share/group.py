@@ -25,7 +25,7 @@ from ottla.wire.stored import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 NO_INDEXES: frozenset[int] = frozenset()
 
@@ -186,7 +186,7 @@ class ShareGroup(OtherGroup):
     def rebalanced(self) -> list[CoordinatorRecord]:
         return [share_records.epoch_record(self.group_id, self.epoch + 1, self.metadata_hash)]
 
-    def before_deleted(self, shard: Shard, done: Callable[[KafkaError | None], None]) -> Result | None:
+    def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
         """The share coordinators forget it first; until they have, it is known what they are to forget."""
         partitions = {**self.topics.initializing}
         for topic_id, indexes in self.topics.initialized.items():

@@ -20,7 +20,7 @@ from ottla.wire.messages import (
 from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 NOT_HERE = "This server does not host this topic-partition."
 NO_PARTITION = "Initialize share group parameters has invalid partitionId - "
@@ -35,7 +35,7 @@ class KnownTopic(NamedTuple):
     partitions: list[int]
 
 
-def known_topics(shard: Shard, group_id: str) -> list[KnownTopic]:
+def known_topics(shard: GroupShard, group_id: str) -> list[KnownTopic]:
     group = shard.seen(group_id).group
     if not isinstance(group, ShareGroup):
         return []
@@ -46,7 +46,7 @@ def known_topics(shard: Shard, group_id: str) -> list[KnownTopic]:
     ]
 
 
-def _empty_group(shard: Shard, group_id: str, *, create: bool) -> ShareGroup:
+def _empty_group(shard: GroupShard, group_id: str, *, create: bool) -> ShareGroup:
     if not group_id:
         raise InvalidGroupId("The group id is invalid.")
     group = shard.groups.get(group_id)
@@ -56,7 +56,7 @@ def _empty_group(shard: Shard, group_id: str, *, create: bool) -> ShareGroup:
     return found
 
 
-def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
+def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[AlterShareGroupOffsetsResponse]:
     """Where the group goes on, partition by partition; a group that is not there is made."""
     group = _empty_group(shard, request.group_id, create=True)
     protocol: ShareProtocol = shard.other("share")
@@ -117,7 +117,7 @@ def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Result:
     )
 
 
-def _impossible(shard: Shard, request: AlterShareGroupOffsetsRequest) -> str:
+def _impossible(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> str:
     """Why nothing at all is set: Kafka takes any index below the number of partitions to its share coordinator, which
     refuses the whole if one is negative."""
     for topic in request.topics:
@@ -130,7 +130,7 @@ def _impossible(shard: Shard, request: AlterShareGroupOffsetsRequest) -> str:
     return ""
 
 
-def delete(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Result:
+def delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Result[DeleteShareGroupOffsetsResponse]:
     """Forget topics, as if the group had never read them."""
     group = _empty_group(shard, request.group_id, create=False)
     protocol: ShareProtocol = shard.other("share")

@@ -50,7 +50,7 @@ from ottla.wire.stored import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +74,14 @@ class ShareState(Protocol):
     ) -> None: ...
 
 
-def protocol(shard: Shard) -> ShareProtocol:
+def protocol(shard: GroupShard) -> ShareProtocol:
     return ShareProtocol(shard)
 
 
 class ShareProtocol:
     __slots__ = ("_asked_ms", "_sessions", "_shard")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
         self._sessions: dict[tuple[str, str], Deadline] = {}
         self._asked_ms: dict[tuple[str, bytes], float] = {}
@@ -89,7 +89,7 @@ class ShareProtocol:
 
     # -- the request
 
-    def heartbeat(self, request: ShareGroupHeartbeatRequest, client: Client) -> Result:
+    def heartbeat(self, request: ShareGroupHeartbeatRequest, client: Client) -> Result[ShareGroupHeartbeatResponse]:
         _validate(request)
         if request.member_epoch == LEAVE_EPOCH:
             return self._leave(request)
@@ -282,20 +282,20 @@ class ShareProtocol:
 
     # -- leaving
 
-    def _leave(self, request: ShareGroupHeartbeatRequest) -> Result:
+    def _leave(self, request: ShareGroupHeartbeatRequest) -> Result[ShareGroupHeartbeatResponse]:
         group = share_group(self._shard.groups.get(request.group_id), request.group_id)
         member = group.member(request.member_id)
         response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH)
-        return self.remove(group, member.member_id, response)
+        return self.remove(group, member.member_id).with_response(response)
 
-    def remove(self, group: ShareGroup, member_id: str, response: object = None) -> Result:
+    def remove(self, group: ShareGroup, member_id: str) -> Result[None]:
         left = [member for member in group.members.values() if member.member_id != member_id]
         records: list[CoordinatorRecord] = [*member_tombstones(group.group_id, member_id)]
         records.append(epoch_record(group.group_id, group.epoch + 1, self._metadata_hash(left)))
         session = self._sessions.pop((group.group_id, member_id), None)
         if session is not None:
             session.cancel()
-        return Result(records, response)
+        return Result(records)
 
     # -- time
 

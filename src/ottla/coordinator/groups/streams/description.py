@@ -13,7 +13,7 @@ from ottla.errors import GroupIdNotFound, UnknownServerError
 from ottla.wire.messages.streams_groups import StreamsGroupDescribeResponse
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup
 _Subtopology = StreamsGroupDescribeResponse.Subtopology
@@ -21,7 +21,7 @@ _Topic = StreamsGroupDescribeResponse.TopicInfo
 _KeyValue = StreamsGroupDescribeResponse.KeyValue
 
 
-def describe(shard: Shard, group_id: str) -> DescribedGroup:
+def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
     group = shard.seen(group_id).group
     if not isinstance(group, StreamsGroup):
         raise GroupIdNotFound(

@@ -50,7 +50,7 @@ from ottla.errors import (
 from ottla.wire.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 STANDBY_REPLICAS = "num.standby.replicas"
 Status = StreamsGroupHeartbeatResponse.Status
@@ -79,7 +79,7 @@ class _Timers:
 class StreamsProtocol:
     __slots__ = ("_delays", "_shard", "_timers", "topic_errors")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
         self._timers: dict[tuple[str, str], _Timers] = {}
         self._delays: dict[str, TimerHandle] = {}
@@ -89,7 +89,7 @@ class StreamsProtocol:
 
     # -- the request
 
-    def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Result:
+    def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Result[Answer]:
         """To a request that is valid in itself; the result's response is an `Answer`."""
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
@@ -324,7 +324,7 @@ class StreamsProtocol:
 
     # -- leaving
 
-    def _leave(self, request: StreamsGroupHeartbeatRequest) -> Result:
+    def _leave(self, request: StreamsGroupHeartbeatRequest) -> Result[Answer]:
         group = self._shard.groups.get(request.group_id)
         if not isinstance(group, StreamsGroup):
             reason = "not found" if group is None else "is not a streams group"
@@ -335,9 +335,9 @@ class StreamsProtocol:
         response = StreamsGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch, status=[]
         )
-        return self.remove(group, member.member_id)._replace(response=Answer(response))
+        return self.remove(group, member.member_id).with_response(Answer(response))
 
-    def remove(self, group: StreamsGroup, member_id: str) -> Result:
+    def remove(self, group: StreamsGroup, member_id: str) -> Result[None]:
         """A member goes, whether it wants to or not."""
         self._cancel_timers(group.group_id, member_id)
         return Result([*member_tombstones(group.group_id, member_id), *group.rebalanced()])

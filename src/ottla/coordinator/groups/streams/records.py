@@ -27,7 +27,7 @@ from ottla.wire.stored.streams_groups import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import Shard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 register_types(
     "streams",
@@ -157,7 +157,7 @@ def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
 # -- replay
 
 
-def _group(shard: Shard, group_id: str, value: Any) -> StreamsGroup | None:
+def _group(shard: GroupShard, group_id: str, value: Any) -> StreamsGroup | None:
     """The group that a record is about; a tombstone makes none."""
     group = shard.groups.get(group_id)
     if isinstance(group, StreamsGroup):
@@ -171,7 +171,7 @@ def _group(shard: Shard, group_id: str, value: Any) -> StreamsGroup | None:
     return created
 
 
-def _replay_epoch(shard: Shard, key: Any, value: Any) -> None:
+def _replay_epoch(shard: GroupShard, key: Any, value: Any) -> None:
     group = _group(shard, key.group_id, value)
     if group is None:
         return
@@ -187,13 +187,13 @@ def _replay_epoch(shard: Shard, key: Any, value: Any) -> None:
     group.last_configs = {each.key: each.value for each in value.last_assignment_configs or ()}
 
 
-def _replay_topology(shard: Shard, key: Any, value: Any) -> None:
+def _replay_topology(shard: GroupShard, key: Any, value: Any) -> None:
     group = _group(shard, key.group_id, value)
     if group is not None:
         group.topology = None if value is None else Topology(value)
 
 
-def _replay_member(shard: Shard, key: Any, value: Any) -> None:
+def _replay_member(shard: GroupShard, key: Any, value: Any) -> None:
     group = _group(shard, key.group_id, value)
     if group is None:
         return
@@ -203,14 +203,14 @@ def _replay_member(shard: Shard, key: Any, value: Any) -> None:
         group.put_member(group.members.get(key.member_id, StreamsMember(key.member_id)).with_metadata(value))
 
 
-def _replay_target_epoch(shard: Shard, key: Any, value: Any) -> None:
+def _replay_target_epoch(shard: GroupShard, key: Any, value: Any) -> None:
     group = _group(shard, key.group_id, value)
     if group is not None:
         group.target_epoch = -1 if value is None else value.assignment_epoch
         group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
 
 
-def _replay_target(shard: Shard, key: Any, value: Any) -> None:
+def _replay_target(shard: GroupShard, key: Any, value: Any) -> None:
     group = _group(shard, key.group_id, value)
     if group is None:
         return
@@ -222,7 +222,7 @@ def _replay_target(shard: Shard, key: Any, value: Any) -> None:
         )
 
 
-def _replay_current(shard: Shard, key: Any, value: Any) -> None:
+def _replay_current(shard: GroupShard, key: Any, value: Any) -> None:
     group = _group(shard, key.group_id, value)
     if group is None:
         return
@@ -233,7 +233,7 @@ def _replay_current(shard: Shard, key: Any, value: Any) -> None:
         group.put_member(member.without_assignment())
 
 
-REPLAY: Mapping[type[Message], Callable[[Shard, Any, Any], None]] = {
+REPLAY: Mapping[type[Message], Callable[[GroupShard, Any, Any], None]] = {
     StreamsGroupMetadataKey: _replay_epoch,
     StreamsGroupTopologyKey: _replay_topology,
     StreamsGroupMemberMetadataKey: _replay_member,
