@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 from ottla.config import Config
+from ottla.http.metrics import metrics_endpoint
 from ottla.server.broker import Broker
-from ottla.server.metrics import error_finder, metrics_endpoint
+from ottla.server.metrics import error_finder
 from ottla.wire.messages import (
     RESPONSES,
     AlterShareGroupOffsetsRequest,

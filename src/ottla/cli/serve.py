@@ -24,7 +24,7 @@ from ottla.server.net.listener import ListenError
 if TYPE_CHECKING:
     import argparse
 
-    from ottla.server.http import HttpEndpoint
+    from ottla.http.endpoint import HttpEndpoint
     from ottla.testing.broker import Embedded
     from ottla.testing.cluster import Cluster
 
@@ -358,7 +358,7 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
 
 
 def _metrics_endpoint(broker: Broker, address: tuple[str, int]) -> HttpEndpoint:
-    from ottla.server.metrics import metrics_endpoint
+    from ottla.http.metrics import metrics_endpoint
 
     try:
         return metrics_endpoint(broker, *address)

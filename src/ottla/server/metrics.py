@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import name_of
-from ottla.server.http import Handler, HttpAnswer, HttpEndpoint, Page, pages, text
 from ottla.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
@@ -28,6 +27,13 @@ Family = tuple[str, str, str, list[tuple[str, dict[str, str], float]]]
 """A metric: its name, help, type, and the samples with their labels."""
 
 MISSING = "metrics need the package prometheus_client: pip install 'ottla[metrics]'"
+
+
+class MetricsPage(NamedTuple):
+    """What a scraper reads."""
+
+    content_type: str
+    body: bytes
 
 
 def need_prometheus() -> None:
@@ -97,7 +103,7 @@ class Metrics:
 
         route.handler, route.encode = counted, measured
 
-    def page(self) -> HttpAnswer:
+    def page(self) -> MetricsPage:
         return page_of(self._registry)
 
     def families(self, high_watermarks: HighWatermarks = MappingProxyType({})) -> list[Family]:
@@ -138,11 +144,11 @@ class Gathered:
         return iter(merged.values())
 
 
-def page_of(registry: Any) -> HttpAnswer:
+def page_of(registry: Any) -> MetricsPage:
     """The page of anything with a `collect`."""
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-    return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+    return MetricsPage(CONTENT_TYPE_LATEST, generate_latest(registry))
 
 
 def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
@@ -272,24 +278,5 @@ class MetricsOfSeveral:
         metrics = self._metrics[broker.node_id] = Metrics(broker)
         broker.registry.instrument(metrics.instrument)
 
-    def page(self) -> HttpAnswer:
+    def page(self) -> MetricsPage:
         return page_of(Gathered("broker", {number: metrics.families() for number, metrics in self._metrics.items()}))
-
-
-def metrics_endpoint(broker: Broker, host: str, port: int) -> HttpEndpoint:
-    """`/metrics`, `/health` (the process answers) and `/ready` (clients are served)."""
-    metrics = Metrics(broker)
-    broker.registry.instrument(metrics.instrument)
-    return HttpEndpoint(host, port, watching_pages(metrics.page, lambda: broker.is_running))
-
-
-def watching_pages(metrics: Page, is_ready: Callable[[], bool]) -> Handler:
-    """What those ask for who look after a process."""
-
-    def health() -> HttpAnswer:
-        return text(200, "ok")
-
-    def ready() -> HttpAnswer:
-        return text(200, "ready") if is_ready() else text(503, "not ready")
-
-    return pages({"/metrics": metrics, "/health": health, "/ready": ready})

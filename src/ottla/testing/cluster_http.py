@@ -19,7 +19,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from ottla.server.http import HttpError, HttpRequest
+from ottla.http.requests import HttpError, HttpRequest
 from ottla.testing.control import ControlServer, method_of, options_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.server.http import HttpAnswer, HttpEndpoint, HttpError, HttpRequest
+from ottla.http.endpoint import HttpEndpoint
+from ottla.http.requests import HttpAnswer, HttpError, HttpRequest, app_of
 from ottla.testing.records import from_json
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class ControlServer:
         if not 0 <= port <= 65535:
             raise ValueError(f"control={port} is not a port; 0 takes a free one")
         self._broker = broker
-        self._endpoint = HttpEndpoint(HOST, port, self._answer, body_bytes_max=_BODY_BYTES_MAX, refuse=_refused)
+        self._endpoint = HttpEndpoint(HOST, port, app_of(self._answer, body_bytes_max=_BODY_BYTES_MAX, refuse=_refused))
 
     @property
     def url(self) -> str:

@@ -11,8 +11,8 @@ from ottla.config import Config
 from ottla.testing.broker import Broker
 
 if TYPE_CHECKING:
+    from ottla.http.endpoint import HttpEndpoint
     from ottla.server.broker import Broker as Server
-    from ottla.server.http import HttpEndpoint
     from ottla.testing.cluster import Cluster
 
 
@@ -79,9 +79,10 @@ async def serve_cluster(
 
 def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
     """The page of a broker that may be started again under way; its counters begin at zero then, as a process's do."""
+    from ottla.http.endpoint import HttpEndpoint
+    from ottla.http.metrics import monitoring_app
     from ottla.server.broker import StartError
-    from ottla.server.http import HttpEndpoint
-    from ottla.server.metrics import Metrics, need_prometheus, watching_pages
+    from ottla.server.metrics import Metrics, need_prometheus
 
     try:
         need_prometheus()
@@ -94,13 +95,14 @@ def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
         server.registry.instrument(current[0].instrument)
 
     broker.on_new_server = attach
-    return HttpEndpoint(host, port, watching_pages(lambda: current[0].page(), lambda: broker.is_running))
+    return HttpEndpoint(host, port, monitoring_app(lambda: current[0].page(), lambda: broker.is_running))
 
 
 def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
+    from ottla.http.endpoint import HttpEndpoint
+    from ottla.http.metrics import monitoring_app
     from ottla.server.broker import StartError
-    from ottla.server.http import HttpEndpoint
-    from ottla.server.metrics import MetricsOfSeveral, watching_pages
+    from ottla.server.metrics import MetricsOfSeveral
 
     try:
         metrics = MetricsOfSeveral()
@@ -108,4 +110,4 @@ def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
         raise StartError(str(error)) from error
     for broker in cluster.brokers.values():
         broker.on_new_server = metrics.attach
-    return HttpEndpoint(host, port, watching_pages(metrics.page, lambda: bool(cluster.running())))
+    return HttpEndpoint(host, port, monitoring_app(metrics.page, lambda: bool(cluster.running())))

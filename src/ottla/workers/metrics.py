@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.http import HttpAnswer, HttpEndpoint
-from ottla.server.metrics import Family, Gathered, HighWatermarks, Metrics, page_of, watching_pages
+from ottla.http.endpoint import HttpEndpoint
+from ottla.http.metrics import monitoring_app
+from ottla.server.metrics import Family, Gathered, HighWatermarks, Metrics, MetricsPage, page_of
 from ottla.workers.broker import HIGH_WATERMARKS, METRICS
 from ottla.workers.link import LinkLost
 
@@ -47,7 +48,7 @@ async def _asked(worker: ControllerWorker, name: str, *arguments: Any) -> dict[i
 def shared_endpoint(worker: ControllerWorker, sock: socket.socket) -> HttpEndpoint:
     """`/metrics` of all workers, `/health` and `/ready`."""
 
-    async def page() -> HttpAnswer:
+    async def page() -> MetricsPage:
         own = worker.metrics
         assert own is not None, "metrics are switched on in all workers or in none"
         if not worker.is_running:  # links have nobody who reads them
@@ -60,4 +61,4 @@ def shared_endpoint(worker: ControllerWorker, sock: socket.socket) -> HttpEndpoi
         return page_of(Gathered(LABEL, {worker.node_id: own.families(known), **others}))
 
     host, port = sock.getsockname()[:2]
-    return HttpEndpoint(host, port, watching_pages(page, lambda: worker.is_running), sock=sock)
+    return HttpEndpoint(host, port, monitoring_app(page, lambda: worker.is_running), sock=sock)

@@ -22,7 +22,7 @@ from ottla.workers.link import LinkLost, receive_first
 if TYPE_CHECKING:
     import socket
 
-    from ottla.server.http import HttpEndpoint
+    from ottla.http.endpoint import HttpEndpoint
 
 logger = logging.getLogger(__name__)
 

@@ -71,7 +71,7 @@ def _check_installed() -> None:
 def _open_metrics(seats: list[Seat], host: str, port: int) -> str:
     """Bind the page's port; its address."""
     try:
-        sock = bind(Listener("METRICS", host, port, "PLAINTEXT"))
+        sock = bind(host, port)
     except ListenError:
         for seat in seats:
             _close_all(seat)
@@ -118,12 +118,12 @@ def _seats(config: Config, count: int) -> tuple[list[Seat], str]:
     opened: list[socket.socket] = []
     try:
         for listener in config.listeners:
-            shared = bind(listener)
+            shared = bind(listener.host, listener.port)
             opened.append(shared)
             addresses.append(f"{listener.host or '0.0.0.0'}:{shared.getsockname()[1]}")
             for number, seat in enumerate(seats, 1):
                 own = listener._replace(port=_own_port(listener, number))
-                sock = bind(own)
+                sock = bind(own.host, own.port)
                 opened.append(sock)
                 port: int = sock.getsockname()[1]
                 seat.sockets += [(listener, shared), (own._replace(port=port), sock)]

@@ -44,7 +44,7 @@ class BoundListener:
         self._backlog = backlog
         self._send_buffer = send_buffer
         self._receive_buffer = receive_buffer
-        self._sock = sock if sock is not None else bind(listener)
+        self._sock = sock if sock is not None else bind(listener.host, listener.port)
         self.port: int = self._sock.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None] | None = None
@@ -142,24 +142,25 @@ def not_bound(host: str, port: int, error: OSError) -> ListenError:
     return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
-def bind(listener: Listener) -> socket.socket:
-    host = listener.host or "0.0.0.0"
+def bind(host: str, port: int) -> socket.socket:
+    """A socket on an address, not listening yet; raises ListenError."""
+    host = host or "0.0.0.0"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             # As text it would load the tables for names in other scripts.
             host.encode() if host.isascii() else host,
-            listener.port,
+            port,
             type=socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
         )[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise not_bound(host, listener.port, error) from error
+        raise not_bound(host, port, error) from error
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise not_bound(host, listener.port, error) from error
+        raise not_bound(host, port, error) from error
     return sock

@@ -1,0 +1,117 @@
+"""An HTTP address on the broker's event loop. It listens at once, and loads the HTTP library with the first client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.server.net.listener import bind
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.http.protocol import HttpServer
+
+logger = logging.getLogger(__name__)
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
+
+_BACKLOG: Final = 128
+
+_CANNOT_WATCH: Final[tuple[type, ...]] = (asyncio.ProactorEventLoop,) if hasattr(asyncio, "ProactorEventLoop") else ()
+"""Event loops without `add_reader`: the one that Windows has by default."""
+
+
+class HttpEndpoint:
+    """Serves one ASGI application on one address.
+
+    `make_app` is called once, in a thread, when the first client connects: it is the place to import what the
+    application needs. A `sock` that is bound already is used as it is.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        make_app: Callable[[], App],
+        *,
+        sock: socket.socket | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._make_app = make_app
+        self._sock = sock
+        self._tls = tls
+        self._server: HttpServer | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._is_open = False
+
+    @property
+    def port(self) -> int:
+        assert self._sock is not None, "the endpoint is not started"
+        port: int = self._sock.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen. Raises ListenError if the address cannot be had."""
+        if self._sock is None:
+            self._sock = bind(self._host, self._port)
+        self._sock.listen(_BACKLOG)
+        self._sock.setblocking(False)
+        self._is_open = True
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, _CANNOT_WATCH):
+            await self._load()
+        else:
+            loop.add_reader(self._sock, self._first_client)
+
+    async def stop(self) -> None:
+        """Close, and end the requests under way. The request that asked for the stop, if one did, is answered."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        assert self._sock is not None
+        if self._loading is None and self._server is None:
+            asyncio.get_running_loop().remove_reader(self._sock)
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._server is not None:
+            await self._server.close()
+        self._sock.close()
+
+    def _first_client(self) -> None:
+        """A client waits to be accepted: import what serves it, in a thread, and go on serving Kafka clients."""
+        loop = asyncio.get_running_loop()
+        assert self._sock is not None
+        loop.remove_reader(self._sock)
+        self._loading = loop.create_task(self._load())
+
+    async def _load(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._sock is not None
+        try:
+            server = await loop.run_in_executor(None, self._make_server)
+            await server.start(loop, self._sock)
+        except Exception:
+            logger.exception("HTTP on port %d cannot be served", self.port)
+            self._sock.close()
+            return
+        if not self._is_open:
+            await server.close()
+            return
+        self._server = server
+
+    def _make_server(self) -> HttpServer:
+        from ottla.http.protocol import HttpServer
+
+        return HttpServer(self._make_app(), self._tls)
