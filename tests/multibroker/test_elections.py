@@ -76,7 +76,7 @@ def test_a_cut_off_leader_is_replaced_and_follows_later(run: Any, wire: Any) -> 
         cluster.partition_network([1], [2, 3])
         late = asyncio.ensure_future(wire.produce(cluster, 1, b"nobody else has it", timeout_ms=3_600_000))
         await led_by(cluster, 2)
-        assert cluster.broker(1).node.leader_of(("t", 0)) == (1, 0), "it does not know"
+        assert cluster.broker(1).node.directory.leader_of(("t", 0)) == (1, 0), "it does not know"
         cluster.heal()
         answer = await late
         assert answer.error_code == 6

@@ -7,8 +7,8 @@ import pytest
 
 from ottla.errors import RequestTimedOut
 from ottla.multibroker.network import Network, Unreachable
-from ottla.multibroker.peers import PeerConnection
 from ottla.server.api import RequestContext
+from ottla.server.peers import PeerConnection
 from ottla.wire.messages import CreateTopicsRequest
 
 
@@ -25,7 +25,7 @@ def through(cluster: Any, broker_id: int, request: Any, version: int) -> "asynci
     """A client's request to a broker, which passes it on to the controller."""
     node = cluster.broker(broker_id).node
     api = node.registry.apis[request.API_KEY]
-    connection: Any = PeerConnection(node, 99)
+    connection = PeerConnection(node.services, node.config.listeners[0], 99)
     return asyncio.ensure_future(api.handler(RequestContext(connection, request.API_KEY, version, 1, "c", 1), request))
 
 

@@ -96,7 +96,7 @@ def test_produced_bytes(run: Any, run_broker: Any) -> None:
             clock.advance(response.throttle_time_ms)
             await answered(client)
             await set_quota(other, "producer_byte_rate", None, client_id="test")
-            assert running.broker.quotas is None
+            assert running.broker.services.quotas is None
             client.send(_produce("t", 30_000), 9)
             assert (await client.answer()).throttle_time_ms == 0
 
@@ -244,7 +244,7 @@ def test_the_most_specific_quota_counts(
             client = await running.connect()
             for n, entity in enumerate(quotas):
                 await set_quota(client, "producer_byte_rate", 1000 + n, **entity)
-            found, meter = running.broker.quotas._look_up("producer_byte_rate", "u", "c")
+            found, meter = running.broker.services.quotas._look_up("producer_byte_rate", "u", "c")
             assert found == (None if limit is None else 1000 + limit)
             assert meter == ("producer_byte_rate", *tags)
 

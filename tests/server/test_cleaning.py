@@ -90,7 +90,7 @@ def test_committed_offsets_are_compacted(run: Run, run_broker: Any) -> None:
         async with run_broker(clock=clock, settings=settings) as running:
             client = await running.connect()
             await client.create_topic("t")
-            running.broker.coordinator_of("__consumer_offsets", "g")
+            running.broker.directory.coordinator_of("__consumer_offsets", "g")
             partition = OffsetCommitRequest.OffsetCommitRequestPartition(
                 partition_index=0, committed_offset=1, committed_metadata="x"
             )

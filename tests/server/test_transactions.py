@@ -92,7 +92,9 @@ class Caller:
     def call(self, request: Any, version: int) -> Any:
         api = self.broker.registry.apis[request.API_KEY]
         decoded = api.request.decode(memoryview(bytearray(request.encode(version))), version)
-        connection: Any = SimpleNamespace(broker=self.broker, client_host="/127.0.0.1", principal="User:ANONYMOUS")
+        connection: Any = SimpleNamespace(
+            services=self.broker.services, client_host="/127.0.0.1", principal="User:ANONYMOUS"
+        )
         ctx = RequestContext(connection, request.API_KEY, version, 1, "c", 0)
         try:
             answer = api.handler(ctx, decoded)

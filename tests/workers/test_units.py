@@ -29,10 +29,11 @@ from ottla.log.files import MemoryDisk
 from ottla.log.options import LogConfig
 from ottla.metadata.elections import directory_of, sharing_a_folder
 from ottla.metadata.image import BrokerState, MetadataImage
+from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.wire.stored import metadata as stored
 from ottla.workers.link import Link, LinkLost, receive_first
 from ottla.workers.logs import ControllerLogs, FollowerLogs
-from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
+from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder
 from ottla.workers.supervisor import _Watch
 from ottla.workers.transactions import MARKERS, SharedMarkers
 
@@ -447,7 +448,7 @@ def test_markers_of_one_end_are_one_message_and_before_its_answer_where_nobody_e
     turns: list[Callable[[], None]] = []
     worker: Any = SimpleNamespace(
         node_id=1,
-        leader_of=lambda partition: (2, 0),
+        directory=SimpleNamespace(leader_of=lambda partition: (2, 0)),
         links={2: AskedLink(asked)},
         loop=SimpleNamespace(call_soon=turns.append),
         pace=SimpleNamespace(is_with_one=is_with_one),

@@ -17,6 +17,7 @@ from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.producers import Origin
 from ottla.metadata.features import ELIGIBLE_LEADERS, FORMATTED_FEATURES, METADATA_TRANSACTIONS, METADATA_VERSION
 from ottla.metadata.image import RESOURCE_BROKER, MetadataImage
+from ottla.metadata.metadata_source import Subscriber
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.records.batch import Batch, Record, batches, build_batch, control_batch
 from ottla.wire.primitives import MalformedMessage
@@ -43,11 +44,11 @@ _LEADER_CHANGE = 2
 _SNAPSHOT_HEADER = 3
 _SNAPSHOT_FOOTER = 4
 
-Subscriber = Callable[[Sequence[Message]], None]
-
 
 class MetadataLog:
-    """Appends metadata records, replays them into the image, and tells whoever subscribed."""
+    """The controller's own log: appends metadata records, replays them into the image, and calls the subscribers."""
+
+    is_own = True
 
     def __init__(self, disk: Disk, log_: Log, image: MetadataImage, clock: Clock, node_id: int) -> None:
         self._disk = disk
@@ -58,7 +59,9 @@ class MetadataLog:
         self._epoch = 0
         self._subscribers: list[Subscriber] = []
         self.on_written: Callable[[bytearray], None] | None = None
-        """Told each batch as it stands in the log, for processes that follow it."""
+        """Gets each batch as it stands in the log, for processes that follow it."""
+        self.observers: Callable[[], list[tuple[int, int]]] = list
+        """(id, end offset) of the brokers that follow the log."""
 
     @property
     def last_offset(self) -> int:

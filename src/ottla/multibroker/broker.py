@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +11,25 @@ from ottla.config import Config
 from ottla.errors import (
     NONE,
     BrokerIdNotRegistered,
-    CoordinatorNotAvailable,
     IneligibleReplica,
     KafkaError,
-    NotController,
     StaleBrokerEpoch,
 )
 from ottla.log.files import Disk
 from ottla.metadata.controller import Chance, Controller
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.metadata_log import Subscriber
+from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
 from ottla.multibroker.fetcher import ReplicaFetchers
 from ottla.multibroker.network import Network, Unreachable
-from ottla.multibroker.peers import ControllerGate, PeerConnection, passing_on
+from ottla.multibroker.peers import ControllerGate, passing_on
 from ottla.multibroker.throttle import LEADER, ReplicationThrottle
 from ottla.multibroker.transactions import TransactionsOfNode
 from ottla.replication.leadership import Leadership, Throttle
 from ottla.replication.replicas import Replicas
 from ottla.server.api import Registry, RequestContext, registered_apis
-from ottla.server.broker import Broker, Node, StartError
+from ottla.server.broker import Broker, StartError
+from ottla.server.peers import PeerConnection
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
@@ -40,7 +38,6 @@ from ottla.wire.schema import Message
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.multibroker.ensemble import Ensemble
-    from ottla.server.net.connection import Connection
     from ottla.server.share.manager import ShareGroups
 
 logger = logging.getLogger(__name__)
@@ -49,44 +46,28 @@ PROPOSAL_RETRY_MS = 500
 REGISTRATION_RETRY_MS = 50
 
 
-class FollowedMetadata:
-    """The controller's log as a broker has read it; how far depends on the network."""
+class MetadataReader:
+    """Reads the controller's log, append by append; how far depends on the network."""
 
-    def __init__(self, image: MetadataImage, source: ControllerNode) -> None:
-        self._image = image
+    def __init__(self, followed: FollowedMetadata, source: ControllerNode) -> None:
+        self._followed = followed
         self._source = source
-        self._subscribers: list[Subscriber] = []
         self._position = 0
         self._batch = 0
         self._reading = False
-        self.last_offset = -1
-
-    @property
-    def leader_epoch(self) -> int:
-        return self._source.leader_epoch
-
-    def subscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.append(subscriber)
-
-    def append(self, records: Sequence[Message]) -> None:
-        raise NotController
 
     def catch_up(self) -> None:
-        """Replay what is new, append by append, and tell whoever subscribed."""
+        """Follow what is new."""
         if self._reading:
-            return  # what was appended meanwhile is read by who reads already
+            return  # the call that reads already takes what was appended meanwhile
         self._reading = True
         try:
             while self._batch < len(self._source.batches):
                 end = self._source.batches[self._batch]
-                batch = self._source.image.replayed[self._position : end]
+                appended = self._source.image.replayed[self._position : end]
                 self._position, self._batch = end, self._batch + 1
-                records = [record for _, record in batch]
-                for offset, record in batch:
-                    self._image.replay(record, offset)
-                    self.last_offset = offset
-                for subscriber in self._subscribers:
-                    subscriber(records)
+                if appended:
+                    self._followed.follow(appended, appended[-1][0])
         finally:
             self._reading = False
 
@@ -135,7 +116,9 @@ class NodeBroker(Broker):
         """From the start to the end, paused or not."""
         self._min_isr: dict[str, int] = {}
         self._min_isr_version = -1
-        self._peers: dict[int, Any] = {}
+        self._peers: dict[int, PeerConnection] = {}
+        self.followed: FollowedMetadata
+        self._reader: MetadataReader | None = None
 
     @property
     def network(self) -> Network:
@@ -145,38 +128,15 @@ class NodeBroker(Broker):
     def controller_node(self) -> ControllerNode:
         return self.ensemble.controller
 
-    @property
-    def followed(self) -> FollowedMetadata:
-        followed: Any = self._metadata_log
-        return followed  # type: ignore[no-any-return]
-
     def peer(self, broker_id: int) -> NodeBroker:
         return self.ensemble.nodes[broker_id]
-
-    @property
-    def is_controller(self) -> bool:
-        return False
 
     @property
     def epoch(self) -> int:
         return self.broker_epoch  # also when somebody had it forgotten
 
-    def metadata_observers(self) -> list[tuple[int, int]]:
-        """The brokers that the controller can be heard by, with how far they have read."""
-        return [
-            (number, node.followed.last_offset + 1)
-            for number, node in sorted(self.ensemble.nodes.items())
-            if node.is_running and self.network.reaches(number, CONTROLLER_ID)
-        ]
-
-    def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
-        """All brokers are on this machine: where no address is advertised, the one that the client used will do."""
-        nodes = super().nodes(connection, fenced=fenced)
-        name, here = connection.listener.name, connection.local_host
-        if name not in self._wildcard_listeners:
-            return nodes
-        here_too = {number for number, peer in self.ensemble.nodes.items() if name in peer._wildcard_listeners}
-        return [(node, here if node.broker_id in here_too else host, port) for node, host, port in nodes]
+    def _unaddressed(self, listener: str) -> Container[int]:
+        return {number for number, peer in self.ensemble.nodes.items() if listener in peer._wildcard_listeners}
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -205,9 +165,10 @@ class NodeBroker(Broker):
                 f"the data folder of broker {self.node_id} belongs to another cluster ({self.identity.cluster_id})"
             )
         self._directory_id = uuid_from_base64(self.identity.directory_id or "")
-        followed = FollowedMetadata(self.metadata, source)
-        self._metadata_log = followed  # type: ignore[assignment]  # what a broker reads of it is there
-        followed.catch_up()
+        self.followed = followed = FollowedMetadata(self.metadata, source.leader_epoch)
+        self._metadata_log = followed
+        self._reader = MetadataReader(followed, source)
+        self._reader.catch_up()
         self.metadata.removed_topics.clear()
         self.controller = self._new_controller()
         self._apply_dynamic_config()
@@ -327,18 +288,18 @@ class NodeBroker(Broker):
 
     def followed_way_open(self) -> None:
         """Read on, if the controller can be heard."""
-        if self.is_alive and self.network.reaches(CONTROLLER_ID, self.node_id) and hasattr(self, "_metadata_log"):
-            self.followed.catch_up()
+        if self.is_alive and self.network.reaches(CONTROLLER_ID, self.node_id) and self._reader is not None:
+            self._reader.catch_up()
             self.fetchers.go_on()
 
     def metadata_appended(self) -> None:
         """The controller wrote something: it is here now, or when the network brings it."""
-        if not hasattr(self, "_metadata_log"):
+        if self._reader is None:
             return
         if self.network.is_direct(CONTROLLER_ID, self.node_id):
-            self.followed.catch_up()
+            self._reader.catch_up()
         else:
-            self.network.send(CONTROLLER_ID, self.node_id, self.followed.catch_up, lambda: None)
+            self.network.send(CONTROLLER_ID, self.node_id, self._reader.catch_up, lambda: None)
 
     def propose(self, leadership: Leadership, isr: list[int]) -> None:
         state = leadership.state
@@ -396,20 +357,13 @@ class NodeBroker(Broker):
             value = self._min_isr[topic] = self.controller.min_isr(topic)
         return value
 
-    def coordinator_of(self, topic: str, key: str) -> int:
-        try:
-            return super().coordinator_of(topic, key)
-        except KafkaError:
-            # Too few brokers for its topic, say, or the controller is away: the client tries again.
-            raise CoordinatorNotAvailable from None
-
     # -- other brokers -----------------------------------------------------------------------------------------
 
     def serve_peer(self, peer_id: int, request: Message, version: int) -> Any:
         """Answer another broker as a client would be answered."""
         route = self._for_peers.route(request.API_KEY, version)
         assert route is not None
-        connection: Any = self._peers.get(peer_id)
+        connection = self._peers.get(peer_id)
         if connection is None:
-            connection = self._peers[peer_id] = PeerConnection(self, peer_id)
+            connection = self._peers[peer_id] = PeerConnection(self.services, self.config.listeners[0], peer_id)
         return route.handler(RequestContext(connection, request.API_KEY, version, 0, connection.peer, 0), request)

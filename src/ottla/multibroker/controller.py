@@ -138,6 +138,10 @@ class ControllerNode:
         return broker.log_dirs[0] if broker is not None and broker.log_dirs else ZERO_UUID
 
     @property
+    def log(self) -> MetadataLog:
+        return self._log
+
+    @property
     def last_offset(self) -> int:
         return self._log.last_offset
 

@@ -35,6 +35,7 @@ class Ensemble:
 
     def start(self) -> None:
         self.controller.start()
+        self.controller.log.observers = self._observers
         self.network.up(CONTROLLER_ID)
 
     def stop(self) -> None:
@@ -42,6 +43,14 @@ class Ensemble:
         self.network.down(CONTROLLER_ID)
         self.controller.stop()
         self.timer.close()
+
+    def _observers(self) -> list[tuple[int, int]]:
+        """The brokers that the controller hears from, with the end of what they have read of its log."""
+        return [
+            (number, node.followed.last_offset + 1)
+            for number, node in sorted(self.nodes.items())
+            if node.is_running and self.network.reaches(number, CONTROLLER_ID)
+        ]
 
     async def pause(self, delay_ms: float) -> None:
         """By the cluster's clock."""

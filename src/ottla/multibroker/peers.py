@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     KafkaError,
     LeaderNotAvailable,
     RequestTimedOut,
@@ -20,53 +20,11 @@ from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
 from ottla.multibroker.network import Unreachable
 from ottla.server.api import Api, Handler, Registry, RequestContext
 from ottla.server.for_controller import ASKED, CHANGING
+from ottla.server.peers import ForwardedConnection
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.multibroker.broker import NodeBroker
-
-
-class Seen:
-    """An object with some of its attributes replaced."""
-
-    def __init__(self, inner: Any, **others: Any) -> None:
-        self.__dict__.update(others)
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class PeerConnection:
-    """What a handler finds in the place of a connection when another broker asks: no socket, no quota, all rights."""
-
-    wants_news_only = True
-    """A follower of ours does with an answer that leaves out where nothing is new; Kafka has sessions for that."""
-
-    def __init__(self, broker: NodeBroker, peer_id: int) -> None:
-        self.broker: Any = Seen(
-            broker,
-            authorizer=None,
-            quotas=None,
-            # Looked up at every fetch of every follower.
-            metadata=broker.metadata,
-            replicas=broker.replicas,
-            fetch_sessions=broker.fetch_sessions,
-            fetch_bytes_max=broker.fetch_bytes_max,
-            loop=broker.loop,
-            timer=broker.timer,
-        )
-        self.peer = f"broker {peer_id}"
-        self.client_host = "/127.0.0.1"
-        self.local_host = "127.0.0.1"
-        self.client_software: tuple[str, str] | None = None
-        self.principal = "User:ANONYMOUS"
-        self.listener = broker.config.listeners[0]
-        self.state: dict[str, Any] | None = None
-        self.token_authenticated = False
-
-    def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
-        """There is nothing to close."""
 
 
 def passing_on(node: NodeBroker, registry: Registry) -> Registry:
@@ -79,18 +37,12 @@ def passing_on(node: NodeBroker, registry: Registry) -> Registry:
 def _passing(node: NodeBroker, api: Api) -> Handler:
     def at_controller(ctx: RequestContext, request: Any) -> Any:
         controller = node.controller_node
-        broker = Seen(
-            node,
-            metadata=controller.image,
-            controller=controller.controller,
-            quotas=controller.quotas,
-            controller_id=CONTROLLER_ID,
-            metadata_offset=controller.last_offset,
-            metadata_epoch=controller.leader_epoch,
+        services = node.services.at_controller(
+            CONTROLLER_ID, controller.controller, controller.image, controller.log, controller.quotas
         )
-        connection: Any = Seen(ctx.connection, broker=broker)
+        client = ForwardedConnection.of(ctx.connection, services)
         return api.handler(
-            RequestContext(connection, ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.request_bytes),
+            RequestContext(client, ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.request_bytes),
             request,
         )
 
@@ -143,7 +95,11 @@ class ControllerGate(Controller):
         self._there().delete_topics(topics)
 
     def create_internal_topic(self, name: str) -> TopicState:
-        return self._made(name, lambda there: there.create_internal_topic(name))
+        try:
+            return self._made(name, lambda there: there.create_internal_topic(name))
+        except KafkaError:
+            # Too few brokers for its topic, say, or the controller cannot be reached: the client tries again.
+            raise CoordinatorNotAvailable from None
 
     def auto_create_topic(self, name: str) -> TopicState:
         return self._made(name, lambda there: there.auto_create_topic(name))

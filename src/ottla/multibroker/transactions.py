@@ -38,7 +38,7 @@ class NodeMarkers(LocalMarkers):
 
     def write(self, marker: Marker, partition: TopicPartition, done: Done) -> None:
         node = self._node
-        leader = node.leader_of(partition)
+        leader = node.directory.leader_of(partition)
         if leader is None or leader[0] == node.node_id:
             super().write(marker, partition, done)
             return

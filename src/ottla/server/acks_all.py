@@ -27,7 +27,7 @@ def name_nodes(ctx: RequestContext, response: ProduceResponse) -> None:
     if leaders:
         response.node_endpoints = [
             ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in ctx.services.nodes(ctx.connection)
+            for node, host, port in ctx.services.directory.nodes(ctx.connection)
             if node.broker_id in leaders
         ]
 

@@ -23,9 +23,9 @@ from ottla.wire.primitives import Buffer
 from ottla.wire.schema import WALKS, Decoder, Encoder, Message
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Broker
-    from ottla.server.net.connection import Connection
+    from ottla.server.requester import Requester
     from ottla.server.security.quotas import Mutations
+    from ottla.server.services import Services
 
 RequestT = TypeVar("RequestT", bound=Message)
 
@@ -66,7 +66,7 @@ class RequestContext:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Requester,
         api_key: int,
         version: int,
         correlation_id: int,
@@ -81,8 +81,9 @@ class RequestContext:
         self.request_bytes = request_bytes
 
     @property
-    def services(self) -> Broker:
-        return self.connection.broker
+    def services(self) -> Services:
+        """The part of the broker that handlers use."""
+        return self.connection.services
 
     @property
     def client_host(self) -> str:
@@ -100,7 +101,7 @@ class RequestContext:
     def may(self, operation: int, kind: int, name: str = CLUSTER_NAME, *, audit: bool = True) -> bool:
         """Whether who asks may do this with a resource; without an authorizer everybody may do everything."""
         connection = self.connection
-        authorizer = connection.broker.authorizer
+        authorizer = connection.services.access.authorizer
         return authorizer is None or authorizer.allows(
             connection.principal, connection.client_host[1:], operation, kind, name, audit=audit
         )
@@ -108,20 +109,20 @@ class RequestContext:
     def may_any(self, operation: int, kind: int) -> bool:
         """Whether there is any resource of this kind that who asks may do this with."""
         connection = self.connection
-        authorizer = connection.broker.authorizer
+        authorizer = connection.services.access.authorizer
         return authorizer is None or authorizer.allows_any(
             connection.principal, connection.client_host[1:], operation, kind
         )
 
     def mutations(self, *, strict: bool) -> Mutations | None:
         """The asker's quota for changes to topics, if there is one."""
-        quotas = self.connection.broker.quotas
+        quotas = self.connection.services.access.quotas
         return None if quotas is None else quotas.mutations(self, strict=strict)
 
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
         """What who asks may do with a resource, as the bit field of the answers."""
         connection = self.connection
-        authorizer = connection.broker.authorizer
+        authorizer = connection.services.access.authorizer
         if authorizer is None:
             return ALL_OPERATIONS[kind]
         return authorizer.operations(connection.principal, connection.client_host[1:], kind, name)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence, Set
-from functools import cached_property
+from collections.abc import Callable, Container, Iterator, Sequence, Set
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock, SystemClock, Timer
 from ottla.config import Config, ConfigError, Listener
-from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
+from ottla.errors import KafkaError
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.manager import LogManager
 from ottla.metadata.controller import Chance, Controller
 from ottla.metadata.elections import returning_broker, sharing_a_folder
 from ottla.metadata.features import SUPPORTED_FEATURES
-from ottla.metadata.image import NO_LEADER, RESOURCE_BROKER, BrokerState, MetadataImage
+from ottla.metadata.image import RESOURCE_BROKER, MetadataImage
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
-from ottla.metadata.topics import CLUSTER_METADATA_TOPIC, internal_partition
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.replication.replicas import Replicas
 from ottla.server import lazy_imports as late
 from ottla.server.api import Registry, registered_apis
 from ottla.server.coordination import GroupsOfBroker
+from ottla.server.coordinators import Coordinators
+from ottla.server.directory import Directory
 from ottla.server.housekeeping import Housekeeper
 from ottla.server.net.buffers import ReceiveBuffers
 from ottla.server.net.busy_poll import Pace
@@ -33,6 +34,7 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.listener import BoundListener, ListenError
 from ottla.server.randomness import SystemChance
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
+from ottla.server.services import Access, CurrentConfig, MadeLate, Services
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
 from ottla.wire.schema import Message
@@ -40,12 +42,9 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupCoordinator
-    from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.metadata.metadata_source import MetadataSource
     from ottla.server.log_dirs import SpreadFolders
-    from ottla.server.security.authorizer import Authorizer
-    from ottla.server.security.quotas import Quotas
     from ottla.server.share.manager import ShareGroups
-    from ottla.server.telemetry import ClientMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +54,6 @@ _STOP_GRACE_S = 2.0
 _NEVER_MS = 1 << 62
 
 _WILDCARDS = ("", "0.0.0.0", "::")
-
-Node = tuple[BrokerState, str, int]
 
 
 class StartError(Exception):
@@ -75,7 +72,8 @@ class Broker:
         chance: Chance | None = None,
         registry: Registry | None = None,
     ) -> None:
-        self.config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
+        config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
+        self._current = CurrentConfig(config)
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.chance: Chance = chance if chance is not None else SystemChance()
@@ -84,7 +82,6 @@ class Broker:
         self.node_id: int = self.config.node_id
         self.controller_id = self.node_id
         self.request_bytes_max: int = self.config["socket.request.max.bytes"]
-        self.fetch_bytes_max: int = self.config["fetch.max.bytes"]
         self.metadata = MetadataImage()
         self.loop: asyncio.AbstractEventLoop
         self.timer: Timer
@@ -95,22 +92,20 @@ class Broker:
         """Set where there are several data folders."""
         self.housekeeper: Housekeeper
         self.replicas: Replicas
-        self._groups: GroupsOfBroker
-        self.transactions: TransactionsOfBroker
+        self.coordinators: Coordinators
         self.controller: Controller
+        self.directory: Directory
         self.security: Security
-        self.authorizer: Authorizer | None = None
-        self.quotas: Quotas | None = None
-        self._share: ShareGroups | None = None
-        self._metadata_log: MetadataLog
+        self.access = Access()
+        self.services: Services
+        """What handlers use."""
+        self._metadata_log: MetadataSource
         self._listeners: list[BoundListener] = []
         self._connections: set[Connection] = set()
         self.pace: Pace | None = None
         """Set where the process does nothing but serve: a busy connection may keep the loop for a moment."""
         self._all_closed: asyncio.Future[None] | None = None
         self._producer_ids: Iterator[int] = iter(())
-        self._nodes: dict[tuple[str, bool], list[tuple[BrokerState, str, int]]] = {}
-        self._nodes_version = -1
         self._wildcard_listeners: frozenset[str] = frozenset()
         self._running = False
 
@@ -135,15 +130,13 @@ class Broker:
 
     async def _open_services(self) -> None:
         """Enter the cluster, and load what the coordinators keep in the logs."""
+        self.directory = Directory(self.metadata, self.controller, self._unaddressed)
         self._register()
         self.security.open()
         self._metadata_log.subscribe(self.security.metadata_changed)
-        self._groups = GroupsOfBroker(self)
-        self._groups.start()
-        self._metadata_log.subscribe(self._groups.metadata_changed)
-        self.transactions = self._new_transactions()
-        self.transactions.start()
-        self._metadata_log.subscribe(self.transactions.metadata_changed)
+        self.coordinators = Coordinators(GroupsOfBroker(self), self._new_transactions(), self._new_share)
+        self.coordinators.start(self._metadata_log)
+        self.services = self._new_services()
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
         if self.spread is not None:
@@ -158,11 +151,7 @@ class Broker:
         self._running = False
         for listener in self._listeners:
             listener.close()
-        self.transactions.stop()
-        self._groups.stop()
-        if self._share is not None:
-            self._share.stop()
-            self._share = None
+        self.coordinators.stop()
         for partition in self.replicas:
             partition.changed()  # long polls are answered now
         for connection in tuple(self._connections):
@@ -189,11 +178,7 @@ class Broker:
             listener.close()
         for connection in tuple(self._connections):
             connection.close()
-        self.transactions.stop()
-        self._groups.stop()
-        if self._share is not None:
-            self._share.stop()
-            self._share = None
+        self.coordinators.stop()
         self._release()
 
     @property
@@ -255,10 +240,30 @@ class Broker:
     def _new_transactions(self) -> TransactionsOfBroker:
         return TransactionsOfBroker(self)
 
-    @property
-    def share_in_use(self) -> ShareGroups | None:
-        """Share groups, if any request about them came yet."""
-        return self._share
+    def _new_services(self) -> Services:
+        return Services(
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            controller_id=self.controller_id,
+            current=self._current,
+            late=MadeLate(self._current, self.metadata, self.clock, self.chance),
+            registry=self.registry,
+            metadata=self.metadata,
+            metadata_log=self._metadata_log,
+            controller=self.controller,
+            directory=self.directory,
+            replicas=self.replicas,
+            logs=self.logs,
+            log_dirs=self.spread,
+            coordinators=self.coordinators,
+            next_producer_id=self.next_producer_id,
+            security=self.security,
+            access=self.access,
+            clock=self.clock,
+            timer=self.timer,
+            loop=self.loop,
+            randomness=self.chance,
+        )
 
     def _new_share(self) -> ShareGroups:
         from ottla.server.share.manager import ShareGroups
@@ -293,11 +298,12 @@ class Broker:
         )
         metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
         self.logs.metadata_log = metadata_log
-        self._metadata_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
+        own_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
+        self._metadata_log = own_log
         self._directory_id = uuid_from_base64(self.identity.directory_id or "")
         self.spread = self._new_spread()
         self.controller = self._new_controller()
-        self._metadata_log.open(self.config["min.insync.replicas"])
+        own_log.open(self.config["min.insync.replicas"])
         self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
         self._apply_dynamic_config()
         if self.spread is not None:
@@ -362,7 +368,7 @@ class Broker:
     def _apply_dynamic_config(self) -> None:
         cluster, own = self.metadata.broker_configs(self.node_id)
         try:
-            self.config = self.config.with_dynamic(cluster, own)
+            self._current.config = self.config.with_dynamic(cluster, own)
         except ConfigError as error:
             # They were checked when they were set, but a properties file may have changed under them.
             logger.error("the dynamic settings are left aside: %s", error)
@@ -477,37 +483,29 @@ class Broker:
             connection.idle_timer.cancel()
         self._connections.discard(connection)
         self.security.closed(connection)
-        if self._share is not None:
-            self._share.connection_closed(connection)
+        if self.coordinators.share_in_use is not None:
+            self.coordinators.share_in_use.connection_closed(connection)
         if not self._connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 
-    # -- the cluster, as handlers ask for it -------------------------------------------------------------------
+    # -- the cluster -------------------------------------------------------------------------------------------
 
-    @cached_property
-    def fetch_sessions(self) -> FetchSessionCache:
-        from ottla.server.fetch_sessions import FetchSessionCache
-
-        slots = self.config["max.incremental.fetch.session.cache.slots"]
-        return FetchSessionCache(slots, self.clock, self.chance.randbelow)
-
-    @cached_property
-    def client_metrics(self) -> ClientMetrics:
-        from ottla.server.telemetry import ClientMetrics
-
-        return ClientMetrics(self.metadata, self.clock)
+    @property
+    def config(self) -> Config:
+        """The settings as they are now."""
+        return self._current.config
 
     @property
     def groups(self) -> GroupCoordinator:
-        return self._groups.coordinator
+        return self.coordinators.groups.coordinator
+
+    @property
+    def transactions(self) -> TransactionsOfBroker:
+        return self.coordinators.transactions
 
     @property
     def share(self) -> ShareGroups:
-        """Share groups, from the first request about them on."""
-        if self._share is None:
-            self._share = self._new_share()
-            self._metadata_log.subscribe(self._share.states.metadata_changed)
-        return self._share
+        return self.coordinators.share
 
     @property
     def cluster_id(self) -> str:
@@ -529,37 +527,12 @@ class Broker:
 
     @property
     def is_controller(self) -> bool:
-        """Whether the metadata is this broker's to look after."""
-        return self.node_id == self.controller_id
+        """Whether this broker writes the metadata."""
+        return self._metadata_log.is_own
 
-    def metadata_observers(self) -> list[tuple[int, int]]:
-        """(id, end offset) of those who follow the metadata log without a vote: there is nobody else."""
-        return []
-
-    def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
-        """The brokers with their address on the listener that a client came through."""
-        if self._nodes_version != self.metadata.version:
-            self._nodes.clear()
-            self._nodes_version = self.metadata.version
-        key = (connection.listener.name, fenced)
-        nodes = self._nodes.get(key)
-        if nodes is None:
-            nodes = self._nodes[key] = self._find_nodes(*key)
-        if connection.listener.name not in self._wildcard_listeners:
-            return nodes
-        # No address is advertised for a listener on all interfaces: the one the client used is one that works.
-        local = connection.local_host
-        return [(node, local if node.broker_id == self.node_id else host, port) for node, host, port in nodes]
-
-    def _find_nodes(self, listener: str, fenced: bool) -> list[Node]:
-        known = sorted(self.metadata.brokers.values(), key=lambda broker: broker.broker_id)
-        return [
-            (broker, endpoint.host, endpoint.port)
-            for broker in known
-            if fenced or not broker.fenced
-            for endpoint in broker.endpoints
-            if endpoint.name == listener
-        ]
+    def _unaddressed(self, listener: str) -> Container[int]:
+        """The brokers that advertise no address on a listener, as it is open on all interfaces."""
+        return (self.node_id,) if listener in self._wildcard_listeners else ()
 
     def next_producer_id(self) -> int:
         """A producer id that nobody ever had."""
@@ -567,27 +540,6 @@ class Broker:
             return producer_id
         self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, self.epoch))
         return next(self._producer_ids)
-
-    def coordinator_of(self, topic: str, key: str) -> int:
-        """The broker that coordinates `key`: the leader of its partition of an internal topic, made if need be."""
-        state = self.controller.create_internal_topic(topic)
-        leader = state.partitions[internal_partition(key, len(state.partitions))].leader
-        if leader == NO_LEADER:
-            raise CoordinatorNotAvailable()
-        return leader
-
-    def leader_of(self, key: tuple[bytes | str, int]) -> tuple[int, int] | None:
-        """(leader, epoch) of a partition named by topic name or id."""
-        name, index = key
-        image = self.metadata
-        topic = image.topics_by_id.get(name) if isinstance(name, bytes) else image.topics.get(name)
-        partition = topic.partitions.get(index) if topic is not None else None
-        return (partition.leader, partition.leader_epoch) if partition is not None else None
-
-    @staticmethod
-    def names_leader(error: KafkaError) -> bool:
-        """Errors whose answer may carry the current leader (KIP-951)."""
-        return isinstance(error, (NotLeaderOrFollower, FencedLeaderEpoch))
 
 
 _ANY_PORT = "PLAINTEXT://127.0.0.1:0"

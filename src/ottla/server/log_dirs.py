@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from ottla.config import Config
     from ottla.log.replica_moves import Moves
     from ottla.metadata.image import TopicState
-    from ottla.metadata.metadata_log import MetadataLog
+    from ottla.metadata.metadata_source import MetadataSource
     from ottla.server.broker import Broker
+    from ottla.server.services import Services
 
 TopicPartition = tuple[str, int]
 
@@ -45,16 +46,15 @@ class DataFolder(NamedTuple):
     usable_bytes: int
 
 
-def data_folders(broker: Broker) -> list[DataFolder]:
+def data_folders(services: Services) -> list[DataFolder]:
     """In the order of `log.dirs`."""
-    held = [key for key in broker.logs.partitions() if key[0] != CLUSTER_METADATA_TOPIC]
-    spread = broker.spread
-    if spread is not None:
-        return spread.folders(held)
-    disk = broker.disk
+    held = [key for key in services.logs.partitions() if key[0] != CLUSTER_METADATA_TOPIC]
+    if services.log_dirs is not None:
+        return services.log_dirs.folders(held)
+    disk = services.logs.disk
     if isinstance(disk, PosixDisk):
         return [DataFolder(disk.root, held, {}, *_space(disk.root))]
-    path = os.path.abspath(broker.config.log_dirs[0])  # in memory: the one that it would have
+    path = os.path.abspath(services.config.log_dirs[0])  # in memory: the one that it would have
     return [DataFolder(path, held, {}, _UNKNOWN_BYTES, _UNKNOWN_BYTES)]
 
 
@@ -90,7 +90,7 @@ class SpreadFolders:
         self._refuse_missing()
         self._interrupted = list(self._settle())
 
-    def start(self, metadata_log: MetadataLog) -> None:
+    def start(self, metadata_log: MetadataSource) -> None:
         """Say what is where, follow what is made, and go on with moves."""
         broker = self._broker
         self._assign((topic.topic_id, partition.index) for topic, partition in list(broker.metadata.partitions()))

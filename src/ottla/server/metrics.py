@@ -252,7 +252,7 @@ class _State:
         """Of the partitions that this broker leads: who reads them is known here, whoever coordinates the group."""
         from prometheus_client.core import GaugeMetricFamily
 
-        share = self._broker.share_in_use
+        share = self._broker.coordinators.share_in_use
         labels = ("group", "topic", "partition")
         held = GaugeMetricFamily("ottla_share_acquired", "Records that members of a share group have.", labels=labels)
         lag = GaugeMetricFamily("ottla_share_lag", "Records that a share group is not done with.", labels=labels)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
-    from ottla.server.broker import Broker
+    from ottla.server.services import Services
 
 RACK_AWARE = "RackAwareReplicaSelector"
 
 
-def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str) -> int | None:
+def nearest_replica(services: Services, partition: Partition, offset: int, rack: str) -> int | None:
     """A follower in the consumer's rack that is in sync and has what is asked for; None to read from the leader."""
-    selector: str | None = broker.config["replica.selector.class"]
+    selector: str | None = services.config["replica.selector.class"]
     leadership = partition.leadership
     if not selector or leadership is None or not selector.endswith(RACK_AWARE):
         return None
-    image = broker.metadata
+    image = services.metadata
     candidates = [
         (follower.log_end_offset, -follower.broker_id)
         for follower in leadership.followers.values()
@@ -26,7 +26,7 @@ def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str
         and image.is_active(follower.broker_id)
         and image.brokers[follower.broker_id].rack == rack
     ]
-    own = image.brokers.get(broker.node_id)
+    own = image.brokers.get(services.node_id)
     if own is not None and own.rack == rack:
         return None
     return -max(candidates)[1] if candidates else None

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.transactions.shard import Marker
     from ottla.coordinator.transactions.state import Identity
     from ottla.server.broker import Broker
+    from ottla.server.services import Services
     from ottla.wire.messages.produce import ProduceRequest
 
 FEATURE = "transaction.version"
@@ -305,10 +306,10 @@ def _check_magic(magic: int) -> None:
 class TransactionalProduce:
     """The part of a produce request that belongs to a transaction: whether each partition may be written."""
 
-    __slots__ = ("_batches", "_broker", "_producer", "_version")
+    __slots__ = ("_batches", "_producer", "_services", "_version")
 
-    def __init__(self, broker: Broker, version: int) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, version: int) -> None:
+        self._services = services
         self._version = version
         self._producer: Identity | None = None
         self._batches: dict[TopicPartition, Buffer] = {}
@@ -341,13 +342,13 @@ class TransactionalProduce:
 
     def _verify(self, transactional_id: str, producer: Identity) -> Refusals | Awaitable[Refusals]:
         adds = self._version >= ADDING_PRODUCE_VERSION
-        if not adds and not self._broker.config["transaction.partition.verification.enable"]:
+        if not adds and not self._services.config["transaction.partition.verification.enable"]:
             return {}
         fenced: Refusals = {}
         beginning: list[TopicPartition] = []
         for (topic, index), records in self._batches.items():
             try:
-                producers = self._broker.replicas.leader(topic, index).log.producers
+                producers = self._services.replicas.leader(topic, index).log.producers
             except KafkaError:
                 continue  # the append says it again
             known = producers.producers.get(producer.producer_id)
@@ -357,10 +358,10 @@ class TransactionalProduce:
                 beginning.append((topic, index))
                 if len(records) >= _HEADER_SIZE:
                     (sequence,) = _SEQUENCE.unpack_from(records, _SEQUENCE_POSITION)
-                    producers.begins(*producer, sequence, bumps=adds, now_ms=self._broker.clock.now_ms())
+                    producers.begins(*producer, sequence, bumps=adds, now_ms=self._services.clock.now_ms())
         if not beginning:
             return fenced
-        refused = self._broker.transactions.admit(
+        refused = self._services.transactions.admit(
             transactional_id, producer, beginning, adds=adds, abortable=self._version >= ABORTABLE_PRODUCE_VERSION
         )
         if isinstance(refused, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,16 @@ from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller
 from ottla.metadata.elections import directory_of, returning_broker, sharing_a_folder
 from ottla.metadata.metadata_log import MetadataLog
+from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.replication.replicas import Replicas
-from ottla.server.broker import Broker, Node, StartError
-from ottla.server.net.connection import Connection
+from ottla.server.broker import Broker, StartError
 from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.schema import Message
 from ottla.workers import forwarding
 from ottla.workers.link import Arguments, Link, LinkLost
 from ottla.workers.logs import ControllerLogs, FollowerLogs, Offsets
-from ottla.workers.metadata import FollowedMetadata, ForeignCluster, SharedFolderController, check_own_folder
+from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder, follow_chunk
 from ottla.workers.transactions import ADMIT, MARKERS, TransactionsOfWorker
 
 if TYPE_CHECKING:
@@ -119,15 +119,11 @@ class WorkerBroker(Broker):
 
         return ShareGroups(self, ShareStatesOfWorker(self))
 
-    def nodes(self, connection: Connection, *, fenced: bool = False) -> list[Node]:
-        nodes = super().nodes(connection, fenced=fenced)
-        if connection.listener.name not in self._wildcard_listeners:
-            return nodes
-        # All workers are on this machine: the address that the client used leads to each of them.
-        return [(node, connection.local_host, port) for node, _, port in nodes]
+    def _unaddressed(self, listener: str) -> Container[int]:
+        return self.worker_ids if listener in self._wildcard_listeners else ()
 
     def _leader_of(self, key: TopicPartition) -> int | None:
-        found = self.leader_of(key)
+        found = self.directory.leader_of(key)
         return None if found is None else found[0]
 
     def _received(self, link: Link, kind: str, arguments: Arguments) -> None:
@@ -219,6 +215,7 @@ class ControllerWorker(WorkerBroker):
                 self.metadata_offset,
                 chunks,
             )
+        assert isinstance(self._metadata_log, MetadataLog)
         self._metadata_log.on_written = self._spread_the_word
         self._start_links()
         self.logs.load_all()  # while the others recover theirs
@@ -332,10 +329,10 @@ class FollowerWorker(WorkerBroker):
         logs.hand_in = self._hand_in
         self.logs = logs
         self.replicas.use(logs)
-        followed = FollowedMetadata(self.metadata, metadata_epoch)
-        self._metadata_log = followed  # type: ignore[assignment]  # what a broker reads of it is there
+        self._followed = followed = FollowedMetadata(self.metadata, metadata_epoch)
+        self._metadata_log = followed
         for chunk in chunks:
-            followed.apply(chunk)
+            follow_chunk(followed, chunk)
         followed.last_offset = metadata_offset  # the offsets in a snapshot are its own
         self.metadata.removed_topics.clear()
         self.identity = MetaProperties(cluster_id, node_id, directory_id)
@@ -381,13 +378,12 @@ class FollowerWorker(WorkerBroker):
 
     def _received(self, link: Link, kind: str, arguments: Arguments) -> None:
         if kind == METADATA:
-            followed: Any = self._metadata_log
             try:
-                followed.apply(arguments[0])
+                follow_chunk(self._followed, arguments[0])
             except KafkaError as error:
                 # The partition is opened again when somebody asks for it, and who asks is told what is wrong.
                 logger.error("following the metadata failed: %s", error)
-            link.send(APPLIED, followed.last_offset)
+            link.send(APPLIED, self._followed.last_offset)
         elif kind == SERVE:
             self._may_serve.set_result(None)
         else:

@@ -19,6 +19,7 @@ from ottla.metadata.image import RESOURCE_BROKER_LOGGER, MetadataImage
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
 from ottla.server.for_controller import ASKED, CHANGING
+from ottla.server.peers import ForwardedConnection
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -67,51 +68,6 @@ MAY_CREATE: dict[int, Callable[[MetadataImage, Any], bool]] = {
 # -- passing on and serving what was passed on -------------------------------------------------------------------------
 
 
-class ForwardedConnection:
-    """A client's connection as the worker sees it that a request was passed on to."""
-
-    __slots__ = (
-        "broker",
-        "client_host",
-        "client_software",
-        "listener",
-        "local_host",
-        "peer",
-        "principal",
-        "state",
-        "token_authenticated",
-    )
-
-    def __init__(
-        self, broker: Any, principal: str, by_token: bool, client_host: str, listener: Any, local_host: str
-    ) -> None:
-        self.broker = broker
-        self.principal = principal
-        self.token_authenticated = by_token
-        self.client_host = client_host
-        self.listener = listener
-        self.local_host = local_host
-        self.peer = client_host
-        self.client_software: tuple[str, str] | None = None
-        self.state: dict[str, Any] | None = None
-
-    def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
-        """The worker that has the connection closes it when there is no answer."""
-
-
-class BrokerAt:
-    """The broker as it is seen through another worker: the same, but for the id that a client spoke to."""
-
-    __slots__ = ("_broker", "node_id")
-
-    def __init__(self, broker: Broker, node_id: int) -> None:
-        self._broker = broker
-        self.node_id = node_id
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._broker, name)
-
-
 async def pass_on(link: Link, ctx: RequestContext, request: Message, response_type: type[Message]) -> Message | None:
     """Have another worker answer a client's request."""
     connection = ctx.connection
@@ -144,8 +100,14 @@ def serve(
     route = registry.route(api_key, version)
     assert route is not None, f"a worker passed on version {version} of API {api_key}, which is not served"
     listener = next(listener for listener in broker.config.listeners if listener.name == listener_name)
-    seen = BrokerAt(broker, peer_id)
-    connection: Any = ForwardedConnection(seen, principal, by_token, client_host, listener, local_host)
+    connection = ForwardedConnection(
+        broker.services.for_broker(peer_id),
+        listener,
+        principal=principal,
+        token_authenticated=by_token,
+        client_host=client_host,
+        local_host=local_host,
+    )
     ctx = RequestContext(connection, api_key, version, 0, client_id, len(body))
     request, _ = route.decode(memoryview(bytearray(body)), 0)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from ottla.errors import InvalidReplicaAssignment, NotController
+from ottla.errors import InvalidReplicaAssignment
 from ottla.metadata.controller import Controller
 from ottla.metadata.elections import is_in_folder
 from ottla.metadata.image import MetadataImage, TopicState
-from ottla.metadata.metadata_log import Subscriber
+from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.metadata.replica_placement import place_replicas
 from ottla.records.batch import Batch, Buffer, batches
 from ottla.wire.schema import Message
@@ -16,41 +16,20 @@ from ottla.wire.stored import UnknownRecordType, decode_metadata_record
 from ottla.wire.stored import metadata as stored
 
 
-class FollowedMetadata:
-    """The metadata log as a worker has it that does not write it: batches come in, the image follows."""
+def follow_chunk(followed: FollowedMetadata, chunk: Buffer) -> None:
+    """Follow what the controller appended: one batch, or all that was written before this worker started."""
+    for batch in batches(chunk):
+        followed.follow(() if batch.is_control else _records(batch), batch.last_offset)
 
-    def __init__(self, image: MetadataImage, leader_epoch: int) -> None:
-        self._image = image
-        self._subscribers: list[Subscriber] = []
-        self.leader_epoch = leader_epoch
-        self.last_offset = -1
-        """Of the newest record that the image and all subscribers have seen."""
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.append(subscriber)
-
-    def append(self, records: Sequence[Message]) -> None:
-        """Only the controller appends; what needs it is forwarded."""
-        raise NotController
-
-    def apply(self, chunk: Buffer) -> None:
-        """Replay what the controller appended, and tell the subscribers."""
-        for batch in batches(chunk):
-            if not batch.is_control:
-                records = list(self._replay(batch))
-                for subscriber in self._subscribers:
-                    subscriber(records)
-            self.last_offset = batch.last_offset
-
-    def _replay(self, batch: Batch) -> Iterator[Message]:
-        for record in batch.records():
-            assert record.value is not None, "a metadata record without a value"
-            try:
-                decoded, _ = decode_metadata_record(record.value)
-            except UnknownRecordType:
-                continue  # the controller reported it when it started
-            self._image.replay(decoded, record.offset)
-            yield decoded
+def _records(batch: Batch) -> Iterator[tuple[int, Message]]:
+    for record in batch.records():
+        assert record.value is not None, "a metadata record without a value"
+        try:
+            decoded, _ = decode_metadata_record(record.value)
+        except UnknownRecordType:
+            continue  # the controller reported it when it started
+        yield record.offset, decoded
 
 
 class SharedFolderController(Controller):

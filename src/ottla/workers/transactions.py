@@ -35,7 +35,7 @@ class SharedMarkers(LocalMarkers):
         self._will_send = True  # by `start`
 
     def write(self, marker: Marker, partition: TopicPartition, done: Done) -> None:
-        leader = self._worker.leader_of(partition)
+        leader = self._worker.directory.leader_of(partition)
         if leader is None or leader[0] in (self._worker.node_id, NO_LEADER):
             super().write(marker, partition, done)
             return

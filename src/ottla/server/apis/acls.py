@@ -108,7 +108,7 @@ def create_acls_(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsR
         ctx.connection.close("CreateAcls with an UNKNOWN element")
         return None
     _check_enabled(ctx)
-    records, outcomes = create_acls(ctx.services.metadata, acls, ctx.services.chance.uuid)
+    records, outcomes = create_acls(ctx.services.metadata, acls, ctx.services.randomness.uuid)
     ctx.services.controller.commit(records)
     return CreateAclsResponse(results=[_created(outcome) for outcome in outcomes])
 

@@ -21,7 +21,7 @@ from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRespons
 if TYPE_CHECKING:
     from ottla.coordinator.runtime.interfaces import Client
     from ottla.server.api import Route
-    from ottla.server.broker import Broker
+    from ottla.server.services import Services
 
 _KIND_BYTES = 4
 _LENGTH = Struct(">i")
@@ -70,7 +70,7 @@ class RepeatedCommit:
 
     def learn(
         self,
-        broker: Broker,
+        broker: Services,
         route: Route,
         frame: memoryview,
         request: OffsetCommitRequest,

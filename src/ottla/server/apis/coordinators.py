@@ -68,8 +68,8 @@ def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
         _check_allowed(ctx, key_type, key)
         if key_type == SHARE:
             _check_share_key(key)
-        leader = ctx.services.coordinator_of(_TOPIC_OF[key_type], key)
-        for node, host, port in ctx.services.nodes(ctx.connection):
+        leader = ctx.services.directory.coordinator_of(_TOPIC_OF[key_type], key)
+        for node, host, port in ctx.services.directory.nodes(ctx.connection):
             if node.broker_id == leader:
                 return Found(key=key, node_id=leader, host=host, port=port, error_code=NONE, error_message="")
         raise CoordinatorNotAvailable()

@@ -27,6 +27,7 @@ from ottla.records.legacy import any_batches
 from ottla.replication.partition import Partition
 from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.apis.fetch_repeated import READ_COMMITTED, RepeatedFetch, wants_committed
+from ottla.server.directory import names_leader
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
 from ottla.server.replica_selector import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -293,9 +294,9 @@ class Reading:
 
     def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:
         """Tell the client where the leader is, so that it need not ask for metadata (KIP-951)."""
-        if self.ctx.version < _FIRST_LEADER_VERSION or not self.ctx.services.names_leader(error):
+        if self.ctx.version < _FIRST_LEADER_VERSION or not names_leader(error):
             return
-        leader = self.ctx.services.leader_of(key)
+        leader = self.ctx.services.directory.leader_of(key)
         if leader is not None:
             data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
 
@@ -346,7 +347,7 @@ class Reading:
         if leaders:
             response.node_endpoints = [
                 FetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in self.ctx.services.nodes(self.ctx.connection)
+                for node, host, port in self.ctx.services.directory.nodes(self.ctx.connection)
                 if node.broker_id in leaders
             ]
 

@@ -24,7 +24,7 @@ from ottla.wire.primitives import encode_uvarint
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
     from ottla.server.api import Route
-    from ottla.server.broker import Broker
+    from ottla.server.services import Services
 
 FIRST_VERSION = 4
 """From here on batches are sent as they are stored."""
@@ -119,7 +119,7 @@ class RepeatedFetch:
         )
 
     def learn(
-        self, broker: Broker, route: Route, frame: memoryview, request: FetchRequest, response: FetchResponse
+        self, broker: Services, route: Route, frame: memoryview, request: FetchRequest, response: FetchResponse
     ) -> None:
         """Make a model of the request and of its answer, if they have the usual shape."""
         if not response.responses:

@@ -15,8 +15,8 @@ from ottla.errors import (
 from ottla.metadata.java_hash_order import java_concurrent_map, partition_hash, scala_groups, scala_tree
 from ottla.metadata.topics import java_hash
 from ottla.server.api import RequestContext, handles
-from ottla.server.broker import Broker
 from ottla.server.log_dirs import DataFolder, data_folders, is_cordoned
+from ottla.server.services import Services
 from ottla.wire.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -47,12 +47,14 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
 
 
 def _described(
-    broker: Broker, folder: DataFolder, wanted: Container[tuple[str, int]] | None
+    services: Services, folder: DataFolder, wanted: Container[tuple[str, int]] | None
 ) -> DescribeLogDirsResponse.DescribeLogDirsResult:
     by_topic: dict[str, list[Partition]] = {}
     for topic, index in java_concurrent_map(folder.held, partition_hash):
         if wanted is None or (topic, index) in wanted:
-            partition = Partition(partition_index=index, partition_size=_size_bytes(broker, topic, index), offset_lag=0)
+            partition = Partition(
+                partition_index=index, partition_size=_size_bytes(services, topic, index), offset_lag=0
+            )
             by_topic.setdefault(topic, []).append(partition)
     for topic, index in java_concurrent_map(folder.arriving, partition_hash):
         if wanted is None or (topic, index) in wanted:
@@ -70,15 +72,15 @@ def _described(
         ],
         total_bytes=folder.total_bytes,
         usable_bytes=folder.usable_bytes,
-        is_cordoned=is_cordoned(broker.config, folder.path),
+        is_cordoned=is_cordoned(services.config, folder.path),
     )
 
 
-def _size_bytes(broker: Broker, topic: str, index: int) -> int:
-    partition = broker.replicas.get(topic, index)
+def _size_bytes(services: Services, topic: str, index: int) -> int:
+    partition = services.replicas.get(topic, index)
     if partition is not None:
         return partition.log.size_bytes
-    files = broker.disk.scan(f"{topic}-{index}")
+    files = services.logs.disk.scan(f"{topic}-{index}")
     return sum(size for name, size in files.items() if name.endswith(".log"))
 
 
@@ -100,13 +102,13 @@ def _alter_error(
 @handles(AlterReplicaLogDirsRequest, on_error=_alter_error)
 def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """v0–v2 (KIP-113): moves replicas between data folders. With one folder they are all where they can be."""
-    broker = ctx.services
-    own = {folder.path for folder in data_folders(broker)}
+    services = ctx.services
+    own = {folder.path for folder in data_folders(services)}
     moved: dict[tuple[str, int], str] = {}
     by_topic: dict[str, dict[int, MovedPartition]] = {}
     for folder in request.dirs:
         for topic in folder.topics:
-            known = broker.metadata.topics.get(topic.name)
+            known = services.metadata.topics.get(topic.name)
             for index in topic.partitions:
                 if len(topic.name) + len(str(index)) > _MOVED_NAME_MAX:
                     code = InvalidTopicException.code
@@ -114,16 +116,16 @@ def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequ
                     code = LogDirNotFound.code
                 elif known is None or index not in known.partitions:
                     code = UnknownTopicOrPartition.code
-                elif broker.node_id not in known.partitions[index].replicas:
+                elif services.node_id not in known.partitions[index].replicas:
                     code = ReplicaNotAvailable.code
                 else:
                     code = NONE
                     moved[topic.name, index] = folder.path
                 # Of a partition that is to go to two folders the last counts.
                 by_topic.setdefault(topic.name, {})[index] = MovedPartition(partition_index=index, error_code=code)
-    if broker.spread is not None:
+    if services.log_dirs is not None:
         for key, path in moved.items():
-            broker.spread.move(key, path)
+            services.log_dirs.move(key, path)
     return AlterReplicaLogDirsResponse(
         results=[MovedTopic(topic_name=name, partitions=partitions) for name, partitions in scala_groups(by_topic)]
     )

@@ -76,7 +76,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in broker.nodes(ctx.connection)
+            for node, host, port in broker.directory.nodes(ctx.connection)
         ],
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id,
@@ -208,7 +208,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.broker_id, host=host, port=port, rack=node.rack, is_fenced=node.fenced
             )
-            for node, host, port in broker.nodes(ctx.connection, fenced=request.include_fenced_brokers)
+            for node, host, port in broker.directory.nodes(ctx.connection, fenced=request.include_fenced_brokers)
         ],
     )
     if request.include_cluster_authorized_operations:

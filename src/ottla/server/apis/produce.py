@@ -155,7 +155,7 @@ def _appended(
             if outcome.error_code:
                 failed = True
             elif may_wait and name is not None:
-                partition = ctx.connection.broker.replicas.leader(name, data.index)
+                partition = ctx.connection.services.replicas.leader(name, data.index)
                 if partition.leadership is not None:
                     if waits is None:
                         waits = Acknowledgements(ctx, request.timeout_ms)
@@ -274,7 +274,7 @@ def _append(
     try:
         if topic is None:
             raise UnknownTopicId()
-        partition = ctx.connection.broker.replicas.leader(topic, data.index)
+        partition = ctx.connection.services.replicas.leader(topic, data.index)
         if acks not in _KNOWN_ACKS:
             raise InvalidRequiredAcks()
         if partition.leadership is not None and acks == ALL:

@@ -18,11 +18,12 @@ from ottla.errors import (
     UnsupportedCompressionType,
 )
 from ottla.records.validation import NotOneBatch, record_errors_of
+from ottla.server.directory import names_leader
 from ottla.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
-    from ottla.server.broker import Broker
+    from ottla.server.services import Services
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
@@ -43,7 +44,7 @@ _WITHOUT_LOG_START = (
 
 
 def failure(
-    broker: Broker, version: int, topic: str | None, index: int, partition: Partition | None, error: KafkaError
+    services: Services, version: int, topic: str | None, index: int, partition: Partition | None, error: KafkaError
 ) -> PartitionResponse:
     """`partition` is None where the error came before it was found, `topic` where its id is unknown."""
     response = PartitionResponse(index=index, error_code=error.code, base_offset=-1)
@@ -56,8 +57,8 @@ def failure(
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
             for batch_index, message in record_errors
         ]
-    elif version >= 10 and topic is not None and broker.names_leader(error):
-        leader = broker.leader_of((topic, index))
+    elif version >= 10 and topic is not None and names_leader(error):
+        leader = services.directory.leader_of((topic, index))
         if leader is not None:
             response.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
     return response

@@ -28,7 +28,7 @@ from ottla.wire.primitives import ZERO_UUID, encode_uvarint, uvarint_tail
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
     from ottla.server.api import Route
-    from ottla.server.broker import Broker
+    from ottla.server.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class RepeatedProduce:
 
     def learn(
         self,
-        broker: Broker,
+        broker: Services,
         route: Route,
         frame: memoryview,
         request: ProduceRequest,

@@ -55,12 +55,12 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
         )
     broker = ctx.services
     now_ms = broker.clock.now_ms()
-    end_offset = broker.metadata_offset + 1
+    end_offset = broker.metadata_log.last_offset + 1
     partition = Partition(
         partition_index=0,
         error_code=NONE,
         leader_id=broker.controller_id,
-        leader_epoch=broker.metadata_epoch,
+        leader_epoch=broker.metadata_log.leader_epoch,
         high_watermark=end_offset,
         current_voters=[
             DescribeQuorumResponse.ReplicaState(
@@ -77,7 +77,7 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
             )
-            for follower, follower_end in broker.metadata_observers()
+            for follower, follower_end in broker.metadata_log.observers()
         ],
     )
     return DescribeQuorumResponse(
@@ -92,7 +92,7 @@ def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
     listener = DescribeQuorumResponse.Listener
     return [
         DescribeQuorumResponse.Node(node_id=node.broker_id, listeners=[listener(name=name, host=host, port=port)])
-        for node, host, port in ctx.services.nodes(ctx.connection)
+        for node, host, port in ctx.services.directory.nodes(ctx.connection)
         if node.broker_id == ctx.services.controller_id
     ]
 

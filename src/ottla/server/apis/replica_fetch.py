@@ -38,7 +38,7 @@ def replica_fetch(
 class ReplicaReading(Reading):
     """One pass over the partitions that a follower wants."""
 
-    __slots__ = ("_known", "arriving", "broker_epoch", "has_news", "leaderships", "news_only", "replica_id")
+    __slots__ = ("_known", "arriving", "broker_epoch", "changes_only", "has_news", "leaderships", "replica_id")
 
     def __init__(
         self, ctx: RequestContext, request: FetchRequest, plan: FetchPlan, replica_id: int, broker_epoch: int
@@ -56,12 +56,12 @@ class ReplicaReading(Reading):
         }
         """The high watermarks that the follower knows of (KIP-1166)."""
         self.leaderships: dict[PartitionKey, Leadership] = {}
-        self.news_only: bool = getattr(ctx.connection, "wants_news_only", False)
+        self.changes_only = ctx.connection.wants_changes_only
 
     def read(self) -> None:
         """Most partitions of a follower are as they were at its last fetch: there is nothing to read in those."""
         wanted = self.plan.partitions
-        if self.news_only and self.arriving:
+        if self.changes_only and self.arriving:
             broker = self.ctx.services
             known = broker.metadata.brokers.get(self.replica_id)
             if known is not None and known.epoch == self.broker_epoch:
@@ -96,12 +96,12 @@ class ReplicaReading(Reading):
 
     def read_again(self, keys: set[PartitionKey]) -> None:
         """Those partitions that may have something new by now; all of them for a follower that waits for all."""
-        if self.news_only:
+        if self.changes_only:
             self.plan.partitions = {key: self.plan.partitions[key] for key in keys}
         self.read()
 
     def response(self) -> FetchResponse:
-        if self.news_only:
+        if self.changes_only:
             self.results = [result for result in self.results if self._is_news(*result)]
         return super().response()
 
@@ -148,7 +148,7 @@ class ReplicaReading(Reading):
         known = self._known.get(key, INT64_MAX)
         if min(partition.high_watermark, wanted.fetch_offset) > known or (
             # A log starts nowhere behind what its replica knows to be committed.
-            self.news_only and min(partition.log_start_offset, known) > wanted.log_start_offset
+            self.changes_only and min(partition.log_start_offset, known) > wanted.log_start_offset
         ):
             self.has_news = True
         return PartitionData(

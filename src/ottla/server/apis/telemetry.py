@@ -29,7 +29,7 @@ def get_telemetry_subscriptions(
     broker = ctx.services
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:
-        instance_id = broker.chance.uuid()
+        instance_id = broker.randomness.uuid()
     instance = broker.client_metrics.subscribe(instance_id, _traits(ctx, instance_id), broker.config)
     return GetTelemetrySubscriptionsResponse(
         error_code=NONE,

@@ -53,7 +53,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
             for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in java_names(SUPPORTED_FEATURES))
             if low > 0 or ctx.version >= 4
         ],
-        finalized_features_epoch=ctx.services.metadata_offset,
+        finalized_features_epoch=ctx.services.metadata_log.last_offset,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in ((name, image.features[name]) for name in _finalized_order(image.features))

@@ -34,6 +34,7 @@ from ottla.wire.schema import Message
 if TYPE_CHECKING:
     from ottla.config import Listener
     from ottla.server.broker import Broker
+    from ottla.server.security.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ _API_VERSIONS = 18
 class Connection:
     """A client's connection; owned by the event loop that accepted it."""
 
+    wants_changes_only = False
     __slots__ = (
         "_client_id",
         "_client_id_bytes",
@@ -84,6 +86,7 @@ class Connection:
         "local_host",
         "peer",
         "principal",
+        "services",
         "serving_since_ns",
         "spent_ns",
         "state",
@@ -91,6 +94,7 @@ class Connection:
 
     def __init__(self, broker: Broker, listener: Listener, sock: socket.socket, peer: str, host: str) -> None:
         self.broker = broker
+        self.services = broker.services
         self.listener = listener
         self.peer = peer
         self.local_host: str = sock.getsockname()[0]
@@ -116,7 +120,7 @@ class Connection:
         self._closed = False
         self._closing = False
         self._muted = False
-        self._frame_min = _HEADER_BYTES
+        self._frame_min = FRAME_BYTES_MIN
         self._frame_max = broker.request_bytes_max
         self.serving_since_ns = 0
         self.spent_ns = 0
@@ -220,11 +224,8 @@ class Connection:
         self._pause_reading()
 
     def _keep_watching(self) -> None:
-        """Find the end of a peer that has reset the connection behind bytes that were read just now.
-
-        uvloop watches no longer a socket that has an error, once it has told of it; and what had arrived before the
-        error is read first. An answer would fail, so only those who sent none have to look.
-        """
+        """Find a reset behind bytes that were read just now: uvloop reports a socket's error once and stops watching.
+        An answer would fail, so this is only needed where none was sent."""
         if not self._closed and self._reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._loop.remove_reader(self._fd)
             self._loop.add_reader(self._fd, self._on_readable)
@@ -242,7 +243,7 @@ class Connection:
             if (
                 repeated is not None
                 and repeated.route is not None
-                and self.broker.quotas is None
+                and self.services.access.quotas is None
                 and (stop := repeated.serve(buffer, start, end, self._out)) != start
             ):
                 start = stop
@@ -330,7 +331,7 @@ class Connection:
             self.close(f"malformed request: {error}")
             return
         ctx = RequestContext(self, api_key, version, correlation_id, self._client_id, len(frame))
-        quotas = self.broker.quotas
+        quotas = self.services.access.quotas
         if quotas is not None:
             self.serving_since_ns = perf_counter_ns()
         try:
@@ -339,14 +340,14 @@ class Connection:
             result = self._error_answer(ctx, route, request, error)
         if result.__class__ is route.response_type:
             if quotas is not None:
-                quotas.settle(ctx, result)
+                self._settle(quotas, ctx, result)
             self._answer(ctx, route, result)
             if route.model is not None and quotas is None and request is not None and not self._closed:
                 sent = self._out[-1]
                 self._repeated = route.model(ctx, route, frame, request, result, sent, self._repeated)
         elif result is None:
             if quotas is not None:
-                quotas.settle(ctx, None)
+                self._settle(quotas, ctx, None)
         else:
             assert not isinstance(result, Message), f"{route.api.name} answered with {type(result).__name__}"
             self._wait_for(ctx, route, request, result)
@@ -407,8 +408,8 @@ class Connection:
             else:
                 raise error
             if response is not None:
-                if self.broker.quotas is not None:
-                    self.broker.quotas.settle(ctx, response)
+                if (quotas := self.services.access.quotas) is not None:
+                    self._settle(quotas, ctx, response)
                 self._answer(ctx, route, response)
             self._go_on()
 
@@ -546,6 +547,13 @@ class Connection:
     def token_authenticated(self) -> bool:
         """Whether a delegation token, and no password or key, was the proof of identity."""
         return False
+
+    def _settle(self, quotas: Quotas, ctx: RequestContext, response: Message | None) -> None:
+        if (throttle_ms := quotas.settle(ctx, response)) > 0:
+            self.mute(throttle_ms)
+
+    def work_ns(self) -> int:
+        return perf_counter_ns() - self.serving_since_ns if self.serving_since_ns else self.spent_ns
 
     def log_refusal(self, message: str, *arguments: object) -> None:
         """A line about something that this peer was refused; few of them for each address."""

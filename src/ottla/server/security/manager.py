@@ -77,7 +77,7 @@ class Security:
             from ottla.server.security.authorizer import authorizer_from
             from ottla.server.security.guards import guarded
 
-            broker.authorizer = authorizer_from(broker.config, broker.metadata, broker.clock)
+            broker.access.authorizer = authorizer_from(broker.config, broker.metadata, broker.clock)
             broker.registry = guarded(broker.registry)
         self._follow_quotas()
         self.config_changed()
@@ -101,8 +101,8 @@ class Security:
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
         broker = self._broker
-        if broker.authorizer is not None:
-            broker.authorizer.metadata_changed(records)
+        if broker.access.authorizer is not None:
+            broker.access.authorizer.metadata_changed(records)
         from ottla.wire.stored.metadata import ClientQuotaRecord
 
         if any(isinstance(record, ClientQuotaRecord) for record in records):
@@ -111,11 +111,11 @@ class Security:
     def _follow_quotas(self) -> None:
         broker = self._broker
         if not broker.metadata.quotas:
-            broker.quotas = None
+            broker.access.quotas = None
             return
         from ottla.server.security.quotas import Quotas
 
-        broker.quotas = Quotas.followed(broker.quotas, broker.metadata, broker.config, broker.clock)
+        broker.access.quotas = Quotas.followed(broker.access.quotas, broker.metadata, broker.config, broker.clock)
 
     def config_changed(self) -> None:
         """Dynamic settings changed: certificates and mechanisms of new connections follow them."""

@@ -9,7 +9,6 @@ the user's clients; one that names a client id only by all users of it. Who is a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ThrottlingQuotaExceeded
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import Config
     from ottla.server.api import RequestContext
-    from ottla.server.net.connection import Connection
+    from ottla.server.requester import Requester
 
 PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
 TIME, MUTATIONS = "request_percentage", "controller_mutation_rate"
@@ -76,7 +75,7 @@ class Quotas:
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
-    def _meter(self, key: str, connection: Connection, client_id: str | None) -> Meter:
+    def _meter(self, key: str, connection: Requester, client_id: str | None) -> Meter:
         user = connection.principal.partition(":")[2]
         asked = (key, user, client_id or "")
         found = self._found.get(asked)
@@ -123,16 +122,14 @@ class Quotas:
         return rate.excess_ms(limit, now_ms)
 
     def _record_time(self, ctx: RequestContext) -> int:
-        connection = ctx.connection
-        since_ns = connection.serving_since_ns
-        spent_ns = perf_counter_ns() - since_ns if since_ns else connection.spent_ns
         # A pause for time is never longer than a window: the rate is known no better than that.
-        return int(min(self._record(TIME, ctx, spent_ns * _NS_TO_PERCENT), self._window_ms))
+        return int(min(self._record(TIME, ctx, ctx.connection.work_ns() * _NS_TO_PERCENT), self._window_ms))
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def settle(self, ctx: RequestContext, response: Any) -> None:
-        """Before an answer goes out (None stands for none): count the request, tell the client to wait, and make it."""
+    def settle(self, ctx: RequestContext, response: Any) -> int:
+        """Before an answer goes out (None stands for none): count the request, and note in the answer how many
+        milliseconds the client has to wait. Returns them."""
         if ctx.api_key == _FETCH:
             throttle_ms = response.throttle_time_ms  # counted where the answer was made
         else:
@@ -141,8 +138,7 @@ class Quotas:
                 throttle_ms = max(throttle_ms, self._record(PRODUCED, ctx, ctx.request_bytes))
             if response is not None and hasattr(response, "throttle_time_ms"):
                 throttle_ms = response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
-        if throttle_ms > 0:
-            ctx.connection.mute(throttle_ms)
+        return int(throttle_ms)
 
     def fetch_throttle_ms(self, ctx: RequestContext, response_bytes: int) -> int:
         """How long a fetch has to wait; an answer that is not sent is not counted."""

@@ -137,4 +137,4 @@ def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
 
 def leader_of(ctx: RequestContext, place: Place, error: KafkaError | None) -> tuple[int, int] | None:
     """Who leads a partition, for an answer that sends its client there."""
-    return ctx.services.leader_of(place) if isinstance(error, NotLeaderOrFollower) else None
+    return ctx.services.directory.leader_of(place) if isinstance(error, NotLeaderOrFollower) else None

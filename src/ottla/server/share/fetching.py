@@ -96,7 +96,7 @@ def share_acknowledge(
         ]
         response.node_endpoints = [
             ShareAcknowledgeResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in ctx.services.nodes(ctx.connection)
+            for node, host, port in ctx.services.directory.nodes(ctx.connection)
             if node.broker_id in leaders
         ]
         if request.share_session_epoch == FINAL_EPOCH:
@@ -455,7 +455,7 @@ class ShareFetch:
         if leaders:
             response.node_endpoints = [
                 ShareFetchResponse.NodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in self._ctx.services.nodes(self._ctx.connection)
+                for node, host, port in self._ctx.services.directory.nodes(self._ctx.connection)
                 if node.broker_id in leaders
             ]
 

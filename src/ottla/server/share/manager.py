@@ -124,7 +124,7 @@ class ShareGroups:
 
     async def end_offset(self, topic: str, index: int) -> int | None:
         """Up to where a partition can be read; None where its leader cannot be asked."""
-        leader = self._broker.leader_of((topic, index))
+        leader = self._broker.directory.leader_of((topic, index))
         if leader is None or leader[0] == NO_LEADER:
             return None
         if leader[0] == self._broker.node_id:

@@ -147,7 +147,7 @@ class ShareStates:
         if error is not None:
             done(None, error)
             return
-        leader = self._broker.coordinator_of(SHARE_STATE_TOPIC, str(key))
+        leader = self._broker.directory.coordinator_of(SHARE_STATE_TOPIC, str(key))
         if leader != self._broker.node_id:
             request, version = remote()
             self.send(leader, request, version, lambda response: _tell(response, done))

@@ -1,0 +1,78 @@
+"""Where things are in the cluster: the brokers' addresses, who leads a partition, who coordinates a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
+
+from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
+from ottla.metadata.image import NO_LEADER, BrokerState, MetadataImage
+from ottla.metadata.topics import internal_partition
+
+if TYPE_CHECKING:
+    from ottla.metadata.controller import Controller
+    from ottla.server.requester import Requester
+
+Node = tuple[BrokerState, str, int]
+"""A broker with its host and port."""
+
+
+class Directory:
+    """The cluster's addresses and leaders, as the metadata has them."""
+
+    def __init__(
+        self, image: MetadataImage, controller: Controller, unaddressed: Callable[[str], Container[int]]
+    ) -> None:
+        """`unaddressed` names the brokers that advertise no address on a listener, as it listens on all interfaces."""
+        self._image = image
+        self._controller = controller
+        self._unaddressed = unaddressed
+        self._nodes: dict[tuple[str, bool], list[Node]] = {}
+        self._nodes_version = -1
+
+    def nodes(self, requester: Requester, *, fenced: bool = False) -> list[Node]:
+        """The brokers with their address on the listener that a client came through."""
+        if self._nodes_version != self._image.version:
+            self._nodes.clear()
+            self._nodes_version = self._image.version
+        name = requester.listener.name
+        nodes = self._nodes.get((name, fenced))
+        if nodes is None:
+            nodes = self._nodes[name, fenced] = self._find_nodes(name, fenced)
+        unaddressed = self._unaddressed(name)
+        if not unaddressed:
+            return nodes
+        # These brokers are on this machine: the address that the client used leads to each of them.
+        local = requester.local_host
+        return [(node, local if node.broker_id in unaddressed else host, port) for node, host, port in nodes]
+
+    def _find_nodes(self, listener: str, fenced: bool) -> list[Node]:
+        known = sorted(self._image.brokers.values(), key=lambda broker: broker.broker_id)
+        return [
+            (broker, endpoint.host, endpoint.port)
+            for broker in known
+            if fenced or not broker.fenced
+            for endpoint in broker.endpoints
+            if endpoint.name == listener
+        ]
+
+    def coordinator_of(self, topic: str, key: str) -> int:
+        """The broker that coordinates `key`: the leader of its partition of an internal topic, made if need be."""
+        state = self._controller.create_internal_topic(topic)
+        leader = state.partitions[internal_partition(key, len(state.partitions))].leader
+        if leader == NO_LEADER:
+            raise CoordinatorNotAvailable()
+        return leader
+
+    def leader_of(self, key: tuple[bytes | str, int]) -> tuple[int, int] | None:
+        """(leader, epoch) of a partition named by topic name or id."""
+        name, index = key
+        image = self._image
+        topic = image.topics_by_id.get(name) if isinstance(name, bytes) else image.topics.get(name)
+        partition = topic.partitions.get(index) if topic is not None else None
+        return (partition.leader, partition.leader_epoch) if partition is not None else None
+
+
+def names_leader(error: KafkaError) -> bool:
+    """Whether the answer with this error may carry the current leader (KIP-951)."""
+    return isinstance(error, (NotLeaderOrFollower, FencedLeaderEpoch))

@@ -1,0 +1,225 @@
+"""The services that handlers use: a small part of the broker, the same for each kind of sender.
+
+A client's requests get the broker's own `Services`. Requests of other brokers, and requests that the controller answers
+for another broker, get a copy with other members: see `for_peers`, `for_broker` and `at_controller`.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from ottla.clock import Clock, Timer
+    from ottla.config import Config
+    from ottla.coordinator.groups.group_shard import GroupCoordinator
+    from ottla.log.manager import LogManager
+    from ottla.metadata.controller import Chance, Controller
+    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.metadata_source import MetadataSource
+    from ottla.replication.replicas import Replicas
+    from ottla.server.api import Registry
+    from ottla.server.coordinators import Coordinators
+    from ottla.server.directory import Directory
+    from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.log_dirs import SpreadFolders
+    from ottla.server.security.authorizer import Authorizer
+    from ottla.server.security.manager import Security
+    from ottla.server.security.quotas import Quotas
+    from ottla.server.share.manager import ShareGroups
+    from ottla.server.telemetry import ClientMetrics
+    from ottla.server.transactions import TransactionsOfBroker
+
+
+class CurrentConfig:
+    """The broker's settings as they are now; a change of dynamic settings replaces them."""
+
+    __slots__ = ("config",)
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+
+class Access:
+    """What limits a sender: ACLs and quotas. None of either lets everybody do everything."""
+
+    __slots__ = ("authorizer", "quotas")
+
+    def __init__(self, authorizer: Authorizer | None = None, quotas: Quotas | None = None) -> None:
+        self.authorizer = authorizer
+        self.quotas = quotas
+
+
+class MadeLate:
+    """Services that many brokers never use: each is made, and its module imported, when it is first asked for."""
+
+    def __init__(self, current: CurrentConfig, metadata: MetadataImage, clock: Clock, randomness: Chance) -> None:
+        self._current = current
+        self._metadata = metadata
+        self._clock = clock
+        self._randomness = randomness
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessionCache:
+        from ottla.server.fetch_sessions import FetchSessionCache
+
+        slots = self._current.config["max.incremental.fetch.session.cache.slots"]
+        return FetchSessionCache(slots, self._clock, self._randomness.randbelow)
+
+    @cached_property
+    def client_metrics(self) -> ClientMetrics:
+        from ottla.server.telemetry import ClientMetrics
+
+        return ClientMetrics(self._metadata, self._clock)
+
+
+class Services:
+    """What a handler may use of its broker (`ctx.services`)."""
+
+    __slots__ = (
+        "_current",
+        "_late",
+        "access",
+        "clock",
+        "cluster_id",
+        "controller",
+        "controller_id",
+        "coordinators",
+        "directory",
+        "fetch_bytes_max",
+        "log_dirs",
+        "logs",
+        "loop",
+        "metadata",
+        "metadata_log",
+        "next_producer_id",
+        "node_id",
+        "randomness",
+        "registry",
+        "replicas",
+        "request_bytes_max",
+        "security",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        cluster_id: str,
+        controller_id: int,
+        current: CurrentConfig,
+        late: MadeLate,
+        registry: Registry,
+        metadata: MetadataImage,
+        metadata_log: MetadataSource,
+        controller: Controller,
+        directory: Directory,
+        replicas: Replicas,
+        logs: LogManager,
+        log_dirs: SpreadFolders | None,
+        coordinators: Coordinators,
+        next_producer_id: Callable[[], int],
+        security: Security,
+        access: Access,
+        clock: Clock,
+        timer: Timer,
+        loop: asyncio.AbstractEventLoop,
+        randomness: Chance,
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self._current = current
+        self._late = late
+        self.registry = registry
+        self.metadata = metadata
+        self.metadata_log = metadata_log
+        self.controller = controller
+        self.directory = directory
+        self.replicas = replicas
+        self.logs = logs
+        self.log_dirs = log_dirs
+        """Set where there are several data folders."""
+        self.coordinators = coordinators
+        self.next_producer_id = next_producer_id
+        self.security = security
+        self.access = access
+        self.clock = clock
+        self.timer = timer
+        self.loop = loop
+        self.randomness = randomness
+        self.fetch_bytes_max: int = current.config["fetch.max.bytes"]
+        self.request_bytes_max: int = current.config["socket.request.max.bytes"]
+
+    @property
+    def config(self) -> Config:
+        return self._current.config
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the one that writes the metadata."""
+        return self.node_id == self.controller_id
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        return self.access.authorizer
+
+    @property
+    def quotas(self) -> Quotas | None:
+        return self.access.quotas
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self.coordinators.groups.coordinator
+
+    @property
+    def transactions(self) -> TransactionsOfBroker:
+        return self.coordinators.transactions
+
+    @property
+    def share(self) -> ShareGroups:
+        return self.coordinators.share
+
+    @property
+    def fetch_sessions(self) -> FetchSessionCache:
+        return self._late.fetch_sessions
+
+    @property
+    def client_metrics(self) -> ClientMetrics:
+        return self._late.client_metrics
+
+    # -- for other senders than clients of this broker ---------------------------------------------------------
+
+    def for_peers(self) -> Services:
+        """For requests of other brokers: no ACL and no quota holds them back."""
+        other = copy(self)
+        other.access = Access()
+        return other
+
+    def for_broker(self, node_id: int) -> Services:
+        """For the clients of another broker whose request was forwarded here."""
+        other = copy(self)
+        other.node_id = node_id
+        return other
+
+    def at_controller(
+        self,
+        controller_id: int,
+        controller: Controller,
+        metadata: MetadataImage,
+        metadata_log: MetadataSource,
+        quotas: Quotas | None,
+    ) -> Services:
+        """For what a controller outside of this broker answers, with the controller's own view of the cluster."""
+        other = copy(self)
+        other.controller_id = controller_id
+        other.controller = controller
+        other.metadata = metadata
+        other.metadata_log = metadata_log
+        other.access = Access(self.access.authorizer, quotas)
+        return other
