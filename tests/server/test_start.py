@@ -55,8 +55,6 @@ asyncio.run(run())
 """
 
 NOT_AT_START = (
-    "argparse",
-    "gettext",
     "ottla.bench",
     "ottla.client",
     "ottla.metadata.acls",
@@ -85,7 +83,6 @@ NOT_AT_START = (
     "ottla.wire.messages.security",
     "ottla.workers",
     "crc32c",
-    "dataclasses",
     "email",
     "hashlib",
     "hmac",

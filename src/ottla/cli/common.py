@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli import terminal
+from ottla.cli.parsers import subcommand as subcommand
 
 if TYPE_CHECKING:
     from ottla.client import Client, Security
@@ -32,36 +33,6 @@ class CommandError(Exception):
 
 class UsageError(CommandError):
     """The command line makes no sense: exit code 2."""
-
-
-class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps examples as they are written, and leaves room for the options' names."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=min(_columns(), 110))
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        return 100
-
-
-def subcommand(
-    subparsers: Any, name: str, help_text: str, description: str = "", examples: Sequence[str] = (), **options: Any
-) -> argparse.ArgumentParser:
-    """A parser with the house's help: a sentence, the options, examples."""
-    epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples) if examples else None
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name,
-        help=help_text,
-        description=description or help_text[0].upper() + help_text[1:] + ".",
-        epilog=epilog,
-        formatter_class=Formatter,
-        **options,
-    )
-    return parser
 
 
 def verbs(parser: argparse.ArgumentParser) -> Any:

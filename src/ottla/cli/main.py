@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ottla import __version__
-
-if TYPE_CHECKING:
-    import argparse
+from ottla.cli.parsers import Formatter
 
 _COMMANDS = {
     "serve": ("ottla.cli.serve", "run a broker in the foreground"),
@@ -34,18 +33,15 @@ _COMMANDS = {
 
 def build_parser(names: Sequence[str], *, alone: bool = False) -> argparse.ArgumentParser:
     """The whole command line; only the commands in `names` get their options, and `alone` leaves out the others."""
-    import argparse
-
-    from ottla.cli.layout import laid_out
-
     parser = argparse.ArgumentParser(
         prog="ottla",
         description="Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka protocol.",
         epilog=(
-            "Commands that talk to a broker work with any Kafka cluster: --bootstrap or $OTTLA_BOOTSTRAP names it "
-            "(127.0.0.1:9092). `ottla COMMAND --help` shows the options with examples."
+            "Commands that talk to a broker work with any Kafka cluster: --bootstrap or\n"
+            "$OTTLA_BOOTSTRAP names it (127.0.0.1:9092). `ottla COMMAND --help` shows the options\n"
+            "with examples."
         ),
-        formatter_class=laid_out(argparse.HelpFormatter),
+        formatter_class=Formatter,
     )
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
     # With the name given, argparse does not measure the terminal for a usage line that nobody asked for.
@@ -86,11 +82,6 @@ def _print_anything() -> None:
 
 def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], argparse.Namespace]:
     """The function of the command that is asked for, and its options."""
-    if given[:1] == ["serve"]:
-        serve = import_module(_COMMANDS["serve"][0])
-        options = serve.at_once(given[1:])
-        if options is not None:
-            return serve.run, options
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     named = next((word for word in given if not word.startswith("-")), None)
@@ -113,8 +104,6 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
 
 def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) -> NoReturn:
     """Say what a word is not, with the usage of the command that it was given to, and the option that may be meant."""
-    import argparse
-
     below = parser
     while actions := [action for action in below._actions if isinstance(action, argparse._SubParsersAction)]:
         name = next((each for each in given if each in actions[0].choices), None)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.cli.at_once import Options, read_at_once
+from ottla.cli.parsers import subcommand
 from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
@@ -22,8 +23,6 @@ from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
 
 if TYPE_CHECKING:
-    import argparse
-
     from ottla.http.endpoint import HttpEndpoint
     from ottla.testing.broker import Embedded
     from ottla.testing.cluster import Cluster
@@ -50,9 +49,7 @@ examples:
 
 def _number(text: str, what: str, low: int, high: int) -> int:
     if not text.isdecimal() or not low <= int(text) <= high:
-        from argparse import ArgumentTypeError
-
-        raise ArgumentTypeError(f"{text} is not a {what} ({low} to {high})")
+        raise argparse.ArgumentTypeError(f"{text} is not a {what} ({low} to {high})")
     return int(text)
 
 
@@ -73,83 +70,75 @@ def _brokers(text: str) -> int:
     return _number(text, "number of brokers", 1, BROKERS_MAX)
 
 
-OPTIONS: Final[Options] = {
-    "--host": {"help": "address to listen on (127.0.0.1 unless a properties file says otherwise)"},
-    "--port": {"type": _port, "help": f"port to listen on, 0 for a free one ({DEFAULT_PORT})"},
-    "--data": {"metavar": "FOLDER", "help": f"the data folder, a Kafka log dir ({DEFAULT_DATA})"},
-    "--ephemeral": {"action": "store_true", "help": "keep everything in memory, nothing on disk"},
-    "--fsync": {
-        "action": "store_true",
-        "help": "flush before each acknowledgement (log.flush.interval.messages=1)",
-    },
-    "--preset": {
-        "choices": ("dev", "kafka", "test"),
-        "help": "which defaults: without Kafka's waits (dev, unless a file is named), Kafka's own, or for tests: "
-        "quick to expire as well",
-    },
-    "--set": {
-        "action": "append",
-        "default": [],
-        "metavar": "KEY=VALUE",
-        "dest": "settings",
-        "help": "any broker setting; repeatable",
-    },
-    "--metrics": {
-        "type": _address,
-        "metavar": "[HOST:]PORT",
-        "help": "serve Prometheus metrics, /health and /ready there (needs ottla[metrics])",
-    },
-    "--workers": {
-        "type": _workers,
-        "default": 1,
-        "metavar": "N",
-        "help": "broker processes that share the folder and its partitions, to use N cores (1)",
-    },
-    "--brokers": {
-        "type": _brokers,
-        "default": 1,
-        "metavar": "N",
-        "help": "a cluster of N brokers in this process, for tests: replicas, elections, fail-over (1)",
-    },
-    "--control": {
-        "type": _port,
-        "metavar": "PORT",
-        "help": "for tests: the port through which `ottla faults` and programs on this machine inject faults "
-        "(not with --workers)",
-    },
-    "--json": {"action": "store_true", "help": "say where it listens as a line of JSON"},
-    "--log-level": {
-        "type": str.upper,
-        "default": "INFO",
-        "choices": ("DEBUG", "INFO", "WARNING", "ERROR"),
-        "help": "how much is said on standard error (INFO)",
-    },
-}
-
-
-def at_once(words: Sequence[str]) -> argparse.Namespace | None:
-    """The options, read without argparse; None where it has to look at them."""
-    read: argparse.Namespace | None = read_at_once(words, OPTIONS, "properties")
-    return read
-
-
 def add_parser(subparsers: Any) -> None:
     """Add `serve` to the command line."""
-    from argparse import RawDescriptionHelpFormatter
-
-    from ottla.cli.layout import laid_out
-
-    # Not with the helper of the other commands: a broker that starts has no time for their modules.
-    parser = subparsers.add_parser(
+    parser = subcommand(
+        subparsers,
         "serve",
-        help="run a broker in the foreground",
-        description="Run a broker in the foreground until SIGTERM or Ctrl-C.",
+        "run a broker in the foreground",
+        "Run a broker in the foreground until SIGTERM or Ctrl-C.",
         epilog=_EPILOG,
-        formatter_class=laid_out(RawDescriptionHelpFormatter),
     )
-    parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka-style properties file")
-    for name, keywords in OPTIONS.items():
-        parser.add_argument(name, **keywords)
+    option = parser.add_argument
+    option("properties", nargs="?", metavar="server.properties", help="a Kafka-style properties file")
+    option("--host", help="address to listen on (127.0.0.1 unless a properties file says otherwise)")
+    option("--port", type=_port, help=f"port to listen on, 0 for a free one ({DEFAULT_PORT})")
+    option("--data", metavar="FOLDER", help=f"the data folder, a Kafka log dir ({DEFAULT_DATA})")
+    option("--ephemeral", action="store_true", help="keep everything in memory, nothing on disk")
+    option(
+        "--fsync",
+        action="store_true",
+        help="flush before each acknowledgement (log.flush.interval.messages=1)",
+    )
+    option(
+        "--preset",
+        choices=("dev", "kafka", "test"),
+        help="which defaults: without Kafka's waits (dev, unless a file is named), Kafka's own, or for tests: "
+        "quick to expire as well",
+    )
+    option(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="any broker setting; repeatable",
+    )
+    option(
+        "--metrics",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="serve Prometheus metrics, /health and /ready there (needs ottla[metrics])",
+    )
+    option(
+        "--workers",
+        type=_workers,
+        default=1,
+        metavar="N",
+        help="broker processes that share the folder and its partitions, to use N cores (1)",
+    )
+    option(
+        "--brokers",
+        type=_brokers,
+        default=1,
+        metavar="N",
+        help="a cluster of N brokers in this process, for tests: replicas, elections, fail-over (1)",
+    )
+    option(
+        "--control",
+        type=_port,
+        metavar="PORT",
+        help="for tests: the port through which `ottla faults` and programs on this machine inject faults "
+        "(not with --workers)",
+    )
+    option("--json", action="store_true", help="say where it listens as a line of JSON")
+    option(
+        "--log-level",
+        type=str.upper,
+        default="INFO",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="how much is said on standard error (INFO)",
+    )
 
 
 def _disk(config: Config) -> Disk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from ottla.config import resources
 from ottla.config.broker import ALL_KEYS, BROKER_KEYS, SYNONYMS
 from ottla.config.keys import ConfigKey, ConfigType, format_value
 from ottla.config.loading import base_key
-from ottla.plain import Plain
 
 if TYPE_CHECKING:
     from ottla.config.broker import Config
@@ -30,41 +30,27 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
-class ConfigSynonym(Plain):
+@dataclass(slots=True)
+class ConfigSynonym:
     """One layer that has a say in a value; the first of them wins."""
 
-    __slots__ = ("name", "source", "value")
-
-    def __init__(self, name: str, value: str | None, source: ConfigSource) -> None:
-        self.name = name
-        self.value = value
-        self.source = source
+    name: str
+    value: str | None
+    source: ConfigSource
 
 
-class DescribedConfig(Plain):
-    """One key of a resource. The value of a sensitive one is never told."""
+@dataclass(slots=True)
+class DescribedConfig:
+    """One key of a resource. The value of a sensitive one is never shown."""
 
-    __slots__ = ("key", "name", "read_only", "sensitive", "source", "synonyms", "type", "value")
-
-    def __init__(
-        self,
-        name: str,
-        value: str | None,
-        source: ConfigSource,
-        read_only: bool,
-        sensitive: bool,
-        type: ConfigType,
-        synonyms: tuple[ConfigSynonym, ...],
-        key: ConfigKey | None,
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.source = source
-        self.read_only = read_only
-        self.sensitive = sensitive
-        self.type = type
-        self.synonyms = synonyms
-        self.key = key
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: ConfigType
+    synonyms: tuple[ConfigSynonym, ...]
+    key: ConfigKey | None
 
     @property
     def documentation(self) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.config.keys import ConfigError, ConfigKey, to_text
-from ottla.plain import NamedTuple
 
 _ONE_REPLICA = {
     "offsets.topic.replication.factor": "1",

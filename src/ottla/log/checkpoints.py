@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ottla.errors import KafkaStorageError
 from ottla.log.files import Disk
-from ottla.plain import Plain
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
 
 logger = logging.getLogger(__name__)
@@ -126,15 +126,13 @@ def _take_clean_stop(disk: Disk) -> tuple[bool, int]:
     return True, epoch
 
 
-class MetaProperties(Plain):
+@dataclass(slots=True)
+class MetaProperties:
     """Whose folder this is (`meta.properties` version 1)."""
 
-    __slots__ = ("cluster_id", "directory_id", "node_id")
-
-    def __init__(self, cluster_id: str, node_id: int, directory_id: str | None = None) -> None:
-        self.cluster_id = cluster_id
-        self.node_id = node_id
-        self.directory_id = directory_id
+    cluster_id: str
+    node_id: int
+    directory_id: str | None = None
 
     @classmethod
     def read(cls, disk: Disk) -> MetaProperties | None:

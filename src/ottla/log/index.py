@@ -12,11 +12,10 @@ from bisect import bisect_right
 from contextlib import suppress
 from itertools import pairwise
 from struct import Struct
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from ottla.errors import KafkaStorageError
 from ottla.log.files import Disk, File
-from ottla.plain import NamedTuple
 
 PAGE_ENTRIES: Final = 512
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF

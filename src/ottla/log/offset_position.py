@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
-
-from ottla.plain import NamedTuple
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 

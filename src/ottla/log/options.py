@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
-
-from ottla.plain import Plain
 
 _GIB: Final = 1 << 30
 _DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -17,77 +16,31 @@ class TopicSettings(Protocol):
     def __getitem__(self, key: str, /) -> Any: ...
 
 
-class LogConfig(Plain):
+@dataclass(slots=True, kw_only=True)
+class LogConfig:
     """Kafka 4.3's defaults."""
 
-    __slots__ = (
-        "compact",
-        "delete",
-        "delete_retention_ms",
-        "file_delete_delay_ms",
-        "flush_messages",
-        "flush_ms",
-        "index_interval_bytes",
-        "max_compaction_lag_ms",
-        "max_message_bytes",
-        "min_cleanable_dirty_ratio",
-        "min_compaction_lag_ms",
-        "preallocate",
-        "producer_id_expiration_ms",
-        "refuse_damage",
-        "retention_bytes",
-        "retention_ms",
-        "segment_bytes",
-        "segment_index_bytes",
-        "segment_jitter_ms",
-        "segment_ms",
-    )
-
-    def __init__(
-        self,
-        *,
-        segment_bytes: int = _GIB,
-        segment_ms: int = 7 * _DAY_MS,
-        segment_jitter_ms: int = 0,
-        segment_index_bytes: int = 10 * (1 << 20),
-        index_interval_bytes: int = 4096,
-        retention_ms: int = 7 * _DAY_MS,
-        retention_bytes: int = -1,
-        delete: bool = True,
-        compact: bool = False,
-        delete_retention_ms: int = _DAY_MS,
-        min_cleanable_dirty_ratio: float = 0.5,
-        min_compaction_lag_ms: int = 0,
-        max_compaction_lag_ms: int = _NEVER,
-        file_delete_delay_ms: int = 60_000,
-        flush_messages: int = _NEVER,
-        flush_ms: int = _NEVER,
-        max_message_bytes: int = 1024 * 1024 + 12,
-        preallocate: bool = False,
-        producer_id_expiration_ms: int = _DAY_MS,
-        refuse_damage: bool = False,
-    ) -> None:
-        self.segment_bytes = segment_bytes
-        self.segment_ms = segment_ms
-        self.segment_jitter_ms = segment_jitter_ms
-        self.segment_index_bytes = segment_index_bytes
-        self.index_interval_bytes = index_interval_bytes
-        self.retention_ms = retention_ms
-        self.retention_bytes = retention_bytes
-        self.delete = delete
-        self.compact = compact
-        self.delete_retention_ms = delete_retention_ms
-        self.min_cleanable_dirty_ratio = min_cleanable_dirty_ratio
-        self.min_compaction_lag_ms = min_compaction_lag_ms
-        self.max_compaction_lag_ms = max_compaction_lag_ms
-        self.file_delete_delay_ms = file_delete_delay_ms
-        self.flush_messages = flush_messages
-        self.flush_ms = flush_ms
-        self.max_message_bytes = max_message_bytes
-        self.preallocate = preallocate
-        self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.refuse_damage = refuse_damage
-        """A log that cannot be opened rather than cut where it is damaged in the middle."""
+    segment_bytes: int = _GIB
+    segment_ms: int = 7 * _DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * (1 << 20)
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    delete: bool = True
+    compact: bool = False
+    delete_retention_ms: int = _DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _NEVER
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = _NEVER
+    flush_ms: int = _NEVER
+    max_message_bytes: int = 1024 * 1024 + 12
+    preallocate: bool = False
+    producer_id_expiration_ms: int = _DAY_MS
+    refuse_damage: bool = False
+    """A log that is damaged in the middle is not opened, instead of being cut there."""
 
     @classmethod
     def from_topic_config(cls, topic: TopicSettings, producer_id_expiration_ms: int = _DAY_MS) -> LogConfig:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.errors import (
     InvalidProducerEpoch,
@@ -21,7 +21,6 @@ from ottla.errors import (
     TransactionCoordinatorFenced,
 )
 from ottla.log.files import Disk
-from ottla.plain import NamedTuple
 from ottla.records.batch import CONTROL_ABORT, CONTROL_FLAG, MAX_SEQUENCE, TRANSACTIONAL_FLAG, Batch
 from ottla.records.checksum import crc32c
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.log.files import FileRegion
-from ottla.plain import NamedTuple
 
 
 class AppendInfo:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import InvalidUpdateVersion
 from ottla.metadata.image import RESOURCE_BROKER
-from ottla.plain import NamedTuple
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ same image, and so does an Apache Kafka that is given the folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from ottla.metadata.java_hash_order import scala_map
 from ottla.metadata.topics import java_hash
-from ottla.plain import NamedTuple, Plain
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
@@ -27,115 +27,58 @@ CLUSTER_NAME = "kafka-cluster"
 NO_LEADER = -1
 
 
-class PartitionState(Plain):
+@dataclass(slots=True)
+class PartitionState:
     """One partition as the controller sees it."""
 
-    __slots__ = (
-        "adding_replicas",
-        "directories",
-        "eligible_leader_replicas",
-        "index",
-        "isr",
-        "last_known_elr",
-        "leader",
-        "leader_epoch",
-        "leader_recovery_state",
-        "partition_epoch",
-        "removing_replicas",
-        "replicas",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        topic_id: bytes,
-        index: int,
-        replicas: list[int],
-        isr: list[int],
-        leader: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        leader_recovery_state: int = 0,
-        adding_replicas: list[int] | None = None,
-        removing_replicas: list[int] | None = None,
-        directories: list[bytes] | None = None,
-        eligible_leader_replicas: list[int] | None = None,
-        last_known_elr: list[int] | None = None,
-    ) -> None:
-        self.topic_id = topic_id
-        self.index = index
-        self.replicas = replicas
-        self.isr = isr
-        self.leader = leader
-        self.leader_epoch = leader_epoch
-        self.partition_epoch = partition_epoch
-        self.leader_recovery_state = leader_recovery_state
-        self.adding_replicas = adding_replicas if adding_replicas is not None else []
-        self.removing_replicas = removing_replicas if removing_replicas is not None else []
-        self.directories = directories if directories is not None else []
-        self.eligible_leader_replicas = eligible_leader_replicas if eligible_leader_replicas is not None else []
-        self.last_known_elr = last_known_elr if last_known_elr is not None else []
+    topic_id: bytes
+    index: int
+    replicas: list[int]
+    isr: list[int]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery_state: int = 0
+    adding_replicas: list[int] = field(default_factory=list)
+    removing_replicas: list[int] = field(default_factory=list)
+    directories: list[bytes] = field(default_factory=list)
+    eligible_leader_replicas: list[int] = field(default_factory=list)
+    last_known_elr: list[int] = field(default_factory=list)
 
 
-class TopicState(Plain):
+@dataclass(slots=True)
+class TopicState:
     """A topic with its partitions."""
 
-    __slots__ = ("answers", "name", "partitions", "topic_id")
-    HIDDEN = ("answers",)
-
-    def __init__(self, name: str, topic_id: bytes) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.partitions: dict[int, PartitionState] = {}
-        self.answers: dict[Any, bytes] = {}
-        """Encoded Metadata answers, kept by the server; thrown away with any change of a partition."""
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+    answers: dict[Any, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """Encoded Metadata answers, kept by the server; thrown away with any change of a partition."""
 
 
-class EndPoint(Plain):
+@dataclass(slots=True)
+class EndPoint:
     """Where a broker can be reached through one of its listeners."""
 
-    __slots__ = ("host", "name", "port", "security_protocol")
-
-    def __init__(self, name: str, host: str, port: int, security_protocol: int = 0) -> None:
-        self.name = name
-        self.host = host
-        self.port = port
-        self.security_protocol = security_protocol
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
 
 
-class BrokerState(Plain):
+@dataclass(slots=True)
+class BrokerState:
     """A broker as it registered, and what became of it."""
 
-    __slots__ = (
-        "broker_id",
-        "endpoints",
-        "epoch",
-        "fenced",
-        "in_controlled_shutdown",
-        "incarnation_id",
-        "log_dirs",
-        "rack",
-    )
-
-    def __init__(
-        self,
-        broker_id: int,
-        epoch: int,
-        incarnation_id: bytes,
-        endpoints: list[EndPoint],
-        rack: str | None,
-        fenced: bool,
-        in_controlled_shutdown: bool,
-        log_dirs: list[bytes],
-    ) -> None:
-        self.broker_id = broker_id
-        self.epoch = epoch
-        self.incarnation_id = incarnation_id
-        self.endpoints = endpoints
-        self.rack = rack
-        self.fenced = fenced
-        self.in_controlled_shutdown = in_controlled_shutdown
-        self.log_dirs = log_dirs
+    broker_id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: list[EndPoint]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: list[bytes]
 
 
 class ScramCredential(NamedTuple):

@@ -23,10 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage, InvalidRecord
-from ottla.plain import NamedTuple
 from ottla.records.checksum import crc32c
 from ottla.records.record import Buffer, Headers, Record, decode_records, encode_record, encode_varint
 

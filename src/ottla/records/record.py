@@ -8,10 +8,9 @@ Keys, values, header names and header values are preceded by their size as a var
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.errors import InvalidRecord
-from ottla.plain import NamedTuple
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]

@@ -20,8 +20,9 @@ bounds, recompression), and otherwise as far as it is cheap (`Depth.AUTO`): a pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.errors import (
     CorruptMessage,
@@ -32,7 +33,6 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
-from ottla.plain import NamedTuple, Plain
 from ottla.records import compression
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
@@ -145,55 +145,33 @@ class TopicSettings(Protocol):
     def __getitem__(self, key: str, /) -> Any: ...
 
 
-class ValidationOptions(Plain):
+@dataclass(slots=True)
+class ValidationOptions:
     """The topic's settings, made once and used for every append."""
 
-    __slots__ = (
-        "compacted",
-        "decompressed_limit",
-        "depth",
-        "level",
-        "max_message_bytes",
-        "rewrites",
-        "takes_unread",
-        "target_codec",
-        "timestamp_after_max_ms",
-        "timestamp_before_max_ms",
-        "timestamp_type",
-    )
-    HIDDEN = ("rewrites", "takes_unread")
+    target_codec: int | None = None
+    """None keeps the producer's (`compression.type=producer`)."""
+    level: int | None = None
+    compacted: bool = False
+    timestamp_type: int = CREATE_TIME
+    timestamp_before_max_ms: int = NO_BOUND_MS
+    timestamp_after_max_ms: int = 3_600_000
+    max_message_bytes: int = 1_048_588
+    depth: Depth = Depth.AUTO
+    decompressed_limit: int = compression.DEFAULT_LIMIT
+    rewrites: bool = field(init=False, compare=False, repr=False)
+    """Whether a batch may be stored in another form than it came in."""
+    takes_unread: bool = field(init=False, compare=False, repr=False)
+    """Whether no setting could make a record of a batch unacceptable, so that the records need not be read."""
 
-    def __init__(
-        self,
-        target_codec: int | None = None,
-        level: int | None = None,
-        compacted: bool = False,
-        timestamp_type: int = CREATE_TIME,
-        timestamp_before_max_ms: int = NO_BOUND_MS,
-        timestamp_after_max_ms: int = 3_600_000,
-        max_message_bytes: int = 1_048_588,
-        depth: Depth = Depth.AUTO,
-        decompressed_limit: int = compression.DEFAULT_LIMIT,
-    ) -> None:
-        self.target_codec = target_codec
-        """None keeps the producer's (`compression.type=producer`)."""
-        self.level = level
-        self.compacted = compacted
-        self.timestamp_type = timestamp_type
-        self.timestamp_before_max_ms = timestamp_before_max_ms
-        self.timestamp_after_max_ms = timestamp_after_max_ms
-        self.max_message_bytes = max_message_bytes
-        self.depth = depth
-        self.decompressed_limit = decompressed_limit
-        self.rewrites = target_codec is not None or timestamp_type == LOG_APPEND_TIME
-        """Whether a batch may be stored in another form than it came in."""
+    def __post_init__(self) -> None:
+        self.rewrites = self.target_codec is not None or self.timestamp_type == LOG_APPEND_TIME
         self.takes_unread = (
-            depth is not Depth.RECORDS
-            and not compacted
+            self.depth is not Depth.RECORDS
+            and not self.compacted
             and not self.rewrites
-            and timestamp_before_max_ms == NO_BOUND_MS
+            and self.timestamp_before_max_ms == NO_BOUND_MS
         )
-        """Whether there is nothing in the settings that could make a record of a batch unacceptable."""
 
     @classmethod
     def from_topic_config(cls, config: TopicSettings, depth: Depth = Depth.AUTO) -> ValidationOptions:

@@ -9,10 +9,9 @@ runs are checked one by one.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRecord
-from ottla.plain import NamedTuple
 from ottla.records.record import VARINT, VARLONG, Buffer, read_raw, read_varint, read_varlong
 
 MIN_RUN: Final = 8

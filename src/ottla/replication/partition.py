@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.clock import Clock
 from ottla.errors import (
@@ -25,7 +25,6 @@ from ottla.log.producers import Origin
 from ottla.log.results import AppendInfo
 from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.metadata.image import NO_LEADER, PartitionState
-from ottla.plain import NamedTuple
 from ottla.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, Batch, Buffer
 from ottla.records.validation import (
     InvalidRecords,

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from struct import Struct as Layout
 from struct import error as layout_error
-from typing import Any, Final
-
-from ottla.plain import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .primitives import REPLACING, Buffer, MalformedMessage, skip_tags, uvarint_tail
 from .schema import Message
