@@ -10,9 +10,10 @@ import pytest
 import ottla.client
 from ottla.client import Client, ClientError, ConnectionLost
 from ottla.client.fetcher import Fetcher, visible
-from ottla.client.offsets import LATEST, list_offsets
+from ottla.client.offsets import list_offsets
 from ottla.client.producer import Producer, murmur2
 from ottla.client.routing import parse_bootstrap
+from ottla.enums import OffsetTimestamp
 from ottla.errors import NotLeaderOrFollower, UnsupportedVersion
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 from ottla.wire.messages.configs import DescribeConfigsRequest
@@ -26,7 +27,7 @@ def batch(*values: bytes) -> bytearray:
 
 
 def test_it_stands_on_wire_and_records_only() -> None:
-    allowed = {"client", "wire", "records", "errors", "clock", "__version__"}
+    allowed = {"client", "wire", "records", "enums", "errors", "clock", "__version__"}
     for path in Path(ottla.client.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ottla":
@@ -85,7 +86,7 @@ def test_an_old_broker_is_asked_again(cluster: Any, run: Any) -> None:
 def test_each_leader_is_asked_for_its_own(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster(brokers=3, leaders=[1, 2, 3]) as fake, Client(fake.bootstrap) as client:
-            found = await list_offsets(client, dict.fromkeys(TPS, LATEST))
+            found = await list_offsets(client, dict.fromkeys(TPS, OffsetTimestamp.LATEST))
             assert {tp[1]: at.offset for tp, at in found.items()} == {0: 100, 1: 101, 2: 102}
             assert {broker for broker, name, _ in fake.asked if name == "ListOffsets"} == {1, 2, 3}
 
@@ -95,12 +96,12 @@ def test_each_leader_is_asked_for_its_own(cluster: Any, run: Any) -> None:
 def test_a_leader_that_moved_is_found(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster(brokers=2, leaders=[1, 1, 2]) as fake, Client(fake.bootstrap) as client:
-            await list_offsets(client, dict.fromkeys(TPS, LATEST))
+            await list_offsets(client, dict.fromkeys(TPS, OffsetTimestamp.LATEST))
             producer = Producer(client)
             assert await producer.append(("t", 0), batch(b"a")) == 0
             fake.leaders[0] = 2
             assert await producer.append(("t", 0), batch(b"b")) == 1
-            found = await list_offsets(client, dict.fromkeys(TPS, LATEST))
+            found = await list_offsets(client, dict.fromkeys(TPS, OffsetTimestamp.LATEST))
             assert len(found) == 3
 
     run(main())
@@ -113,7 +114,7 @@ def test_patience_has_an_end(cluster: Any, run: Any) -> None:
             await client.metadata(["t"])
             fake.faults.append(lambda _b, request, _v: _refuse(fake, request))
             with pytest.raises(NotLeaderOrFollower, match="t-0"):
-                await list_offsets(client, {("t", 0): LATEST})
+                await list_offsets(client, {("t", 0): OffsetTimestamp.LATEST})
 
     def _refuse(fake: Any, request: Any) -> Any:
         if type(request).__name__ != "ListOffsetsRequest":

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Config, ConfigError, ConfigType
+from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Config, ConfigError
 from ottla.config.broker import DYNAMIC_ONLY_KEYS, SYNONYMS
 from ottla.config.keys import Range, format_value
 from ottla.config.properties import parse_properties
+from ottla.enums import ConfigType
 
 pytestmark = pytest.mark.jvm
 

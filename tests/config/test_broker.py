@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Config, ConfigError, ConfigType, Listener
+from ottla.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Config, ConfigError, Listener
 from ottla.config.broker import ALL_KEYS
 from ottla.config.keys import format_double
 from ottla.config.topic_keys import CLIENT_METRICS_KEYS
+from ottla.enums import ConfigType
 
 
 def load(**settings: object) -> Config:

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.enums import OffsetTimestamp
 from ottla.log.files import PosixDisk
 from ottla.log.loader import open_log
 from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
-from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 from support.ports import free_ports
 
@@ -166,7 +166,7 @@ def test_a_folder_that_kafka_wrote(kafka_folders: dict[bool, Path], tmp_path: Pa
         assert (found.offset, found.timestamp) == (n, START_MS + n)
         first = Batch(plain.read(n, 1).records.read())
         assert first.base_offset <= n <= first.last_offset
-    newest = plain.offset_for_timestamp(MAX_TIMESTAMP)
+    newest = plain.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP)
     assert newest is not None
     assert newest.offset == 14_999
     (state,) = plain.producers.producers.values()

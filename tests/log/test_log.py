@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from ottla.clock import ManualClock, Timer
+from ottla.enums import OffsetTimestamp
 from ottla.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.log.segment import TimestampedOffset
-from ottla.log.timestamp_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from ottla.records.batch import Batch, batches
 
 START_MS = 1_700_000_000_000
@@ -174,7 +174,7 @@ def test_an_append_larger_than_a_segment_is_refused(open_t: Open, make_batch: Ma
 def test_offset_for_timestamp(open_t: Open, make_batch: Make) -> None:
     log = open_t(segment_bytes=2000, index_interval_bytes=100)
     assert log.offset_for_timestamp(0) is None
-    assert log.offset_for_timestamp(MAX_TIMESTAMP) is None
+    assert log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP) is None
     fill(log, make_batch, 100)  # offsets 2n and 2n+1 have timestamps 10n and 10n+1
     assert len(log.segments) > 5
     for n in range(100):
@@ -183,9 +183,9 @@ def test_offset_for_timestamp(open_t: Open, make_batch: Make) -> None:
         following = log.offset_for_timestamp(START_MS + 10 * n + 2)
         assert following == (TimestampedOffset(START_MS + 10 * n + 10, 2 * n + 2, 0) if n < 99 else None)
     assert log.offset_for_timestamp(0) == TimestampedOffset(START_MS, 0, 0)
-    assert log.offset_for_timestamp(EARLIEST_TIMESTAMP) == TimestampedOffset(-1, 0, 0)
-    assert log.offset_for_timestamp(LATEST_TIMESTAMP) == TimestampedOffset(-1, 200, 0)
-    assert log.offset_for_timestamp(MAX_TIMESTAMP) == TimestampedOffset(START_MS + 991, 199, 0)
+    assert log.offset_for_timestamp(OffsetTimestamp.EARLIEST) == TimestampedOffset(-1, 0, 0)
+    assert log.offset_for_timestamp(OffsetTimestamp.LATEST) == TimestampedOffset(-1, 200, 0)
+    assert log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP) == TimestampedOffset(START_MS + 991, 199, 0)
     log.advance_log_start_offset(51)
     assert log.offset_for_timestamp(START_MS) == TimestampedOffset(START_MS + 251, 51, 0)
 
@@ -194,7 +194,7 @@ def test_max_timestamp_is_the_record_not_the_batch(open_t: Open, make_batch: Mak
     log = open_t()
     log.append([make_batch(5, timestamp=START_MS + 500)])
     log.append([make_batch(5, timestamp=START_MS)])
-    assert log.offset_for_timestamp(MAX_TIMESTAMP) == TimestampedOffset(START_MS + 504, 4, 0)
+    assert log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP) == TimestampedOffset(START_MS + 504, 4, 0)
 
 
 def test_records_out_of_time_order(open_t: Open, make_batch: Make) -> None:

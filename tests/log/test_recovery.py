@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.enums import OffsetTimestamp
 from ottla.log.files import Disk
 from ottla.log.index import OffsetIndex
 from ottla.log.log import Log
 from ottla.log.producers import Origin
-from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.records.batch import Batch
 from ottla.records.checksum import crc32c
 
@@ -231,7 +231,7 @@ def test_indexes_that_kafka_preallocated(open_t: Open, make_batch: Make, disk: D
     disk.open(name(0, "index")).append([bytes(80_000)])
     disk.open(name(0, "timeindex")).append([bytes(120_000)])
     again = open_t(clean=False, index_interval_bytes=150)
-    assert again.offset_for_timestamp(MAX_TIMESTAMP) == (START_MS + 491, 99, 0)
+    assert again.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP) == (START_MS + 491, 99, 0)
     again.close()
     assert disk.read_bytes(name(0, "index")) == plain
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -12,14 +13,13 @@ from ottla.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from ottla.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigChange, ConfigChanges
+from ottla.metadata.configs import ConfigChange, ConfigChanges
 from ottla.metadata.controller import NewTopic
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.wire.stored import metadata as stored
 
-TOPIC = (RESOURCE_TOPIC, "t")
-BROKER = (RESOURCE_BROKER, "1")
-CLUSTER = (RESOURCE_BROKER, "")
+TOPIC = (ConfigResourceType.TOPIC, "t")
+BROKER = (ConfigResourceType.BROKER, "1")
+CLUSTER = (ConfigResourceType.BROKER, "")
 
 
 @pytest.fixture
@@ -49,14 +49,14 @@ def test_replacing_removes_what_is_not_named(there: Any) -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "value", "after"),
     [
-        (None, APPEND, "compact", "delete,compact"),
-        ("compact", APPEND, "compact", "compact"),
-        ("compact", APPEND, "delete,compact", "compact,delete"),
-        ("compact,delete", SUBTRACT, "delete", "compact"),
-        ("compact", SUBTRACT, "compact", ""),
-        (None, SUBTRACT, "compact", "delete"),
-        ("compact", DELETE, None, None),
-        ("compact", DELETE, "ignored", None),
+        (None, AlterConfigOp.APPEND, "compact", "delete,compact"),
+        ("compact", AlterConfigOp.APPEND, "compact", "compact"),
+        ("compact", AlterConfigOp.APPEND, "delete,compact", "compact,delete"),
+        ("compact,delete", AlterConfigOp.SUBTRACT, "delete", "compact"),
+        ("compact", AlterConfigOp.SUBTRACT, "compact", ""),
+        (None, AlterConfigOp.SUBTRACT, "compact", "delete"),
+        ("compact", AlterConfigOp.DELETE, None, None),
+        ("compact", AlterConfigOp.DELETE, "ignored", None),
     ],
 )
 @pytest.mark.parametrize(("resource", "key"), [(TOPIC, "cleanup.policy"), (BROKER, "log.cleanup.policy")])
@@ -78,48 +78,48 @@ def test_a_topics_unchanged_value_is_not_written_again_but_a_brokers_is(there: A
 
 
 REFUSED = [
-    (TOPIC, [("nope", SET, "1")], InvalidConfig, "Unknown topic config name: nope"),
+    (TOPIC, [("nope", AlterConfigOp.SET, "1")], InvalidConfig, "Unknown topic config name: nope"),
     (
         TOPIC,
-        [("retention.ms", SET, "-5")],
+        [("retention.ms", AlterConfigOp.SET, "-5")],
         InvalidConfig,
         "Invalid value -5 for configuration retention.ms: Value must be at least -1",
     ),
     (
         TOPIC,
-        [("retention.ms", APPEND, "1")],
+        [("retention.ms", AlterConfigOp.APPEND, "1")],
         InvalidConfig,
         "Can't APPEND to key retention.ms because its type is not LIST.",
     ),
     (
         TOPIC,
-        [("nope", SUBTRACT, "1")],
+        [("nope", AlterConfigOp.SUBTRACT, "1")],
         InvalidConfig,
         "Can't SUBTRACT to key nope because its type is not LIST.",
     ),
     (TOPIC, [("retention.ms", 9, "1")], UnknownServerError, UnknownServerError.default_message),
     (
         TOPIC,
-        [("retention.ms", SET, None), ("segment.ms", APPEND, None)],
+        [("retention.ms", AlterConfigOp.SET, None), ("segment.ms", AlterConfigOp.APPEND, None)],
         InvalidRequest,
         "Null value not supported for : retention.ms, segment.ms",
     ),
     (
         TOPIC,
-        [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+        [("retention.ms", AlterConfigOp.SET, "1"), ("retention.ms", AlterConfigOp.DELETE, None)],
         InvalidRequest,
         "Error due to duplicate config keys",
     ),
-    ((RESOURCE_TOPIC, "none"), [], UnknownTopicOrPartition, "The topic 'none' does not exist."),
+    ((ConfigResourceType.TOPIC, "none"), [], UnknownTopicOrPartition, "The topic 'none' does not exist."),
     (
-        (RESOURCE_TOPIC, "none"),
-        [("retention.ms", SET, "a")],
+        (ConfigResourceType.TOPIC, "none"),
+        [("retention.ms", AlterConfigOp.SET, "a")],
         InvalidConfig,
         "Invalid value a for configuration retention.ms: Not a number of type LONG",
     ),
-    ((RESOURCE_TOPIC, ""), [], InvalidRequest, "Default topic resources are not allowed."),
+    ((ConfigResourceType.TOPIC, ""), [], InvalidRequest, "Default topic resources are not allowed."),
     (
-        (RESOURCE_TOPIC, "a b"),
+        (ConfigResourceType.TOPIC, "a b"),
         [],
         InvalidTopicException,
         "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
@@ -127,29 +127,29 @@ REFUSED = [
     ((7, "x"), [], InvalidRequest, "Unknown resource type 7"),
     (
         BROKER,
-        [("log.retention.ms", SET, "x")],
+        [("log.retention.ms", AlterConfigOp.SET, "x")],
         InvalidRequest,
         "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
     ),
     (
         BROKER,
-        [("node.id", SET, "7"), ("process.roles", SET, "x")],
+        [("node.id", AlterConfigOp.SET, "7"), ("process.roles", AlterConfigOp.SET, "x")],
         InvalidRequest,
         "Cannot update these configs dynamically: [node.id, process.roles]",
     ),
     (
         BROKER,
-        [("log.retention.ms", APPEND, "1")],
+        [("log.retention.ms", AlterConfigOp.APPEND, "1")],
         InvalidConfig,
         "Config value append is not allowed for config key: log.retention.ms",
     ),
-    (BROKER, [("nope.x", APPEND, "1")], InvalidConfig, "Unknown config name: nope.x"),
+    (BROKER, [("nope.x", AlterConfigOp.APPEND, "1")], InvalidConfig, "Unknown config name: nope.x"),
     (BROKER, [("log.retention.ms", 9, "1")], InvalidRequest, "Unknown operations type 9"),
-    ((RESOURCE_BROKER, "2"), [], InvalidRequest, "Unexpected broker id, expected 1, but received 2"),
-    ((RESOURCE_BROKER, "x"), [], InvalidRequest, "Node id must be an integer, but it is: x"),
+    ((ConfigResourceType.BROKER, "2"), [], InvalidRequest, "Unexpected broker id, expected 1, but received 2"),
+    ((ConfigResourceType.BROKER, "x"), [], InvalidRequest, "Node id must be an integer, but it is: x"),
     (
         BROKER,
-        [("num.io.threads", SET, "100")],
+        [("num.io.threads", AlterConfigOp.SET, "100")],
         InvalidRequest,
         "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation failed "
         "for num.io.threads=100, value should not be greater than double the current value 8 for configuration "
@@ -157,70 +157,75 @@ REFUSED = [
     ),
     (
         BROKER,
-        [("log.cleaner.threads", SET, "100")],
+        [("log.cleaner.threads", AlterConfigOp.SET, "100")],
         InvalidRequest,
         "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be increased to more "
         "than double the current value 1 for configuration Invalid dynamic configuration",
     ),
     (
         BROKER,
-        [("ssl.keystore.location", SET, "x")],
+        [("ssl.keystore.location", AlterConfigOp.SET, "x")],
         InvalidRequest,
         "These security configs can be dynamically updated only per-listener using the listener prefix: "
         "[ssl.keystore.location]",
     ),
     (
         CLUSTER,
-        [("listener.name.plaintext.ssl.keystore.type", SET, "JKS")],
+        [("listener.name.plaintext.ssl.keystore.type", AlterConfigOp.SET, "JKS")],
         InvalidRequest,
         "Cannot update these configs at default cluster level, broker id must be specified: "
         "[listener.name.plaintext.ssl.keystore.type]",
     ),
     (
         BROKER,
-        [("min.insync.replicas", SET, "1")],
+        [("min.insync.replicas", AlterConfigOp.SET, "1")],
         InvalidConfig,
         "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
     ),
     (
-        (RESOURCE_CLIENT_METRICS, "s"),
-        [("metrics", APPEND, "a")],
+        (ConfigResourceType.CLIENT_METRICS, "s"),
+        [("metrics", AlterConfigOp.APPEND, "a")],
         InvalidConfig,
         "Can't APPEND to key metrics because its type is not LIST.",
     ),
     (
-        (RESOURCE_CLIENT_METRICS, "s"),
-        [("interval.ms", SET, "1")],
+        (ConfigResourceType.CLIENT_METRICS, "s"),
+        [("interval.ms", AlterConfigOp.SET, "1")],
         InvalidRequest,
         "Invalid value 1 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
     ),
     (
-        (RESOURCE_CLIENT_METRICS, "s"),
-        [("interval.ms", SET, "x")],
+        (ConfigResourceType.CLIENT_METRICS, "s"),
+        [("interval.ms", AlterConfigOp.SET, "x")],
         InvalidConfig,
         "Invalid value x for configuration interval.ms: Not a number of type INT",
     ),
     (
-        (RESOURCE_CLIENT_METRICS, "s"),
-        [("match", SET, "foo=x")],
+        (ConfigResourceType.CLIENT_METRICS, "s"),
+        [("match", AlterConfigOp.SET, "foo=x")],
         InvalidConfig,
         "Illegal client matching pattern: foo=x",
     ),
     (
-        (RESOURCE_CLIENT_METRICS, "s"),
-        [("nope", SET, "1")],
+        (ConfigResourceType.CLIENT_METRICS, "s"),
+        [("nope", AlterConfigOp.SET, "1")],
         InvalidRequest,
         "Unknown client metrics configuration: nope",
     ),
-    ((RESOURCE_CLIENT_METRICS, ""), [], InvalidRequest, "Subscription name can't be empty"),
+    ((ConfigResourceType.CLIENT_METRICS, ""), [], InvalidRequest, "Subscription name can't be empty"),
     (
-        (RESOURCE_GROUP, "g"),
-        [("consumer.session.timeout.ms", SET, "1")],
+        (ConfigResourceType.GROUP, "g"),
+        [("consumer.session.timeout.ms", AlterConfigOp.SET, "1")],
         InvalidConfig,
         "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
     ),
-    ((RESOURCE_GROUP, "g"), [("nope", SET, "1")], InvalidConfig, "Unknown group config name: nope"),
-    ((RESOURCE_GROUP, ""), [], InvalidRequest, "Default group resources are not allowed."),
+    (
+        (ConfigResourceType.GROUP, "g"),
+        [("nope", AlterConfigOp.SET, "1")],
+        InvalidConfig,
+        "Unknown group config name: nope",
+    ),
+    ((ConfigResourceType.GROUP, ""), [], InvalidRequest, "Default group resources are not allowed."),
 ]
 
 
@@ -237,7 +242,7 @@ def test_refusals_have_kafkas_codes_and_words(
 
 def test_what_is_not_there_can_be_deleted(there: Any) -> None:
     for resource, key in ((TOPIC, "nope"), (BROKER, "node.id"), (BROKER, "nope")):
-        increment(there, resource, ConfigChange(key, None, DELETE))
+        increment(there, resource, ConfigChange(key, None, AlterConfigOp.DELETE))
         assert resource not in there.image.configs
 
 
@@ -245,11 +250,11 @@ def test_min_insync_replicas_of_the_cluster_stays_while_leaders_depend_on_it(the
     increment(there, CLUSTER, ConfigChange("min.insync.replicas", "1"))
     message = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
     with pytest.raises(InvalidConfig, match=message):
-        increment(there, CLUSTER, ConfigChange("min.insync.replicas", None, DELETE))
+        increment(there, CLUSTER, ConfigChange("min.insync.replicas", None, AlterConfigOp.DELETE))
     with pytest.raises(InvalidConfig, match=message):
         replace(there, CLUSTER, log_retention_ms="5")
     there.append([stored.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)])
-    increment(there, CLUSTER, ConfigChange("min.insync.replicas", None, DELETE))
+    increment(there, CLUSTER, ConfigChange("min.insync.replicas", None, AlterConfigOp.DELETE))
     increment(there, BROKER, ConfigChange("min.insync.replicas", "2"))
 
 

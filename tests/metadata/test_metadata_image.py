@@ -5,9 +5,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ottla.enums import AlterConfigOp
 from ottla.errors import KafkaError
 from ottla.metadata.acls import AclFilter, create_acls, delete_acls
-from ottla.metadata.configs import DELETE, SET, ConfigChange, ConfigChanges
+from ottla.metadata.configs import ConfigChange, ConfigChanges
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.image import Acl
 from ottla.metadata.quotas import QuotaAlteration, alter_quotas
@@ -40,7 +41,9 @@ def step(world: Any, kind: str, name: str, value: Any) -> None:
         world.controller.create_partitions([(name, value, None)])
     elif kind in ("config", "broker"):
         change = ConfigChange(
-            "retention.ms" if kind == "config" else "log.retention.ms", value, DELETE if value is None else SET
+            "retention.ms" if kind == "config" else "log.retention.ms",
+            value,
+            AlterConfigOp.DELETE if value is None else AlterConfigOp.SET,
         )
         resource = (2 if kind == "config" else 4, name)
         world.append(ConfigChanges(image, world.config, 1).increment(resource, [change]))

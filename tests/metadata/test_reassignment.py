@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ElectionType
 from ottla.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -15,7 +16,7 @@ from ottla.errors import (
 )
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.image import PartitionState
-from ottla.metadata.reassignment import PREFERRED, UNCLEAN, elect_leader, is_reassigning, reassign
+from ottla.metadata.reassignment import elect_leader, is_reassigning, reassign
 from ottla.wire.stored import metadata as stored
 
 
@@ -52,42 +53,42 @@ def move(world: Any, replicas: list[int] | None, **options: Any) -> None:
 
 def test_the_preferred_leader_comes_back(three: Any) -> None:
     with pytest.raises(ElectionNotNeeded):
-        elect(three, PREFERRED)
+        elect(three, ElectionType.PREFERRED)
     change(three, leader=2)
     epoch = partition(three).leader_epoch
-    elect(three, PREFERRED)
+    elect(three, ElectionType.PREFERRED)
     assert (partition(three).leader, partition(three).leader_epoch) == (1, epoch + 1)
 
 
 def test_a_preferred_leader_out_of_sync_or_away_does_not(three: Any) -> None:
     change(three, leader=2, isr=[2, 3])
     with pytest.raises(PreferredLeaderNotAvailable):
-        elect(three, PREFERRED)
+        elect(three, ElectionType.PREFERRED)
     change(three, isr=[1, 2, 3])
     fence(three, 1)
     with pytest.raises(PreferredLeaderNotAvailable):
-        elect(three, PREFERRED)
+        elect(three, ElectionType.PREFERRED)
 
 
 def test_an_unclean_election_takes_whom_it_can_get(three: Any) -> None:
     with pytest.raises(ElectionNotNeeded):
-        elect(three, UNCLEAN)
+        elect(three, ElectionType.UNCLEAN)
     change(three, leader=-1, isr=[1])
     fence(three, 1, 2)
-    elect(three, UNCLEAN)
+    elect(three, ElectionType.UNCLEAN)
     found = partition(three)
     assert (found.leader, found.isr, found.leader_recovery_state) == (3, [3], 1)
     change(three, leader=-1)
     fence(three, 3)
     with pytest.raises(EligibleLeadersNotAvailable):
-        elect(three, UNCLEAN)
+        elect(three, ElectionType.UNCLEAN)
 
 
 def test_what_is_not_there_has_no_leader(three: Any) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="No such topic as x"):
-        elect(three, PREFERRED, "x")
+        elect(three, ElectionType.PREFERRED, "x")
     with pytest.raises(UnknownTopicOrPartition, match="No such partition as t-7"):
-        elect(three, PREFERRED, "t", 7)
+        elect(three, ElectionType.PREFERRED, "t", 7)
 
 
 def test_another_order_or_fewer_replicas_are_done_at_once(three: Any) -> None:

@@ -8,40 +8,47 @@ from hypothesis import strategies as st
 
 from ottla.clock import ManualClock
 from ottla.config import ConfigError
-from ottla.metadata.acls import ALLOW, DENY, LITERAL, PREFIXED
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.metadata.image import Acl, MetadataImage
 from ottla.server.api import registered_apis
 from ottla.server.security import guards
-from ottla.server.security.authorizer import (
-    ALL,
-    ALTER,
-    ALTER_CONFIGS,
-    DELETE,
-    DESCRIBE,
-    DESCRIBE_CONFIGS,
-    GROUP,
-    READ,
-    TOPIC,
-    WRITE,
-    Authorizer,
-    super_users,
-)
+from ottla.server.security.authorizer import Authorizer, super_users
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.messages.security import CreateAclsRequest
 
-IMPLIED = {DESCRIBE: {DESCRIBE, READ, WRITE, DELETE, ALTER}, DESCRIBE_CONFIGS: {DESCRIBE_CONFIGS, ALTER_CONFIGS}}
+IMPLIED = {
+    AclOperation.DESCRIBE: {
+        AclOperation.DESCRIBE,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+    },
+    AclOperation.DESCRIBE_CONFIGS: {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS},
+}
 
 names = st.sampled_from(["a", "ab", "abc", "b", "*"])
 names_asked = st.sampled_from(["a", "ab", "abcd", "x"])
 acls = st.builds(
     Acl,
-    resource_type=st.sampled_from([TOPIC, GROUP]),
+    resource_type=st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
     resource_name=names,
-    pattern_type=st.sampled_from([LITERAL, PREFIXED]),
+    pattern_type=st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
     principal=st.sampled_from(["User:u", "User:v", "User:*"]),
     host=st.sampled_from(["*", "h", "i"]),
-    operation=st.sampled_from([ALL, READ, WRITE, DESCRIBE, DELETE, ALTER, DESCRIBE_CONFIGS, ALTER_CONFIGS]),
-    permission_type=st.sampled_from([ALLOW, DENY]),
+    operation=st.sampled_from(
+        [
+            AclOperation.ALL,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        ]
+    ),
+    permission_type=st.sampled_from([AclPermissionType.ALLOW, AclPermissionType.DENY]),
 )
 
 
@@ -54,7 +61,7 @@ def authorizer(*entries: Acl, everyone: bool = False) -> Authorizer:
 def fits(acl: Acl, kind: int, name: str) -> bool:
     if acl.resource_type != kind:
         return False
-    if acl.pattern_type == PREFIXED:
+    if acl.pattern_type == PatternType.PREFIXED:
         return name.startswith(acl.resource_name)
     return acl.resource_name in (name, "*")
 
@@ -63,10 +70,12 @@ def expected(entries: list[Acl], everyone: bool, operation: int, kind: int, name
     """The documentation of StandardAuthorizer, word for word and slow."""
     fitting = [acl for acl in entries if fits(acl, kind, name)]
     mine = [acl for acl in fitting if acl.principal in ("User:u", "User:*") and acl.host in ("*", "h")]
-    if any(acl.permission_type == DENY and acl.operation in (ALL, operation) for acl in mine):
+    if any(
+        acl.permission_type == AclPermissionType.DENY and acl.operation in (AclOperation.ALL, operation) for acl in mine
+    ):
         return False
-    granted = {acl.operation for acl in mine if acl.permission_type == ALLOW}
-    if ALL in granted or granted & IMPLIED.get(operation, {operation}):
+    granted = {acl.operation for acl in mine if acl.permission_type == AclPermissionType.ALLOW}
+    if AclOperation.ALL in granted or granted & IMPLIED.get(operation, {operation}):
         return True
     return everyone and not fitting
 
@@ -75,16 +84,23 @@ def expected(entries: list[Acl], everyone: bool, operation: int, kind: int, name
 @given(
     st.lists(acls, max_size=8),
     st.booleans(),
-    st.sampled_from([TOPIC, GROUP]),
+    st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
     st.sampled_from(["a", "ab", "abcd", "x"]),
 )
 def test_decisions(entries: list[Acl], everyone: bool, kind: int, name: str) -> None:
     decide = authorizer(*entries, everyone=everyone)
-    for operation in (READ, WRITE, DESCRIBE, DELETE, DESCRIBE_CONFIGS, ALTER_CONFIGS):
+    for operation in (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ):
         for _ in range(2):  # the second time from memory
             allowed = decide.allows("User:u", "h", operation, kind, name)
             assert allowed == expected(entries, everyone, operation, kind, name)
-    assert decide.allows("User:root", "h", WRITE, kind, name)
+    assert decide.allows("User:root", "h", AclOperation.WRITE, kind, name)
 
 
 @settings(max_examples=100, deadline=None)
@@ -92,9 +108,12 @@ def test_decisions(entries: list[Acl], everyone: bool, kind: int, name: str) -> 
 def test_any_resource(entries: list[Acl]) -> None:
     """If some name is allowed, then so is "any"; and if "any" is not, no name is."""
     decide = authorizer(*entries)
-    some = any(decide.allows("User:u", "h", WRITE, TOPIC, name) for name in ("a", "ab", "abc", "b", "abcz", "bz", "q"))
+    some = any(
+        decide.allows("User:u", "h", AclOperation.WRITE, ResourceType.TOPIC, name)
+        for name in ("a", "ab", "abc", "b", "abcz", "bz", "q")
+    )
     if some:
-        assert decide.allows_any("User:u", "h", WRITE, TOPIC)
+        assert decide.allows_any("User:u", "h", AclOperation.WRITE, ResourceType.TOPIC)
 
 
 def test_every_api_is_decided_about() -> None:
@@ -133,13 +152,13 @@ def test_acls_stay_across_restarts_and_are_in_force_with_their_answer(
             assert (await admin.create_topic("t")).error_code == 0
             assert (await alice.produce("t", b"x")).error_code == 29
             creation = CreateAclsRequest.AclCreation(
-                resource_type=TOPIC,
+                resource_type=ResourceType.TOPIC,
                 resource_name="t",
-                resource_pattern_type=LITERAL,
+                resource_pattern_type=PatternType.LITERAL,
                 principal="User:alice",
                 host="*",
-                operation=WRITE,
-                permission_type=ALLOW,
+                operation=AclOperation.WRITE,
+                permission_type=AclPermissionType.ALLOW,
             )
             await admin.call(CreateAclsRequest(creations=[creation]), 3)
             assert (await alice.produce("t", b"x")).error_code == 0

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.clock import ManualClock
+from ottla.enums import IsolationLevel
 from ottla.log.checkpoints import HIGH_WATERMARKS_FILE, LOG_START_OFFSETS_FILE, write_offsets
 from ottla.log.files import PosixDisk
 from ottla.log.loader import open_log
@@ -77,7 +77,7 @@ def fail(gone: int, there: int) -> None:
     pytest.fail(f"lost {gone} to {there}")
 
 
-def origin_of(writer: Writer, isolation: int = READ_UNCOMMITTED, **more: Any) -> FolderOrigin:
+def origin_of(writer: Writer, isolation: int = IsolationLevel.READ_UNCOMMITTED, **more: Any) -> FolderOrigin:
     return FolderOrigin([writer.disk.root], isolation=isolation, **more)
 
 
@@ -191,7 +191,7 @@ def test_transactions(writer: Writer) -> None:
     writer.end(1, commit=True)  # 42
     writer.append(producer=2)  # 43-52: open
     writer.append()  # 53-62
-    committed, all_of_it = origin_of(writer, READ_COMMITTED), origin_of(writer)
+    committed, all_of_it = origin_of(writer, IsolationLevel.READ_COMMITTED), origin_of(writer)
     assert committed.bounds([TP]) == {TP: Bounds(0, 43)}
     assert all_of_it.bounds([TP]) == {TP: Bounds(0, 63)}
     expected = [*range(10), *range(20, 30), *range(31, 41)]
@@ -200,9 +200,9 @@ def test_transactions(writer: Writer) -> None:
     assert offsets(all_of_it, 0, 63) == [n for n in range(63) if n not in (30, 41, 42)]
     writer.log.roll()
     writer.append()  # 63-72, and a snapshot of producers stands at 63
-    assert origin_of(writer, READ_COMMITTED).bounds([TP]) == {TP: Bounds(0, 43)}
+    assert origin_of(writer, IsolationLevel.READ_COMMITTED).bounds([TP]) == {TP: Bounds(0, 43)}
     writer.end(2, commit=False)
-    assert origin_of(writer, READ_COMMITTED).bounds([TP]) == {TP: Bounds(0, 74)}
+    assert origin_of(writer, IsolationLevel.READ_COMMITTED).bounds([TP]) == {TP: Bounds(0, 74)}
     assert offsets(committed, 40, 74) == [40, *range(53, 73)]
 
 
@@ -261,7 +261,7 @@ def test_nothing_is_written(filled: Writer) -> None:
     filled.log.flush()
     folder = Path(filled.disk.root, "t-0")
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.iterdir()}
-    origin = origin_of(filled, READ_COMMITTED)
+    origin = origin_of(filled, IsolationLevel.READ_COMMITTED)
     origin.bounds([TP])
     origin.offsets_at({TP: START_MS + 5})
     offsets(origin, 0, 1000)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from ottla.bench.model import NotServed
+from ottla.enums import CoordinatorType, IsolationLevel, OffsetTimestamp
 from ottla.errors import KafkaError, error_for
 from ottla.wire.frames import RequestHeader, encode_request, response_header_version
 from ottla.wire.messages import (
@@ -30,7 +31,6 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 METADATA_VERSION = 9
 LIST_OFFSETS_VERSION = 6
-LATEST = -1
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ class Client:
         found: list[Any] = []
 
         def find() -> None:
-            answer = self.call(FindCoordinatorRequest(key=key, key_type=0 if kind == "group" else 1), 2)
+            answer = self.call(FindCoordinatorRequest(key=key, key_type=CoordinatorType[kind.upper()]), 2)
             raise_for(answer.error_code)
             found.append(answer)
 
@@ -152,7 +152,7 @@ class Client:
 
     def await_coordinator(self, key: str, kind: Literal["group", "transaction"]) -> None:
         """On a fresh broker the first look-up makes the internal topic, and is answered with "not yet" meanwhile."""
-        request = FindCoordinatorRequest(key=key, key_type=0 if kind == "group" else 1)
+        request = FindCoordinatorRequest(key=key, key_type=CoordinatorType[kind.upper()])
 
         def find() -> None:
             raise_for(self.call(request, 2).error_code)
@@ -174,12 +174,12 @@ class Client:
     def _end_offsets(self, topic: str, partitions: list[int]) -> dict[int, int]:
         request = ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=0,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
             topics=[
                 ListOffsetsRequest.ListOffsetsTopic(
                     name=topic,
                     partitions=[
-                        ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+                        ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=OffsetTimestamp.LATEST)
                         for index in partitions
                     ],
                 )

@@ -18,16 +18,23 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.enums import ConfigResourceType
 
 if TYPE_CHECKING:
     from ottla.client import Client
     from ottla.client.admin import ConfigEntry
 
 # Names as people say them -> type of the config resource, or of the quota entity.
-_RESOURCES: Final = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}
+_RESOURCES: Final[dict[str, ConfigResourceType]] = {
+    "topic": ConfigResourceType.TOPIC,
+    "broker": ConfigResourceType.BROKER,
+    "broker-logger": ConfigResourceType.BROKER_LOGGER,
+    "client-metrics": ConfigResourceType.CLIENT_METRICS,
+    "group": ConfigResourceType.GROUP,
+}
 _QUOTAS: Final = {"client": "client-id", "user": "user", "ip": "ip"}
 _KINDS: Final = (*_RESOURCES, *_QUOTAS)
-_BROKER_KINDS: Final = (4, 8)
+_BROKER_KINDS: Final = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 _HIDDEN: Final = "(hidden)"
 
 

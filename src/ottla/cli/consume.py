@@ -25,6 +25,7 @@ from ottla.cli.common import (
     words_go_to,
 )
 from ottla.cli.lines import ENCODERS, FORMATS, compile_template, to_json, to_plain
+from ottla.enums import IsolationLevel, OffsetTimestamp
 
 if TYPE_CHECKING:
     from ottla.client import Client
@@ -122,9 +123,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _consume(arguments: argparse.Namespace) -> int:
     from ottla.client.fetcher import Fetcher
-    from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 
-    isolation = READ_COMMITTED if arguments.isolation == "read_committed" else READ_UNCOMMITTED
+    isolation = (
+        IsolationLevel.READ_COMMITTED if arguments.isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+    )
     printer = _printer(arguments)
     async with connect(arguments) as client:
         partitions = await _partitions(client, arguments)
@@ -255,13 +257,13 @@ async def _ends(
     client: Client, arguments: argparse.Namespace, partitions: Sequence[TopicPartition], isolation: int
 ) -> dict[TopicPartition, int] | None:
     """Where to stop; None with --follow."""
-    from ottla.client.offsets import LATEST, list_offsets
+    from ottla.client.offsets import list_offsets
 
     if arguments.follow:
         if arguments.until is not None:
             raise UsageError("--follow never stops, --until does: give one of them")
         return None
-    latest = await list_offsets(client, dict.fromkeys(partitions, LATEST), isolation)
+    latest = await list_offsets(client, dict.fromkeys(partitions, OffsetTimestamp.LATEST), isolation)
     ends = {tp: found.offset for tp, found in latest.items()}
     if arguments.until is not None:
         wanted = await _resolve(client, arguments.until, partitions)

@@ -27,6 +27,7 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.enums import IsolationLevel, OffsetTimestamp
 
 if TYPE_CHECKING:
     from ottla.client import Client
@@ -150,7 +151,7 @@ async def _offset_rows(
 ) -> list[dict[str, Any]]:
     """Committed offset, end and lag of every partition that the group has a commit or a member for."""
     from ottla.client.admin import share_offsets
-    from ottla.client.offsets import READ_COMMITTED, bounds, committed
+    from ottla.client.offsets import bounds, committed
     from ottla.errors import KafkaError
 
     lags: dict[TopicPartition, int] = {}
@@ -165,7 +166,7 @@ async def _offset_rows(
     known = (await client.metadata({topic for topic, _ in partitions})).topics if partitions else {}
     there = [(t, p) for t, p in partitions if t in known and p in known[t].partitions]
     try:
-        edges = await bounds(client, there, READ_COMMITTED)
+        edges = await bounds(client, there, IsolationLevel.READ_COMMITTED)
     except KafkaError:
         edges = {}  # some leader is away; the commits are worth showing all the same
     rows = []
@@ -336,10 +337,10 @@ async def _scope(
 async def _planned(
     client: Client, arguments: argparse.Namespace, before: Mapping[TopicPartition, Any], scope: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    from ottla.client.offsets import EARLIEST, LATEST, bounds, list_offsets
+    from ottla.client.offsets import bounds, list_offsets
 
     if arguments.to_earliest or arguments.to_latest:
-        edge = EARLIEST if arguments.to_earliest else LATEST
+        edge = OffsetTimestamp.EARLIEST if arguments.to_earliest else OffsetTimestamp.LATEST
         return {tp: at.offset for tp, at in (await list_offsets(client, dict.fromkeys(scope, edge))).items()}
     if arguments.to_time is not None or arguments.by_duration is not None:
         now_ms = time.time_ns() // 1_000_000

@@ -23,6 +23,7 @@ from ottla.cli.common import (
     subcommand,
     words_go_to,
 )
+from ottla.enums import AlterConfigOp, ConfigResourceType, IsolationLevel
 
 if TYPE_CHECKING:
     from ottla.cli.migration import Copy, State
@@ -152,11 +153,11 @@ async def _check_clusters(source: Client, target: Client, state: State) -> None:
 
 
 async def _overrides(source: Client, names: list[str]) -> dict[str, dict[str, str | None]]:
-    from ottla.client.admin import OVERRIDES, TOPIC, describe_configs
+    from ottla.client.admin import OVERRIDES, describe_configs
     from ottla.errors import KafkaError
 
     found: dict[str, dict[str, str | None]] = {}
-    for name, entries in (await describe_configs(source, TOPIC, names)).items():
+    for name, entries in (await describe_configs(source, ConfigResourceType.TOPIC, names)).items():
         if isinstance(entries, KafkaError):
             raise entries
         found[name] = {e.name: e.value for e in entries if e.source in OVERRIDES and e.name not in _NOT_COPIED}
@@ -173,10 +174,10 @@ async def _plan(
 ) -> None:
     """Positions and ends of all partitions; refuses a target that holds something else."""
     from ottla.cli.migration import Copy, resume_points
-    from ottla.client.offsets import READ_COMMITTED, bounds
+    from ottla.client.offsets import bounds
 
     partitions = [(name, index) for name, topic in topics.items() for index in topic.partitions]
-    edges = await bounds(source, partitions, READ_COMMITTED)
+    edges = await bounds(source, partitions, IsolationLevel.READ_COMMITTED)
     fresh = []
     for tp in partitions:
         copy = state.copies.get(tp)
@@ -265,7 +266,7 @@ async def _create(
 
 async def _reopen(arguments: argparse.Namespace, target: Client, state: State, names: list[str]) -> None:
     """Topics of an earlier run have their own settings already: they get those for copying again."""
-    from ottla.client.admin import SET, TOPIC, alter_configs, describe_configs
+    from ottla.client.admin import alter_configs, describe_configs
 
     pending = {copy.tp[0] for copy in state.copies.values() if arguments.follow or copy.next_offset < copy.end}
     waiting = [name for name in names if name in pending]
@@ -273,17 +274,19 @@ async def _reopen(arguments: argparse.Namespace, target: Client, state: State, n
     for _ in range(_CONFIG_POLLS):
         if not waiting:
             return
-        found = await describe_configs(target, TOPIC, waiting)
+        found = await describe_configs(target, ConfigResourceType.TOPIC, waiting)
         for name in list(waiting):
             entries = found[name]
             # Only what the target knows: an older one lacks some of them.
             now = {e.name: e.value for e in entries} if isinstance(entries, list) else {}
-            wrong = [(key, SET, value) for key, value in WHILE_COPYING.items() if now.get(key, value) != value]
+            wrong = [
+                (key, AlterConfigOp.SET, value) for key, value in WHILE_COPYING.items() if now.get(key, value) != value
+            ]
             if not wrong:
                 waiting.remove(name)
             elif name not in asked:
                 asked.add(name)
-                await alter_configs(target, TOPIC, name, wrong)
+                await alter_configs(target, ConfigResourceType.TOPIC, name, wrong)
         # Apache Kafka acknowledges a change a moment before it applies it.
         await asyncio.sleep(_CONFIG_POLL_S)
     raise CommandError(f"the settings of topic '{waiting[0]}' on the target do not change; try again")
@@ -354,19 +357,19 @@ async def _finish_configs(
     target: Client, topics: Mapping[str, Topic], configs: Mapping[str, Mapping[str, str | None]]
 ) -> None:
     """Give topics their own settings, and take back those for the time of copying."""
-    from ottla.client.admin import DELETE, OVERRIDES, SET, TOPIC, alter_configs, describe_configs
+    from ottla.client.admin import OVERRIDES, alter_configs, describe_configs
 
-    there = await describe_configs(target, TOPIC, list(topics))
+    there = await describe_configs(target, ConfigResourceType.TOPIC, list(topics))
     for name in topics:
         entries = there[name]
         now = {e.name: e.value for e in entries if e.source in OVERRIDES} if isinstance(entries, list) else {}
         wanted = configs.get(name, {})
         changes: list[tuple[str, int, str | None]] = [
-            (key, SET, value) for key, value in wanted.items() if now.get(key) != value
+            (key, AlterConfigOp.SET, value) for key, value in wanted.items() if now.get(key) != value
         ]
-        changes += [(key, DELETE, None) for key in WHILE_COPYING if key in now and key not in wanted]
+        changes += [(key, AlterConfigOp.DELETE, None) for key in WHILE_COPYING if key in now and key not in wanted]
         if changes:
-            await alter_configs(target, TOPIC, name, changes)
+            await alter_configs(target, ConfigResourceType.TOPIC, name, changes)
 
 
 def _print_result(

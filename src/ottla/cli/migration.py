@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.common import CommandError
 from ottla.client.fetcher import AnyBatch, Fetched, Fetcher, visible
-from ottla.client.offsets import READ_COMMITTED, bounds
+from ottla.client.offsets import bounds
 from ottla.client.producer import DEFAULT_BATCH_BYTES, RECORD_OVERHEAD, Producer
+from ottla.enums import IsolationLevel
 from ottla.errors import MessageTooLarge
 from ottla.records.batch import CODEC_MASK, LOG_APPEND_TIME, Batch, Record, build_batch, pack_batch
 
@@ -153,7 +154,7 @@ class Copier:
         self._woken = asyncio.Event()
         self._queues: dict[TopicPartition, asyncio.Queue[Fetched | None]] = {}
         positions = {tp: copy.next_offset for tp, copy in self._copies.items()}
-        self._fetcher = Fetcher(source, positions, isolation=READ_COMMITTED, on_gap=on_gap)
+        self._fetcher = Fetcher(source, positions, isolation=IsolationLevel.READ_COMMITTED, on_gap=on_gap)
 
     async def run(self) -> None:
         """Until every partition reached its end, or without end if told to follow."""
@@ -330,7 +331,7 @@ async def target_offset(source: Client, copy: Copy, offset: int) -> int:
     if count_from is None:
         return target
     # Within a batch that lost records to compaction: count those that are left before the offset.
-    fetcher = Fetcher(source, {copy.tp: count_from}, isolation=READ_COMMITTED)
+    fetcher = Fetcher(source, {copy.tp: count_from}, isolation=IsolationLevel.READ_COMMITTED)
     try:
         while fetcher.positions[copy.tp] <= offset:
             for fetched in await fetcher.poll():

@@ -25,6 +25,7 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.enums import AlterConfigOp, ConfigResourceType
 
 if TYPE_CHECKING:
     from ottla.client.routing import Topic
@@ -243,7 +244,7 @@ def _summary(topic: Topic) -> dict[str, Any]:
 
 
 async def _describe(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import OVERRIDES, TOPIC, describe_configs
+    from ottla.client.admin import OVERRIDES, describe_configs
     from ottla.client.offsets import bounds
     from ottla.errors import KafkaError
 
@@ -256,7 +257,7 @@ async def _describe(arguments: argparse.Namespace) -> int:
         led = [(t.name, p.number) for t in chosen for p in t.partitions.values() if p.leader >= 0]
         edges = await bounds(client, led)
         try:
-            configs = await describe_configs(client, TOPIC, names) if names else {}
+            configs = await describe_configs(client, ConfigResourceType.TOPIC, names) if names else {}
         except KafkaError:
             configs = {}  # a broker that does not serve DescribeConfigs
     described = []
@@ -323,12 +324,12 @@ def _ids(numbers: Sequence[int]) -> str:
 
 
 async def _alter(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import DELETE, SET, TOPIC, alter_configs, create_partitions, delete_records
+    from ottla.client.admin import alter_configs, create_partitions, delete_records
     from ottla.errors import KafkaError
 
     settings = parse_settings(arguments.config)
-    changes: list[tuple[str, int, str | None]] = [(key, SET, value) for key, value in settings.items()]
-    changes += [(key, DELETE, None) for key in arguments.delete_config]
+    changes: list[tuple[str, int, str | None]] = [(key, AlterConfigOp.SET, value) for key, value in settings.items()]
+    changes += [(key, AlterConfigOp.DELETE, None) for key in arguments.delete_config]
     if arguments.partitions is None and not changes and not arguments.delete_records_before:
         raise UsageError("nothing to alter: give --partitions, --config, --delete-config or --delete-records-before")
     results: dict[str, Any] = {}
@@ -337,7 +338,7 @@ async def _alter(arguments: argparse.Namespace) -> int:
         for name in names:
             try:
                 if changes:
-                    await alter_configs(client, TOPIC, name, changes)
+                    await alter_configs(client, ConfigResourceType.TOPIC, name, changes)
                 if arguments.partitions is not None:
                     result = (await create_partitions(client, {name: arguments.partitions}))[name]
                     if result is not None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.client.offsets import grouped
 from ottla.client.routing import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
+from ottla.enums import ConfigResourceType, ConfigSource
 from ottla.errors import KafkaError, UnsupportedVersion, error_for
 from ottla.wire.messages.configs import (
     DescribeConfigsRequest,
@@ -21,21 +22,23 @@ from ottla.wire.messages.partitions import CreatePartitionsRequest, DeleteRecord
 from ottla.wire.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-"""Types of config resources."""
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-"""Operations of IncrementalAlterConfigs."""
-CONFIG_SOURCES: Final = {
-    1: "topic",
-    2: "broker",
-    3: "cluster default",
-    4: "static",
-    5: "default",
-    6: "logger",
-    7: "client metrics",
-    8: "group",
+CONFIG_SOURCES: Final[dict[int, str]] = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "cluster default",
+    ConfigSource.STATIC_BROKER_CONFIG: "static",
+    ConfigSource.DEFAULT_CONFIG: "default",
+    ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG: "logger",
+    ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG: "client metrics",
+    ConfigSource.DYNAMIC_GROUP_CONFIG: "group",
 }
-OVERRIDES: Final = {1, 7, 8}
+OVERRIDES: Final[frozenset[int]] = frozenset(
+    {
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+        ConfigSource.DYNAMIC_GROUP_CONFIG,
+    }
+)
 """Sources that belong to the resource itself, for topics, client metrics and groups."""
 TIMEOUT_MS: Final = 30_000
 DEFAULT_BROKER: Final = ""
@@ -223,7 +226,7 @@ async def describe_configs(
 
 async def _shares(client: Client, kind: int, names: Sequence[str]) -> list[tuple[int, list[str]]]:
     """A broker's own configs are asked of that broker; everything else of any."""
-    if kind not in (BROKER, BROKER_LOGGER):
+    if kind not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return [(BOOTSTRAP_NODE, list(names))]
     await client.metadata([])
     shares = []
@@ -253,7 +256,7 @@ async def alter_configs(
         ],
         validate_only=validate_only,
     )
-    if kind in (BROKER, BROKER_LOGGER) and name:
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
         ((node_id, _),) = await _shares(client, kind, [name])
         response = await client.ask(request, node_id)
     else:

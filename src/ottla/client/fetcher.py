@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ottla.client.connection import ClientError, ConnectionLost
-from ottla.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, grouped, list_offsets
+from ottla.client.offsets import grouped, list_offsets
 from ottla.client.routing import FIRST_BACKOFF_S, LAST_BACKOFF_S, Client, TopicPartition
+from ottla.enums import IsolationLevel, OffsetTimestamp
 from ottla.errors import KafkaError, OffsetOutOfRange, error_for
 from ottla.records.batch import CONTROL_ABORT, Batch
 from ottla.records.legacy import LegacyBatch, any_batches
@@ -55,7 +56,7 @@ class Fetcher:
         client: Client,
         positions: Mapping[TopicPartition, int],
         *,
-        isolation: int = READ_UNCOMMITTED,
+        isolation: int = IsolationLevel.READ_UNCOMMITTED,
         max_wait_ms: int = MAX_WAIT_MS,
         partition_bytes: int = PARTITION_BYTES,
         on_gap: Callable[[TopicPartition, int, int], None] | None = None,
@@ -193,9 +194,9 @@ class Fetcher:
     async def _out_of_range(self, tp: TopicPartition) -> None:
         """Records that retention removed are stepped over; a position beyond the end is an error."""
         position = self.positions[tp]
-        start = (await list_offsets(self._client, {tp: EARLIEST}))[tp].offset
+        start = (await list_offsets(self._client, {tp: OffsetTimestamp.EARLIEST}))[tp].offset
         if position >= start:
-            end = (await list_offsets(self._client, {tp: LATEST}))[tp].offset
+            end = (await list_offsets(self._client, {tp: OffsetTimestamp.LATEST}))[tp].offset
             raise OffsetOutOfRange(f"{tp[0]}-{tp[1]}: offset {position} is not within {start} to {end}")
         self.positions[tp] = start
         if self._on_gap is not None:

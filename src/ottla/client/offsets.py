@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.client.connection import ClientError
 from ottla.client.routing import Client, PartitionResults, TopicPartition
-from ottla.errors import KafkaError, error_for
+from ottla.enums import IsolationLevel, OffsetTimestamp
+from ottla.errors import IllegalGeneration, KafkaError, UnknownMemberId, error_for
 from ottla.wire.messages.fetch import ListOffsetsRequest
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-MAX_TIMESTAMP: Final = -3
-READ_UNCOMMITTED: Final = 0
-READ_COMMITTED: Final = 1
 
 
 class Found(NamedTuple):
@@ -41,7 +36,7 @@ def grouped(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 async def list_offsets(
-    client: Client, wanted: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
+    client: Client, wanted: Mapping[TopicPartition, int], isolation: int = IsolationLevel.READ_UNCOMMITTED
 ) -> dict[TopicPartition, Found]:
     """The first offset at or after each timestamp, or at EARLIEST or LATEST."""
 
@@ -72,12 +67,12 @@ async def list_offsets(
 
 
 async def bounds(
-    client: Client, partitions: Iterable[TopicPartition], isolation: int = READ_UNCOMMITTED
+    client: Client, partitions: Iterable[TopicPartition], isolation: int = IsolationLevel.READ_UNCOMMITTED
 ) -> dict[TopicPartition, tuple[int, int]]:
     """The first offset and the end of each partition."""
     wanted = list(partitions)
-    starts = await list_offsets(client, dict.fromkeys(wanted, EARLIEST))
-    ends = await list_offsets(client, dict.fromkeys(wanted, LATEST), isolation)
+    starts = await list_offsets(client, dict.fromkeys(wanted, OffsetTimestamp.EARLIEST))
+    ends = await list_offsets(client, dict.fromkeys(wanted, OffsetTimestamp.LATEST), isolation)
     return {tp: (starts[tp].offset, ends[tp].offset) for tp in wanted}
 
 
@@ -144,7 +139,10 @@ async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, Co
     response = await client.ask_coordinator(group, request)
     for topic in response.topics:
         for p in topic.partitions:
-            if p.error_code in (22, 25):  # what an outsider is told while there are members
+            if p.error_code in (
+                IllegalGeneration.code,
+                UnknownMemberId.code,
+            ):  # what an outsider is told while there are members
                 raise ClientError(f"group '{group}' has members; stop its consumers before its offsets are set")
             if p.error_code:
                 raise _named(error_for(p.error_code), f"{topic.name}-{p.partition_index}")

@@ -9,11 +9,14 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ottla.client.connection import Connection, ConnectionLost, UnknownTopic, open_connection
 from ottla.client.security import Security
+from ottla.enums import CoordinatorType
 from ottla.errors import (
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaError,
     LeaderNotAvailable,
     NotController,
+    NotCoordinator,
     UnknownTopicOrPartition,
     error_for,
 )
@@ -25,8 +28,7 @@ RETRY_TIMEOUT_S: Final = 30.0
 FIRST_BACKOFF_S: Final = 0.05
 LAST_BACKOFF_S: Final = 1.0
 BOOTSTRAP_NODE: Final = -1
-GROUP: Final = 0
-TRANSACTION: Final = 1
+_COORDINATOR_MOVES: Final = (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code)
 
 T = TypeVar("T")
 TopicPartition: TypeAlias = tuple[str, int]
@@ -251,7 +253,7 @@ class Client:
 
         return await self.retrying(attempt)
 
-    async def coordinator(self, key: str, kind: int = GROUP) -> int:
+    async def coordinator(self, key: str, kind: int = CoordinatorType.GROUP) -> int:
         """The broker that coordinates a group or a transactional id."""
         found = self._coordinators.get((kind, key))
         if found is not None:
@@ -269,7 +271,7 @@ class Client:
         return int(answer.node_id)
 
     async def ask_coordinator(
-        self, key: str, request: Message, *, highest: int | None = None, kind: int = GROUP
+        self, key: str, request: Message, *, highest: int | None = None, kind: int = CoordinatorType.GROUP
     ) -> Any:
         """To the coordinator of a group or transactional id; one that moved or still loads is waited for."""
 
@@ -280,7 +282,7 @@ class Client:
                 self._coordinators.pop((kind, key), None)
                 raise
             for code in _error_codes(response):
-                if code in (14, 15, 16):  # loading, not available, not coordinator
+                if code in _COORDINATOR_MOVES:
                     self._coordinators.pop((kind, key), None)
                     raise error_for(code)
             return response

@@ -5,7 +5,7 @@ broker's keys: `config.topic({"retention.ms": "1000"})["retention.ms"]`.
 """
 
 from ottla.config.broker import BROKER_KEYS, Config
-from ottla.config.keys import ChangeRefused, ConfigError, ConfigKey, ConfigType
+from ottla.config.keys import ChangeRefused, ConfigError, ConfigKey
 from ottla.config.listeners import Listener, parse_listeners
 from ottla.config.loading import PRESETS
 from ottla.config.resources import GroupConfig, TopicConfig
@@ -21,7 +21,6 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigKey",
-    "ConfigType",
     "GroupConfig",
     "Listener",
     "TopicConfig",

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ottla.config import resources
 from ottla.config.broker import ALL_KEYS, BROKER_KEYS, SYNONYMS
-from ottla.config.keys import ConfigKey, ConfigType, format_value
+from ottla.config.keys import ConfigKey, format_value
 from ottla.config.loading import base_key
+from ottla.enums import ConfigSource, ConfigType
 
 if TYPE_CHECKING:
     from ottla.config.broker import Config
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, numbered as on the wire."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(slots=True)

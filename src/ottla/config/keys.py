@@ -6,24 +6,9 @@ Texts of the errors are Kafka's, because AlterConfigs and CreateTopics send them
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from enum import IntEnum
 from typing import Any
 
-
-class ConfigType(IntEnum):
-    """Kafka's value types, numbered as DescribeConfigs sends them."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
+from ottla.enums import ConfigType
 
 BOOLEAN = ConfigType.BOOLEAN
 STRING = ConfigType.STRING

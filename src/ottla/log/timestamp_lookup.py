@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ottla.enums import OffsetTimestamp
 from ottla.log.offset_position import TimestampedOffset
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
 
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
-
 
 def find(log: Log, timestamp: int) -> TimestampedOffset | None:
     """The first record with this timestamp or a later one, or what a special timestamp stands for."""
-    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+    if timestamp in (OffsetTimestamp.EARLIEST, OffsetTimestamp.EARLIEST_LOCAL):
         epoch = log.epochs.epoch_for_offset(log.log_start_offset)
         return TimestampedOffset(-1, log.log_start_offset, epoch)
-    if timestamp == LATEST_TIMESTAMP:
+    if timestamp == OffsetTimestamp.LATEST:
         return TimestampedOffset(-1, log.log_end_offset, log.epochs.latest)
-    if timestamp == MAX_TIMESTAMP:
+    if timestamp == OffsetTimestamp.MAX_TIMESTAMP:
         newest = max(log.segments, key=lambda segment: segment.max_timestamp)
         if newest.max_timestamp < 0:
             return None

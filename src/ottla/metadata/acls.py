@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.errors import InvalidRequest, KafkaError, UnknownServerError
 from ottla.metadata.image import CLUSTER_NAME, Acl, MetadataImage
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
-# The numbers of the wire; in each of these enums 1 is ANY.
-ANY = 1
-RESOURCE_TYPES = range(2, 8)
-CLUSTER = 4
-MATCH, LITERAL, PREFIXED = 2, 3, 4
-OPERATIONS = range(2, 16)
-DENY, ALLOW = 2, 3
+_ANY = 1
+"""The same in each of the enums that a filter is made of."""
+
+_RESOURCE_TYPES = frozenset(ResourceType) - {ResourceType.UNKNOWN}
+_PATTERN_TYPES = frozenset(PatternType) - {PatternType.UNKNOWN}
+_OPERATIONS = frozenset(AclOperation) - {AclOperation.UNKNOWN}
+_PERMISSION_TYPES = frozenset(AclPermissionType) - {AclPermissionType.UNKNOWN}
 
 WILDCARD = "*"
 
@@ -34,37 +35,32 @@ class AclFilter(NamedTuple):
 
     @property
     def has_unknown_pattern(self) -> bool:
-        return self.resource_type not in (ANY, *RESOURCE_TYPES) or self.pattern_type not in (
-            ANY,
-            MATCH,
-            LITERAL,
-            PREFIXED,
-        )
+        return self.resource_type not in _RESOURCE_TYPES or self.pattern_type not in _PATTERN_TYPES
 
     @property
     def has_unknown_entry(self) -> bool:
-        return self.operation not in (ANY, *OPERATIONS) or self.permission_type not in (ANY, DENY, ALLOW)
+        return self.operation not in _OPERATIONS or self.permission_type not in _PERMISSION_TYPES
 
     def matches(self, acl: Acl) -> bool:
         return (
-            self.resource_type in (ANY, acl.resource_type)
+            self.resource_type in (_ANY, acl.resource_type)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
-            and self.operation in (ANY, acl.operation)
-            and self.permission_type in (ANY, acl.permission_type)
+            and self.operation in (_ANY, acl.operation)
+            and self.permission_type in (_ANY, acl.permission_type)
             and self._matches_name(acl)
         )
 
     def _matches_name(self, acl: Acl) -> bool:
         name = self.resource_name
-        if self.pattern_type not in (ANY, MATCH) and self.pattern_type != acl.pattern_type:
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH) and self.pattern_type != acl.pattern_type:
             return False
         if name is None or name == acl.resource_name:
             return True
-        if self.pattern_type != MATCH:
+        if self.pattern_type != PatternType.MATCH:
             return False
         # MATCH asks which entries would apply to a resource of this name.
-        if acl.pattern_type == LITERAL:
+        if acl.pattern_type == PatternType.LITERAL:
             return acl.resource_name == WILDCARD
         return name.startswith(acl.resource_name)
 
@@ -99,20 +95,23 @@ def create_acls(
 
 
 def _check(acl: Acl) -> None:
-    if acl.resource_type == CLUSTER and acl.resource_name != CLUSTER_NAME:
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
         raise InvalidRequest("Invalid empty resource name")
-    if ANY in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type) or acl.pattern_type == MATCH:
+    if (
+        _ANY in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type)
+        or acl.pattern_type == PatternType.MATCH
+    ):
         # Only a filter may say ANY or MATCH; what Kafka makes of it elsewhere is an internal error.
         raise UnknownServerError()
-    if acl.resource_type not in RESOURCE_TYPES:
+    if acl.resource_type not in _RESOURCE_TYPES:
         raise InvalidRequest("Invalid resourceType UNKNOWN")
-    if acl.pattern_type not in (LITERAL, PREFIXED):
+    if acl.pattern_type not in _PATTERN_TYPES:
         raise InvalidRequest("Invalid patternType UNKNOWN")
-    if acl.operation not in OPERATIONS:
+    if acl.operation not in _OPERATIONS:
         raise InvalidRequest("Invalid operation UNKNOWN")
-    if acl.permission_type not in (DENY, ALLOW):
+    if acl.permission_type not in _PERMISSION_TYPES:
         raise InvalidRequest("Invalid permissionType UNKNOWN")
     if ":" not in acl.principal:
         raise InvalidRequest(

@@ -9,24 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.config import BROKER_KEYS, TOPIC_KEYS, ChangeRefused, Config, ConfigError, ConfigKey, ConfigType
+from ottla.config import BROKER_KEYS, TOPIC_KEYS, ChangeRefused, Config, ConfigError, ConfigKey
+from ottla.enums import AlterConfigOp, ConfigResourceType, ConfigType
 from ottla.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
 from ottla.metadata.features import ELIGIBLE_LEADERS
-from ottla.metadata.image import (
-    RESOURCE_BROKER,
-    RESOURCE_CLIENT_METRICS,
-    RESOURCE_GROUP,
-    RESOURCE_TOPIC,
-    MetadataImage,
-)
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.java_hash_order import by_hash, java_names
 from ottla.metadata.topics import check_topic_name
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-_OPERATION_NAMES = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
-_KNOWN_OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+_KNOWN_OPERATIONS = frozenset(AlterConfigOp)
 
 _GROUP_BUCKETS = 32
 """Of the map that Kafka looks for unknown names of groups in: it holds the known ones too."""
@@ -41,7 +34,7 @@ class ConfigChange(NamedTuple):
 
     name: str
     value: str | None
-    operation: int = SET
+    operation: int = AlterConfigOp.SET
 
 
 class ConfigChanges:
@@ -83,13 +76,13 @@ class ConfigChanges:
     ) -> list[Message]:
         self._check(resource, wanted)
         kind, name = resource
-        if kind == RESOURCE_BROKER:
+        if kind == ConfigResourceType.BROKER:
             self._check_eligible_leaders(name, current, wanted, touched)
         changed = [
             key
             for key in sorted(touched)
             # A broker's setting is written even if it stays: that is how it is told to read a key store again.
-            if current.get(key) != wanted.get(key) or (kind == RESOURCE_BROKER and key in wanted)
+            if current.get(key) != wanted.get(key) or (kind == ConfigResourceType.BROKER and key in wanted)
         ]
         records: list[Message] = [
             stored.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=wanted.get(key))
@@ -97,24 +90,24 @@ class ConfigChanges:
         ]
         if MIN_ISR in changed and self._image.features.get(ELIGIBLE_LEADERS):
             # Who may lead was found out by another number (KIP-966).
-            records.append(stored.ClearElrRecord(topic_name=name if kind == RESOURCE_TOPIC else ""))
+            records.append(stored.ClearElrRecord(topic_name=name if kind == ConfigResourceType.TOPIC else ""))
         return records
 
     # -- single operations -------------------------------------------------------------------------------------
 
     def _outcome(self, kind: int, change: ConfigChange, current: str | None) -> str | None:
-        if change.operation == SET:
+        if change.operation == AlterConfigOp.SET:
             return change.value
-        if change.operation == DELETE:
+        if change.operation == AlterConfigOp.DELETE:
             return None
-        if change.operation not in _OPERATION_NAMES:
+        if change.operation not in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
             raise UnknownServerError
         key = _list_key(kind, change)
         text = current if current is not None else ",".join(key.default or ())
         items = [item for item in text.split(",") if item]
         assert change.value is not None
         for item in change.value.split(","):
-            if change.operation == SUBTRACT:
+            if change.operation == AlterConfigOp.SUBTRACT:
                 if item in items:
                     items.remove(item)
             elif item not in items:
@@ -125,7 +118,7 @@ class ConfigChanges:
         """Whether Kafka's controller fails as a whole: it comes upon an operation that it does not know, and upon
         nothing before that which refuses this resource."""
         kind = resource[0]
-        if kind not in (RESOURCE_TOPIC, RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
+        if kind not in (ConfigResourceType.TOPIC, ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
             return False
         try:
             check_form(changes)
@@ -141,19 +134,19 @@ class ConfigChanges:
 
     def check_kind(self, resource: Resource) -> None:
         kind, name = resource
-        if kind == RESOURCE_BROKER:
+        if kind == ConfigResourceType.BROKER:
             if name:
                 check_node_id(name, self._node_id)
-        elif kind not in (RESOURCE_TOPIC, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
+        elif kind not in (ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP):
             raise InvalidRequest(f"Unknown resource type {kind}")
 
     def _check(self, resource: Resource, wanted: dict[str, str]) -> None:
         kind, name = resource
-        if kind == RESOURCE_TOPIC:
+        if kind == ConfigResourceType.TOPIC:
             self._check_topic(name, wanted)
-        elif kind == RESOURCE_BROKER:
+        elif kind == ConfigResourceType.BROKER:
             self._check_broker(name, wanted)
-        elif kind == RESOURCE_GROUP:
+        elif kind == ConfigResourceType.GROUP:
             if not name:
                 raise InvalidRequest("Default group resources are not allowed.")
             try:
@@ -220,7 +213,7 @@ def check_form(changes: Sequence[ConfigChange]) -> None:
     """Refuse a key that comes twice, and one to be set without a value."""
     if len({change.name for change in changes}) != len(changes):
         raise InvalidRequest("Error due to duplicate config keys")
-    missing = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    missing = [change.name for change in changes if change.value is None and change.operation != AlterConfigOp.DELETE]
     if missing:
         raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
 
@@ -230,7 +223,7 @@ def _as_walked(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigCha
 
     Those of a broker it takes as they came, but no operation that it does not know; others are in a map by their names.
     """
-    if kind == RESOURCE_BROKER:
+    if kind == ConfigResourceType.BROKER:
         for change in changes:
             if change.operation not in _KNOWN_OPERATIONS:
                 raise InvalidRequest(f"Unknown operations type {change.operation}")
@@ -241,19 +234,19 @@ def _as_walked(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigCha
 
 def _list_key(kind: int, change: ConfigChange) -> ConfigKey:
     """The row of a list's key; appending to anything else is refused."""
-    if kind == RESOURCE_BROKER:
+    if kind == ConfigResourceType.BROKER:
         key = BROKER_KEYS.get(change.name)
         if key is None:
             raise InvalidConfig(f"Unknown config name: {change.name}")
         if key.type is not ConfigType.LIST:
-            operation = _OPERATION_NAMES[change.operation].lower()
+            operation = AlterConfigOp(change.operation).name.lower()
             raise InvalidConfig(f"Config value {operation} is not allowed for config key: {change.name}")
         return key
     # Kafka knows no lists in the configs of groups and of client metrics.
-    key = TOPIC_KEYS.get(change.name) if kind == RESOURCE_TOPIC else None
+    key = TOPIC_KEYS.get(change.name) if kind == ConfigResourceType.TOPIC else None
     if key is None or key.type is not ConfigType.LIST:
         raise InvalidConfig(
-            f"Can't {_OPERATION_NAMES[change.operation]} to key {change.name} because its type is not LIST."
+            f"Can't {AlterConfigOp(change.operation).name} to key {change.name} because its type is not LIST."
         )
     return key
 

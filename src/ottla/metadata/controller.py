@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.config import Config, ConfigError
+from ottla.enums import ConfigResourceType
 from ottla.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -23,7 +24,7 @@ from ottla.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from ottla.metadata.image import RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
+from ottla.metadata.image import MetadataImage, PartitionState, TopicState
 from ottla.metadata.replica_placement import check_assignment, place_replicas
 from ottla.metadata.topics import INTERNAL_TOPICS, check_topic_name, collision_key, internal_topic_settings
 from ottla.wire.schema import Message
@@ -147,7 +148,9 @@ class Controller:
         topic = TopicState(wanted.name, self._chance.uuid())
         records: list[Message] = [stored.TopicRecord(name=topic.name, topic_id=topic.topic_id)]
         records += [
-            stored.ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name=name, value=value)
+            stored.ConfigRecord(
+                resource_type=ConfigResourceType.TOPIC, resource_name=topic.name, name=name, value=value
+            )
             for name, value in overrides.items()
         ]
         for index, replicas in enumerate(assignments):

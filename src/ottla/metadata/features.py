@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.enums import ConfigResourceType, FeatureUpgradeType
 from ottla.errors import InvalidUpdateVersion
-from ottla.metadata.image import RESOURCE_BROKER
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ FORMATTED_FEATURES: dict[str, int] = {
 }
 """What `kafka-storage format` of 4.3.1 finalizes, in its order."""
 
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+_UPGRADE_TYPES = frozenset(FeatureUpgradeType) - {FeatureUpgradeType.UNKNOWN}
 
 
 class FeatureUpdate(NamedTuple):
@@ -76,7 +76,7 @@ def plan_updates(
 
 def _one_min_isr(image: MetadataImage, min_insync_replicas: int) -> list[Message]:
     """Eligible leader replicas need a min.insync.replicas that is set once, for all brokers (KIP-966)."""
-    kind, name = RESOURCE_BROKER, "min.insync.replicas"
+    kind, name = ConfigResourceType.BROKER, "min.insync.replicas"
     records: list[Message] = []
     if name not in image.configs.get((kind, ""), {}):
         value = str(min_insync_replicas)
@@ -90,7 +90,7 @@ def _one_min_isr(image: MetadataImage, min_insync_replicas: int) -> list[Message
 def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -> str | None:
     name, level, kind = update
     refused = f"Invalid update version {level} for feature {name}. "
-    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+    if kind not in _UPGRADE_TYPES:
         return refused + "The controller does not support the given upgrade type."
     if level < 0:
         return refused + "A feature version cannot be less than 0."
@@ -103,12 +103,12 @@ def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -
     if not low <= level <= high:
         return refused + f"Local controller {node_id} only supports versions {low}-{high}"
     current = image.features.get(name, 0)
-    if level < current and kind == UPGRADE:
+    if level < current and kind == FeatureUpgradeType.UPGRADE:
         return (
             f"{refused}Can't downgrade the version of this feature without setting the upgrade type to either safe "
             "or unsafe downgrade."
         )
-    if level > current and kind != UPGRADE:
+    if level > current and kind != FeatureUpgradeType.UPGRADE:
         return refused + "Can't downgrade to a newer version."
     if name == KRAFT_VERSION and level != current:
         # Kafka would go over to voters that can be added and removed; there is one here, and it stays.
@@ -116,7 +116,7 @@ def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -
     if name == METADATA_VERSION and level < current:
         # Every version since 3.3 changed what records may hold, so that Kafka lets none of them go back.
         downgrade = f"Unsupported metadata.version downgrade from {current} to {level}. "
-        if kind == UNSAFE_DOWNGRADE:
+        if kind == FeatureUpgradeType.UNSAFE_DOWNGRADE:
             return downgrade + "Unsafe metadata downgrade is not supported in this version."
         return downgrade + "Refusing to perform the requested downgrade because it might delete metadata information."
     return None

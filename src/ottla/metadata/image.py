@@ -10,16 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ottla.enums import ConfigResourceType
 from ottla.metadata.java_hash_order import scala_map
 from ottla.metadata.topics import java_hash
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
-
-RESOURCE_TOPIC = 2
-RESOURCE_BROKER = 4
-RESOURCE_BROKER_LOGGER = 8
-RESOURCE_CLIENT_METRICS = 16
-RESOURCE_GROUP = 32
 
 CLUSTER_NAME = "kafka-cluster"
 """What the cluster is called where access to it is spoken of."""
@@ -172,7 +167,7 @@ class MetadataImage:
 
     def topic_configs(self, name: str) -> dict[str, str]:
         """The overrides of a topic; an empty dict where there are none."""
-        return self.configs.get((RESOURCE_TOPIC, name), {})
+        return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def all_topics(self) -> list[TopicState]:
         """As Kafka lists them: by their names' hashes."""
@@ -182,7 +177,9 @@ class MetadataImage:
 
     def broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
         """The dynamic settings of all brokers, and those of one."""
-        return self.configs.get((RESOURCE_BROKER, ""), {}), self.configs.get((RESOURCE_BROKER, str(broker_id)), {})
+        return self.configs.get((ConfigResourceType.BROKER, ""), {}), self.configs.get(
+            (ConfigResourceType.BROKER, str(broker_id)), {}
+        )
 
     def partitions(self) -> Iterable[tuple[TopicState, PartitionState]]:
         for topic in self.topics.values():
@@ -210,7 +207,7 @@ class MetadataImage:
         self._in_hash_order = None
         topic = self.removed_topics[record.topic_id] = self.topics_by_id.pop(record.topic_id)
         del self.topics[topic.name]
-        self.configs.pop((RESOURCE_TOPIC, topic.name), None)
+        self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
 
     def _partition(self, record: stored.PartitionRecord, offset: int) -> None:
         topic = self.topics_by_id[record.topic_id]

@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaStorageError
 from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.producers import Origin
 from ottla.metadata.features import ELIGIBLE_LEADERS, FORMATTED_FEATURES, METADATA_TRANSACTIONS, METADATA_VERSION
-from ottla.metadata.image import RESOURCE_BROKER, MetadataImage
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.metadata_source import Subscriber
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.records.batch import Batch, Record, batches, build_batch, control_batch
@@ -246,7 +247,9 @@ def _bootstrap_records(formatted: Sequence[Message], min_insync_replicas: int) -
     records = list(formatted)
     if levels.get(ELIGIBLE_LEADERS, 0) > 0:
         key, value = "min.insync.replicas", str(min_insync_replicas)
-        records.append(stored.ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name=key, value=value))
+        records.append(
+            stored.ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name="", name=key, value=value)
+        )
     if levels[METADATA_VERSION] < METADATA_TRANSACTIONS:
         return records
     return [stored.BeginTransactionRecord(name="Bootstrap records"), *records, stored.EndTransactionRecord()]

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ottla.enums import LeaderRecoveryState
 from ottla.metadata.image import NO_LEADER, PartitionState
 from ottla.wire.stored import metadata as stored
 
 ONLINE, PREFERRED, UNCLEAN = range(3)
 
-RECOVERED, RECOVERING = 0, 1
 """After an unclean election the leader is recovering until it says otherwise."""
 
 UNCHANGED = -2
@@ -129,8 +129,8 @@ class PartitionChange:
             self._elr = [replica for replica in self._elr if replica != leader]
         if unclean:
             record.isr = [leader]
-            if self._was.leader_recovery_state != RECOVERING:
-                record.leader_recovery_state = RECOVERING
+            if self._was.leader_recovery_state != LeaderRecoveryState.RECOVERING:
+                record.leader_recovery_state = LeaderRecoveryState.RECOVERING
         return unclean
 
     def _note_last_leader(self, record: stored.PartitionChangeRecord) -> None:

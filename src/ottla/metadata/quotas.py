@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from ottla.enums import QuotaMatchType
 from ottla.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from ottla.metadata.image import MetadataImage, QuotaEntity
 from ottla.metadata.java_hash_order import entries_hash, java_computed_map, java_map, java_names
@@ -15,7 +16,6 @@ from ottla.wire.stored import metadata as stored
 T = TypeVar("T")
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-EXACT, DEFAULT, ANY = 0, 1, 2
 
 _INT_MAX, _LONG_MAX = float(2**31 - 1), float(2**63 - 1)
 
@@ -151,7 +151,8 @@ def find_quotas(
         if strict and len(parts) != len(wanted):
             continue
         if all(
-            kind in parts and (how == ANY or parts[kind] == (name if how == EXACT else None))
+            kind in parts
+            and (how == QuotaMatchType.SPECIFIED or parts[kind] == (name if how == QuotaMatchType.EXACT else None))
             for kind, (how, name) in wanted.items()
         ):
             values = image.quotas[entity]
@@ -178,13 +179,13 @@ def _checked_filter(components: Sequence[QuotaFilter]) -> dict[str, tuple[int, s
             raise InvalidRequest(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in (USER, CLIENT_ID, IP):
             raise UnsupportedVersion(f"Unsupported entity type {kind}")
-        if how == EXACT and match is None:
+        if how == QuotaMatchType.EXACT and match is None:
             raise InvalidRequest("Request specified MATCH_TYPE_EXACT, but set match string to null.")
-        if how == DEFAULT and match is not None:
+        if how == QuotaMatchType.DEFAULT and match is not None:
             raise InvalidRequest("Request specified MATCH_TYPE_DEFAULT, but also specified a match string.")
-        if how == ANY and match is not None:
+        if how == QuotaMatchType.SPECIFIED and match is not None:
             raise InvalidRequest("Request specified MATCH_TYPE_SPECIFIED, but also specified a match string.")
-        if how not in (EXACT, DEFAULT, ANY):
+        if how not in (QuotaMatchType.EXACT, QuotaMatchType.DEFAULT, QuotaMatchType.SPECIFIED):
             raise InvalidRequest(f"Unknown match type {how}")
         wanted[kind] = (how, match)
     if IP in wanted and len(wanted) > 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ottla.enums import ElectionType
 from ottla.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -23,8 +24,6 @@ from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionState
 from ottla.metadata.partition_change import PartitionChange
 from ottla.metadata.replica_placement import check_assignment
 from ottla.wire.stored import metadata as stored
-
-PREFERRED, UNCLEAN = 0, 1
 
 Directories = Callable[[Sequence[int]], list[bytes]]
 
@@ -63,12 +62,12 @@ def elect_leader(
     partition = topic.partitions.get(index)
     if partition is None:
         raise UnknownTopicOrPartition(f"No such partition as {topic_name}-{index}")
-    if partition.leader == partition.replicas[0] if kind == PREFERRED else partition.leader != NO_LEADER:
+    if partition.leader == partition.replicas[0] if kind == ElectionType.PREFERRED else partition.leader != NO_LEADER:
         raise ElectionNotNeeded()
-    election = changes.PREFERRED if kind == PREFERRED else changes.UNCLEAN
+    election = changes.PREFERRED if kind == ElectionType.PREFERRED else changes.UNCLEAN
     record = change_of(image, partition, min_isr=min_isr, election=election).record()
     if record is None:
-        raise PreferredLeaderNotAvailable() if kind == PREFERRED else EligibleLeadersNotAvailable()
+        raise PreferredLeaderNotAvailable() if kind == ElectionType.PREFERRED else EligibleLeadersNotAvailable()
     return record
 
 

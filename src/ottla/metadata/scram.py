@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ottla.enums import ScramMechanism
 from ottla.errors import (
     DuplicateResource,
     KafkaError,
@@ -18,9 +19,11 @@ from ottla.metadata.java_hash_order import java_names
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
-SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
-HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-MECHANISMS = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
+HASHES: dict[int, str] = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
+MECHANISMS: dict[int, str] = {
+    ScramMechanism.SCRAM_SHA_256: "SCRAM-SHA-256",
+    ScramMechanism.SCRAM_SHA_512: "SCRAM-SHA-512",
+}
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.enums import LeaderRecoveryState
 from ottla.errors import (
     NONE,
     BrokerIdNotRegistered,
@@ -29,7 +30,7 @@ from ottla.metadata.controller import Chance, Controller
 from ottla.metadata.delegation_tokens import expired_tokens
 from ottla.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
-from ottla.metadata.partition_change import ONLINE, RECOVERED, RECOVERING, UNCHANGED, UNCLEAN
+from ottla.metadata.partition_change import ONLINE, UNCHANGED, UNCLEAN
 from ottla.metadata.reassignment import change_of
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.replication.replicas import METADATA_LOG_CONFIG
@@ -297,8 +298,8 @@ class ControllerNode:
         isr = [state.broker_id for state in wanted.new_isr_with_epochs]
         if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or broker_id not in isr:
             raise InvalidRequest
-        if wanted.leader_recovery_state == RECOVERING and (
-            len(isr) > 1 or partition.leader_recovery_state == RECOVERED
+        if wanted.leader_recovery_state == LeaderRecoveryState.RECOVERING and (
+            len(isr) > 1 or partition.leader_recovery_state == LeaderRecoveryState.RECOVERED
         ):
             raise InvalidRequest
         for state in wanted.new_isr_with_epochs:
@@ -322,6 +323,6 @@ def _answer(broker_id: int, partition: PartitionState, record: stored.PartitionC
         leader_id=leader,
         leader_epoch=partition.leader_epoch + (record is not None and record.leader != UNCHANGED),
         isr=isr,
-        leader_recovery_state=RECOVERED,
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
         partition_epoch=partition.partition_epoch + (record is not None),
     )

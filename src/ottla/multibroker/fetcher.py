@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     CorruptMessage,
     KafkaError,
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 18
 LIST_OFFSETS_VERSION = 11
-LATEST, EARLIEST = -1, -2
 
 Key = tuple[bytes, int]
 
@@ -254,7 +254,7 @@ class Fetcher:
         def serve() -> tuple[int, int]:
             leader = node.peer(self._leader_id)
             offsets = []
-            for timestamp in (LATEST, EARLIEST):
+            for timestamp in (OffsetTimestamp.LATEST, OffsetTimestamp.EARLIEST):
                 response = leader.serve_peer(node.node_id, request(timestamp), LIST_OFFSETS_VERSION)
                 found = response.topics[0].partitions[0]
                 if found.error_code:

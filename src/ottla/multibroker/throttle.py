@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.enums import ConfigResourceType
 from ottla.server.security.rates import WindowedRate
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ReplicationThrottle:
             self._throttled = {
                 name: tuple(self._broker.config.topic(overrides)[self._replicas_key])
                 for (kind, name), overrides in image.configs.items()
-                if kind == _TOPIC and self._replicas_key in overrides
+                if kind == ConfigResourceType.TOPIC and self._replicas_key in overrides
             }
         named = self._throttled.get(topic)
         return named is not None and (named == (ALL,) or f"{index}:{self._broker.node_id}" in named)
@@ -51,6 +52,3 @@ class ReplicationThrottle:
 
     def record(self, byte_count: int) -> None:
         self._rate.record(byte_count, self._broker.clock.monotonic_ms())
-
-
-_TOPIC = 2

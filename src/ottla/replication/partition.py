@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.clock import Clock
+from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -23,7 +24,6 @@ from ottla.log.offset_position import TimestampedOffset
 from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
 from ottla.log.results import AppendInfo
-from ottla.log.timestamp_lookup import MAX_TIMESTAMP
 from ottla.metadata.image import NO_LEADER, PartitionState
 from ottla.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, Batch, Buffer
 from ottla.records.validation import (
@@ -362,7 +362,7 @@ class Partition:
 
     def max_timestamp(self) -> TimestampedOffset | None:
         """The record with the largest timestamp (KIP-734)."""
-        return self.log.offset_for_timestamp(MAX_TIMESTAMP)
+        return self.log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP)
 
     def segment_offsets(self) -> list[tuple[int, int]]:
         """(base offset, time of the last change) of every segment, oldest first."""

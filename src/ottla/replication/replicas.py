@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config import Config, TopicConfig
+from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.log.options import LogConfig
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionState, TopicState
+from ottla.metadata.image import MetadataImage, PartitionState, TopicState
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.records.validation import ValidationOptions
 from ottla.replication.partition import Partition
@@ -206,8 +207,8 @@ class Replicas:
         """Let open logs go by changed configs; a broker's settings are the defaults of every topic."""
         changed = {(r.resource_type, r.resource_name) for r in records if isinstance(r, stored.ConfigRecord)}
         new = {record.name for record in records if isinstance(record, stored.TopicRecord)}
-        names = {name for kind, name in changed if kind == RESOURCE_TOPIC} - new
-        everywhere = any(kind == RESOURCE_BROKER for kind, _ in changed)
+        names = {name for kind, name in changed if kind == ConfigResourceType.TOPIC} - new
+        everywhere = any(kind == ConfigResourceType.BROKER for kind, _ in changed)
         if not everywhere and not names:
             return
         self._logs.settings_changed()

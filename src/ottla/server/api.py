@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ottla.enums import ResourceType
 from ottla.errors import KafkaError
 from ottla.metadata.image import CLUSTER_NAME
 from ottla.server import apis as handlers
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 RequestT = TypeVar("RequestT", bound=Message)
 
-ALL_OPERATIONS = {2: 3576, 3: 3400, 4: 8096}
+ALL_OPERATIONS: dict[int, int] = {ResourceType.TOPIC: 3576, ResourceType.GROUP: 3400, ResourceType.CLUSTER: 8096}
 """By the number of a resource's kind (topic, group, cluster): the bits of all operations that it knows."""
 
 Handler = Callable[["RequestContext", Any], "Message | Awaitable[Message | None] | None"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock, SystemClock, Timer
 from ottla.config import Config, ConfigError, Listener
+from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaError
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
@@ -18,7 +19,7 @@ from ottla.log.manager import LogManager
 from ottla.metadata.controller import Chance, Controller
 from ottla.metadata.elections import returning_broker, sharing_a_folder
 from ottla.metadata.features import SUPPORTED_FEATURES
-from ottla.metadata.image import RESOURCE_BROKER, MetadataImage
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.replication.replicas import Replicas
@@ -360,7 +361,8 @@ class Broker:
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
         """Dynamic settings are in force as soon as they are in the metadata; partitions ask for them next."""
         if any(
-            isinstance(record, stored.ConfigRecord) and record.resource_type == RESOURCE_BROKER for record in records
+            isinstance(record, stored.ConfigRecord) and record.resource_type == ConfigResourceType.BROKER
+            for record in records
         ):
             self._apply_dynamic_config()
             self.security.config_changed()

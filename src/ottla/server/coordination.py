@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
-from ottla.metadata.image import RESOURCE_GROUP, MetadataImage, TopicState
+from ottla.metadata.image import MetadataImage, TopicState
 from ottla.metadata.topics import GROUP_METADATA_TOPIC
 from ottla.records.batch import Batch, Buffer
 from ottla.replication.partition import Partition
@@ -72,7 +73,7 @@ class ClusterForGroups:
         return self._image.topics
 
     def group_config(self, group_id: str, key: str) -> Any | None:
-        overrides = self._image.configs.get((RESOURCE_GROUP, group_id))
+        overrides = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if overrides is None or key not in overrides:
             return None
         return self._broker.config.group(overrides)[key]

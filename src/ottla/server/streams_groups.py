@@ -13,6 +13,7 @@ from ottla.coordinator.groups.streams.protocol import Answer
 from ottla.coordinator.groups.streams.topology import MISSING_INTERNAL_TOPICS, InternalTopic
 from ottla.coordinator.groups.streams.validation import validate
 from ottla.coordinator.runtime.result import Reply
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     NONE,
     InvalidGroupId,
@@ -25,7 +26,7 @@ from ottla.metadata.image import CLUSTER_NAME
 from ottla.metadata.topics import INTERNAL_TOPICS, is_legal_topic_name
 from ottla.server.api import RequestContext
 from ottla.server.apis.answers import own_message
-from ottla.server.apis.groups import DESCRIBE, GROUP, TOPIC, client_of
+from ottla.server.apis.groups import client_of
 from ottla.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -35,7 +36,6 @@ from ottla.wire.messages import (
 
 logger = logging.getLogger(__name__)
 
-CREATE, CLUSTER = 5, 4
 ERRORS_NAMED_MAX = 3
 
 
@@ -73,7 +73,7 @@ def _refused_topology(
     illegal = [name for name in names if not is_legal_topic_name(name)]
     if illegal:
         raise StreamsInvalidTopology(f"Topic names {','.join(illegal)} are not valid topic names.")
-    if not all(ctx.may(DESCRIBE, TOPIC, name) for name in names):
+    if not all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         return StreamsGroupHeartbeatResponse(error_code=TopicAuthorizationFailed.code)
     return None
 
@@ -97,10 +97,10 @@ def _with_internal_topics(
     response, missing = answer
     if not missing:
         return response
-    if ctx.may(CREATE, CLUSTER, CLUSTER_NAME, audit=False):
+    if ctx.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audit=False):
         denied = []
     else:
-        denied = [name for name in missing if not ctx.may(CREATE, TOPIC, name)]
+        denied = [name for name in missing if not ctx.may(AclOperation.CREATE, ResourceType.TOPIC, name)]
     if denied:
         _add_detail(response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
         return response
@@ -205,7 +205,7 @@ def described(ctx: RequestContext, group_ids: Iterable[str], *, include_operatio
             )
     for group in groups:
         if include_operations and group.error_code == NONE:
-            group.authorized_operations = ctx.operations(GROUP, group.group_id)
+            group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
     if ctx.services.authorizer is None:
         return groups
     return [group if _may_see(ctx, group) else _hidden(group) for group in groups]
@@ -213,7 +213,11 @@ def described(ctx: RequestContext, group_ids: Iterable[str], *, include_operatio
 
 def _may_see(ctx: RequestContext, group: DescribedGroup) -> bool:
     subtopologies = () if group.topology is None else group.topology.subtopologies or ()
-    return all(ctx.may(DESCRIBE, TOPIC, name) for each in subtopologies for name in _named_topics(each))
+    return all(
+        ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        for each in subtopologies
+        for name in _named_topics(each)
+    )
 
 
 def _hidden(group: DescribedGroup) -> DescribedGroup:

@@ -11,6 +11,7 @@ import zlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import (
     InvalidRequest,
     TelemetryTooLarge,
@@ -18,7 +19,6 @@ from ottla.errors import (
     UnknownSubscriptionId,
     UnsupportedCompressionType,
 )
-from ottla.metadata.image import RESOURCE_CLIENT_METRICS
 from ottla.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class ClientMetrics:
         metrics: set[str] = set()
         intervals: list[int] = []
         for (kind, _), overrides in self._image.configs.items():
-            if kind == RESOURCE_CLIENT_METRICS:
+            if kind == ConfigResourceType.CLIENT_METRICS:
                 subscription = config.client_metrics(overrides)
                 if _selects(subscription["match"], traits):
                     metrics.update(subscription["metrics"])

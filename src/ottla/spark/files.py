@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ottla.client.offsets import READ_COMMITTED
+from ottla.enums import IsolationLevel
 from ottla.errors import KafkaStorageError
 from ottla.log.checkpoints import HIGH_WATERMARKS_FILE, LOG_START_OFFSETS_FILE, read_offsets
 from ottla.log.files import PosixDisk
@@ -106,7 +106,7 @@ class FolderOrigin:
             end = min(end, high_watermark)
         segments = folder.segments()
         start = max(start, segments[0].base_offset if segments else 0)
-        if self._isolation == READ_COMMITTED and end > start:
+        if self._isolation == IsolationLevel.READ_COMMITTED and end > start:
             end = folder.last_stable_offset(end)
         return Bounds(start, max(start, end))
 
@@ -130,7 +130,7 @@ class FolderOrigin:
             lost(start, end)
             return
         aborted: dict[int, list[tuple[int, int]]] = {}
-        if self._isolation == READ_COMMITTED:
+        if self._isolation == IsolationLevel.READ_COMMITTED:
             for entry in folder.aborted(start, end):
                 aborted.setdefault(entry.producer_id, []).append((entry.first_offset, entry.last_offset))
         for batches in folder.read(start, end, lost):

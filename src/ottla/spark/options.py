@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ottla.client import Security
-from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.client.routing import parse_bootstrap
+from ottla.enums import IsolationLevel
 from ottla.spark.errors import SparkSetupError
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -63,7 +63,7 @@ class SourceOptions:
     no_match_is_latest: bool = False
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    isolation: int = READ_UNCOMMITTED
+    isolation: int = IsolationLevel.READ_UNCOMMITTED
     min_partitions: int = 0
     task_records: int = 0
     task_bytes: int = TASK_BYTES
@@ -195,7 +195,7 @@ def _connection(options: Mapping[str, str], *, needed: bool) -> Connection | Non
 
 def isolation_of(options: Mapping[str, str]) -> int:
     level = _one_of(options, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
-    return READ_COMMITTED if level == "read_committed" else READ_UNCOMMITTED
+    return IsolationLevel.READ_COMMITTED if level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
 
 
 def _refuse_unknown(options: Mapping[str, str], known: set[str]) -> None:

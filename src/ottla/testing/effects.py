@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ottla.enums import ApiKey
 from ottla.errors import KafkaError
 from ottla.log.files import FileRegion
 from ottla.server.apis.fetch import LongPoll, Reading
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 Effect: TypeAlias = Callable[["Api", "RequestContext", Any, Where], Any]
 """(api, ctx, request, where) -> what a handler returns."""
 
-_PRODUCE, _FETCH, _OFFSET_FETCH, _ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS = 0, 1, 9, 33, 44
 _FIRST_MULTI_GROUP_VERSION: Final = 8
 _BATCH_HEADER: Final = 61
 
@@ -33,12 +33,12 @@ def answering(error: KafkaError) -> Effect:
     """Answer with an error, without any effect. Partitions that the fault does not concern are served."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
-        if api.key == _PRODUCE and request.acks == 0:
+        if api.key == ApiKey.PRODUCE and request.acks == 0:
             ctx.connection.close(f"a produce request with acks=0 failed: {error.name}")  # as Kafka tells it
             return None
         if not where.is_partial:
             return error_answer(api, ctx, request, error)
-        if api.key == _FETCH:
+        if api.key == ApiKey.FETCH:
             return _failing_fetch(ctx, request, where, error)
         name_of = _names(ctx)
         struck = contents.narrowed(request, where.concerns, name_of)
@@ -53,13 +53,13 @@ def answering(error: KafkaError) -> Effect:
 
 def error_answer(api: Api, ctx: RequestContext, request: Any, error: KafkaError) -> Any:
     """An answer of an API that says nothing but an error."""
-    if api.key == _OFFSET_FETCH and ctx.version >= _FIRST_MULTI_GROUP_VERSION:
+    if api.key == ApiKey.OFFSET_FETCH and ctx.version >= _FIRST_MULTI_GROUP_VERSION:
         group = OffsetFetchResponse.OffsetFetchResponseGroup
         return OffsetFetchResponse(
             groups=[group(group_id=asked.group_id, topics=[], error_code=error.code) for asked in request.groups]
         )
-    if api.key in (_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS):
-        kind = AlterConfigsResponse if api.key == _ALTER_CONFIGS else IncrementalAlterConfigsResponse
+    if api.key in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
+        kind = AlterConfigsResponse if api.key == ApiKey.ALTER_CONFIGS else IncrementalAlterConfigsResponse
         item: Any = next(inner for field in kind.FIELDS if (inner := field.struct) is not None)
         return kind(
             responses=[

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ottla.client import Client, admin, offsets
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.producer import Producer, partition_for
+from ottla.enums import IsolationLevel
 from ottla.errors import KafkaError
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ottla.testing.faults import Faults
 
 T = TypeVar("T")
-_READ_COMMITTED = 1
 
 
 class NeedsOttla(RuntimeError):
@@ -108,10 +108,10 @@ class ExternalTopic:
     async def _read(self, client: Client) -> list[Record]:
         topic = await client.topic(self.name)
         partitions = [(self.name, index) for index in topic.partitions]
-        bounds = await offsets.bounds(client, partitions, _READ_COMMITTED)
+        bounds = await offsets.bounds(client, partitions, IsolationLevel.READ_COMMITTED)
         positions = {tp: start for tp, (start, end) in bounds.items() if start < end}
         found: list[Record] = []
-        fetcher = Fetcher(client, positions, isolation=_READ_COMMITTED)
+        fetcher = Fetcher(client, positions, isolation=IsolationLevel.READ_COMMITTED)
         try:
             while any(fetcher.positions[tp] < bounds[tp][1] for tp in positions):
                 for fetched in await fetcher.poll():
@@ -204,7 +204,7 @@ class ExternalGroup:
     def lags(self) -> dict[TopicPartition, int]:
         async def look(client: Client) -> dict[TopicPartition, int]:
             found = await offsets.committed(client, self.group_id)
-            ends = await offsets.bounds(client, found, _READ_COMMITTED)
+            ends = await offsets.bounds(client, found, IsolationLevel.READ_COMMITTED)
             return {tp: max(ends[tp][1] - each.offset, 0) for tp, each in found.items()}
 
         return self._broker.ask(look)

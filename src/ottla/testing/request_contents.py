@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Final, TypeAlias
 
+from ottla.enums import CoordinatorType
 from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Field, Struct
 
@@ -21,7 +22,6 @@ NameOf: TypeAlias = Callable[[bytes], str | None]
 _INDEX_FIELDS: Final = ("partition_index", "partition", "index", "partition_id")
 _GROUP_FIELDS: Final = ("group_id", "groups_names", "group_ids", "groups")
 _COORDINATOR_KEYS: Final = ("key", "coordinator_keys")
-_GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
 def _is_topic(cls: type[Struct]) -> bool:
@@ -125,14 +125,14 @@ def merge(into: Struct, other: Struct) -> None:
 def groups(request: Struct) -> Iterator[str]:
     """The groups that a request names."""
     yield from _named(request, _GROUP_FIELDS, "group_id")
-    if getattr(request, "key_type", None) == _GROUP_KEY:
+    if getattr(request, "key_type", None) == CoordinatorType.GROUP:
         yield from _named(request, _COORDINATOR_KEYS, "")
 
 
 def transactional_ids(request: Struct) -> Iterator[str]:
     """The transactional ids that a request names."""
     yield from _named(request, ("transactional_id", "transactional_ids", "transactions"), "transactional_id")
-    if getattr(request, "key_type", None) == _TRANSACTION_KEY:
+    if getattr(request, "key_type", None) == CoordinatorType.TRANSACTION:
         yield from _named(request, _COORDINATOR_KEYS, "")
 
 

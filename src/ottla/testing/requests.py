@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.enums import ApiKey
 from ottla.errors import KafkaError, name_of
 from ottla.testing import request_contents as contents
 from ottla.wire.schema import Message
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ottla.server.api import Api, RequestContext
 
 KEPT_REQUESTS: Final = 2000
-_PRODUCE: Final = 0
 _numbers: Final = count(1)
 """In the order of arrival, over all brokers of this process."""
 
@@ -46,7 +46,9 @@ class Request:
         self.correlation_id = ctx.correlation_id
         self.peer = ctx.connection.peer
         self.at_ms = ctx.services.clock.now_ms()
-        self.request: Any = request if request is None or api.key != _PRODUCE else contents.without_records(request)
+        self.request: Any = (
+            request if request is None or api.key != ApiKey.PRODUCE else contents.without_records(request)
+        )
         self.response: Message | None = None
         self.error: KafkaError | None = None
         self.fault: str | None = None

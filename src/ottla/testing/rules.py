@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
+from ottla.enums import ApiKey
 from ottla.errors import BY_CODE, KafkaError, name_of
 from ottla.testing import request_contents as contents
 from ottla.testing.request_contents import Target
@@ -47,7 +48,6 @@ class Conditions(Targets, total=False):
 
 
 EVERY: Final = "every"
-_FETCH: Final = 1
 _ANY_API: Final = "*"
 
 
@@ -146,7 +146,7 @@ def targets_of(ctx: RequestContext, request: Any) -> Iterable[Target]:
         return topics[topic_id].name if topic_id in topics else None
 
     yield from contents.targets(request, name)
-    if ctx.api_key == _FETCH and request.session_id:
+    if ctx.api_key == ApiKey.FETCH and request.session_id:
         session = ctx.services.fetch_sessions.get(request.session_id)
         for key, index in session.partitions if session is not None else ():
             found = key if isinstance(key, str) else name(key)

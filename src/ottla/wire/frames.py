@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from struct import Struct as Layout
 from struct import error as layout_error
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
+
+from ottla.enums import ApiKey
 
 from .primitives import REPLACING, Buffer, MalformedMessage, skip_tags, uvarint_tail
 from .schema import Message
-
-API_VERSIONS: Final = 18
-CONTROLLED_SHUTDOWN: Final = 7
 
 _START = Layout(">hhi")
 _START_WITH_LENGTH = Layout(">hhih")
@@ -43,7 +42,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
     message = REQUESTS.get(api_key)
     if message is None:
-        return 0 if (api_key, api_version) == (CONTROLLED_SHUTDOWN, 0) else 1
+        return 0 if (api_key, api_version) == (ApiKey.CONTROLLED_SHUTDOWN, 0) else 1
     header_version = 2 if message.is_flexible(api_version) else 1
     if message.MIN_VERSION <= api_version <= message.MAX_VERSION:
         _request_header_versions[api_key, api_version] = header_version
@@ -52,7 +51,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 def response_header_version(api_key: int, api_version: int) -> int:
     """1, which has tags, for flexible versions; but always 0 for ApiVersions."""
-    if api_key == API_VERSIONS:
+    if api_key == ApiKey.API_VERSIONS:
         return 0
     return 1 if request_header_version(api_key, api_version) == 2 else 0
 

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from ottla.enums import ConfigResourceType, CoordinatorType
 from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
-from ottla.metadata.image import RESOURCE_BROKER_LOGGER, MetadataImage
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
 from ottla.server.for_controller import ASKED, CHANGING
@@ -39,7 +40,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COORDINATOR_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_STATE_TOPIC}
+_COORDINATOR_TOPICS: dict[int, str] = {
+    CoordinatorType.GROUP: GROUP_METADATA_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+    CoordinatorType.SHARE: SHARE_STATE_TOPIC,
+}
 
 REQUEST = "request"
 
@@ -176,12 +181,14 @@ def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
 
     def handler(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Any:
         resources = request.resources
-        own = [resource for resource in resources if resource.resource_type == RESOURCE_BROKER_LOGGER]
+        own = [resource for resource in resources if resource.resource_type == ConfigResourceType.BROKER_LOGGER]
         if not own:
             return passing(ctx, request)
         request.resources = own
         answer = local(ctx, request)
-        request.resources = [resource for resource in resources if resource.resource_type != RESOURCE_BROKER_LOGGER]
+        request.resources = [
+            resource for resource in resources if resource.resource_type != ConfigResourceType.BROKER_LOGGER
+        ]
         return _joined(answer, passing(ctx, request)) if request.resources else answer
 
     return handler

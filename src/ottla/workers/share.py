@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.enums import CoordinatorType
 from ottla.errors import CoordinatorNotAvailable, KafkaError
 from ottla.server.api import registered_apis
 from ottla.server.share.state import ShareStates
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 SHARE = "share"
 """A request about share groups that another worker has to answer."""
 
-_FIND_VERSION, _SHARE_KEY = 6, 2
+_FIND_VERSION = 6
 
 
 class ShareStatesOfWorker(ShareStates):
@@ -35,7 +36,9 @@ class ShareStatesOfWorker(ShareStates):
         if worker.is_controller:
             super()._make_topic(then)
             return
-        request = FindCoordinatorRequest(key_type=_SHARE_KEY, coordinator_keys=["-:AAAAAAAAAAAAAAAAAAAAAA:0"])
+        request = FindCoordinatorRequest(
+            key_type=CoordinatorType.SHARE, coordinator_keys=["-:AAAAAAAAAAAAAAAAAAAAAA:0"]
+        )
 
         def made(response: Any) -> None:
             then(CoordinatorNotAvailable() if response is None else None)

@@ -16,6 +16,7 @@ from ottla.bench.lines.topics import per_gb, topic
 from ottla.bench.load import drive
 from ottla.bench.model import Figure, NotMeasurable, Size, at_least, at_most, line
 from ottla.bench.targets import Target, free_port
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.wire.messages.security import CreateAclsRequest
 
 PARTITIONS = 4
@@ -25,7 +26,6 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CPU = Figure("cpu_gb", "CPU s/GB", False)
 MB_S = Figure("mb_s", "MB/s", True, (at_least(0.5),))
 
-_TOPIC, _ALL, _LITERAL, _PREFIXED, _ALLOW = 2, 2, 3, 4, 3
 _numbers = itertools.count(1)
 
 
@@ -131,18 +131,18 @@ def acl_requests(target: Target, size: Size) -> dict[str, float]:
 
 def _acls(name: str) -> list[CreateAclsRequest.AclCreation]:
     creation = CreateAclsRequest.AclCreation
-    rules = [(name, _LITERAL, "User:ANONYMOUS")]
-    rules += [(f"topic-{n}", _LITERAL, f"User:user-{n}") for n in range(ACLS // 2)]
-    rules += [(f"{name[:1]}{n}", _PREFIXED, f"User:user-{n}") for n in range(ACLS - len(rules))]
+    rules = [(name, PatternType.LITERAL, "User:ANONYMOUS")]
+    rules += [(f"topic-{n}", PatternType.LITERAL, f"User:user-{n}") for n in range(ACLS // 2)]
+    rules += [(f"{name[:1]}{n}", PatternType.PREFIXED, f"User:user-{n}") for n in range(ACLS - len(rules))]
     return [
         creation(
-            resource_type=_TOPIC,
+            resource_type=ResourceType.TOPIC,
             resource_name=resource,
             resource_pattern_type=pattern,
             principal=principal,
             host="*",
-            operation=_ALL,
-            permission_type=_ALLOW,
+            operation=AclOperation.ALL,
+            permission_type=AclPermissionType.ALLOW,
         )
         for resource, pattern, principal in rules
     ]

@@ -8,7 +8,6 @@ from typing import Any
 from ottla.bench import payloads
 from ottla.bench.client import (
     FETCH_VERSION,
-    LATEST,
     LIST_OFFSETS_VERSION,
     METADATA_VERSION,
     Client,
@@ -22,6 +21,7 @@ from ottla.bench.client import (
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.requests import pipelined
 from ottla.bench.loads.stream import OFFSET
+from ottla.enums import OffsetTimestamp
 from ottla.wire.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
 
 DEPTH = 5
@@ -33,7 +33,7 @@ def _metadata(topic: str, offset: int) -> bytes:
 
 
 def _offsets(topic: str, offset: int) -> bytes:
-    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=OffsetTimestamp.LATEST)
     topics = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
     return frame(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), LIST_OFFSETS_VERSION)
 

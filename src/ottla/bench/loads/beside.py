@@ -14,9 +14,9 @@ from ottla.bench import payloads, proc
 from ottla.bench.client import PRODUCE_VERSION, Client, connect, raise_for, receive_frame, retried
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.stream import Producing, in_threads
+from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
 
-TOPIC_RESOURCE = 2
 ALTER_VERSION = 1
 POLL_SECONDS = 0.05
 CHECKPOINT = "cleaner-offset-checkpoint"
@@ -144,9 +144,9 @@ def _alter(spec: Spec, configs: dict[str, str]) -> None:
         IncrementalAlterConfigsRequest.AlterableConfig,
         IncrementalAlterConfigsRequest.AlterConfigsResource,
     )
-    altered = [config(name=name, config_operation=0, value=value) for name, value in configs.items()]
+    altered = [config(name=name, config_operation=AlterConfigOp.SET, value=value) for name, value in configs.items()]
     request = IncrementalAlterConfigsRequest(
-        resources=[resource(resource_type=TOPIC_RESOURCE, resource_name=spec["dirty_topic"], configs=altered)]
+        resources=[resource(resource_type=ConfigResourceType.TOPIC, resource_name=spec["dirty_topic"], configs=altered)]
     )
     with Client((spec["host"], spec["port"])) as client:
         for each in client.call(request, ALTER_VERSION).responses:

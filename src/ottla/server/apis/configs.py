@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.enums import AlterConfigOp, ConfigResourceType, ConfigSource
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -15,24 +16,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from ottla.metadata.configs import (
-    APPEND,
-    DELETE,
-    SET,
-    SUBTRACT,
-    ConfigChange,
-    ConfigChanges,
-    Resource,
-    check_form,
-    check_node_id,
-)
-from ottla.metadata.image import (
-    RESOURCE_BROKER,
-    RESOURCE_BROKER_LOGGER,
-    RESOURCE_CLIENT_METRICS,
-    RESOURCE_GROUP,
-    RESOURCE_TOPIC,
-)
+from ottla.metadata.configs import ConfigChange, ConfigChanges, Resource, check_form, check_node_id
 from ottla.metadata.java_hash_order import persistent_map
 from ottla.metadata.topics import check_topic_name
 from ottla.server import broker_loggers as loggers
@@ -59,13 +43,12 @@ Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 Listed = ListConfigResourcesResponse.ConfigResource
 
 _LISTED_TYPES = (
-    RESOURCE_GROUP,
-    RESOURCE_CLIENT_METRICS,
-    RESOURCE_BROKER_LOGGER,
-    RESOURCE_BROKER,
-    RESOURCE_TOPIC,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.TOPIC,
 )
-_LOGGER_CONFIG = 6
 
 
 # -- describing ------------------------------------------------------------------------------------------------------
@@ -120,18 +103,18 @@ def _entries(
     names = resource.configuration_keys or None
     image = ctx.services.metadata
     overrides = image.configs.get((kind, name), {})
-    if kind == RESOURCE_BROKER_LOGGER:
+    if kind == ConfigResourceType.BROKER_LOGGER:
         return _logger_entries(ctx, name, names)
-    if kind == RESOURCE_TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         check_topic_name(name)
         if name not in image.topics:
             raise UnknownTopicOrPartition()
         described = _described(ctx, "topic", names, overrides)
-    elif kind == RESOURCE_BROKER:
+    elif kind == ConfigResourceType.BROKER:
         if name:
             _check_described_broker(ctx, name, "expected {} or empty string, but received {}")
         described = _described(ctx, "broker" if name else "cluster", names)
-    elif kind == RESOURCE_GROUP:
+    elif kind == ConfigResourceType.GROUP:
         if not name:
             raise InvalidRequest("Group name must not be empty")
         described = _described(ctx, "group", names, overrides)
@@ -177,7 +160,7 @@ def _logger_entries(ctx: RequestContext, name: str, names: Collection[str] | Non
         raise InvalidRequest("Broker id must not be empty")
     _check_described_broker(ctx, name, "expected {} but received {}")
     return [
-        Entry(name=logger, value=level, config_source=_LOGGER_CONFIG, documentation="")
+        Entry(name=logger, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, documentation="")
         for logger, level in loggers.levels().items()
         if names is None or logger in names
     ]
@@ -257,14 +240,14 @@ def incremental_alter_configs(
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if trips:
             # Kafka's controller trips over it, and with it goes everything that the broker itself did not refuse.
-            if resource[0] == RESOURCE_BROKER:
+            if resource[0] == ConfigResourceType.BROKER:
                 changes.increment(resource, wanted)
-            elif resource[0] != RESOURCE_BROKER_LOGGER:
+            elif resource[0] != ConfigResourceType.BROKER_LOGGER:
                 check_form(wanted)
                 changes.check_kind(resource)
-            if resource[0] != RESOURCE_BROKER_LOGGER:
+            if resource[0] != ConfigResourceType.BROKER_LOGGER:
                 raise UnknownServerError()
-        if resource[0] == RESOURCE_BROKER_LOGGER:
+        if resource[0] == ConfigResourceType.BROKER_LOGGER:
             _set_levels(ctx, resource[1], wanted, request.validate_only)
             return []
         return changes.increment(resource, wanted)
@@ -305,15 +288,15 @@ def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], 
     check_form(wanted)
     check_node_id(name, ctx.services.node_id, "Unexpected node id. Expected {}, but received {}")
     for change in wanted:
-        if change.operation in (APPEND, SUBTRACT):
-            operation = "APPEND" if change.operation == APPEND else "SUBTRACT"
+        if change.operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
+            operation = "APPEND" if change.operation == AlterConfigOp.APPEND else "SUBTRACT"
             raise InvalidRequest(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
-        if change.operation not in (SET, DELETE):
+        if change.operation not in (AlterConfigOp.SET, AlterConfigOp.DELETE):
             raise UnknownServerError()
-        loggers.check_level(change.name, None if change.operation == DELETE else change.value)
+        loggers.check_level(change.name, None if change.operation == AlterConfigOp.DELETE else change.value)
     if not validate_only:
         for change in wanted:
-            loggers.set_level(change.name, None if change.operation == DELETE else change.value)
+            loggers.set_level(change.name, None if change.operation == AlterConfigOp.DELETE else change.value)
 
 
 # -- listing ---------------------------------------------------------------------------------------------------------
@@ -326,7 +309,7 @@ def list_config_resources(ctx: RequestContext, request: ListConfigResourcesReque
     Topics, brokers and loggers are listed whether or not they have settings of their own.
     """
     image = ctx.services.metadata
-    types = _LISTED_TYPES if ctx.version >= 1 else (RESOURCE_CLIENT_METRICS,)
+    types = _LISTED_TYPES if ctx.version >= 1 else (ConfigResourceType.CLIENT_METRICS,)
     wanted = set(request.resource_types or types) if ctx.version >= 1 else set(types)
     if not wanted <= set(types):
         raise UnsupportedVersion()
@@ -334,9 +317,9 @@ def list_config_resources(ctx: RequestContext, request: ListConfigResourcesReque
     for kind in types:
         if kind not in wanted:
             continue
-        if kind == RESOURCE_TOPIC:
+        if kind == ConfigResourceType.TOPIC:
             names = persistent_map(image.topics)
-        elif kind in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER):
+        elif kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
             names = [str(broker_id) for broker_id in sorted(image.brokers)]
         else:
             names = [name for resource_type, name in image.configs if resource_type == kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, CoordinatorType, ResourceType
 from ottla.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -17,13 +18,13 @@ from ottla.server.api import RequestContext, handles
 from ottla.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.primitives import uuid_from_base64
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
-
 # Of the authorizer: kinds of resources, and operations.
-GROUP_RESOURCE, CLUSTER, TRANSACTIONAL_ID = 3, 4, 5
-DESCRIBE, CLUSTER_ACTION = 8, 9
 
-_TOPIC_OF = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC, SHARE: SHARE_STATE_TOPIC}
+_TOPIC_OF: dict[int, str] = {
+    CoordinatorType.GROUP: GROUP_METADATA_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+    CoordinatorType.SHARE: SHARE_STATE_TOPIC,
+}
 
 Found = FindCoordinatorResponse.Coordinator
 
@@ -47,7 +48,7 @@ def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Fi
     """
     if request.key_type not in _TOPIC_OF:
         raise InvalidRequest()
-    if request.key_type == SHARE and ctx.version < 6:
+    if request.key_type == CoordinatorType.SHARE and ctx.version < 6:
         raise InvalidRequest() if ctx.version < 4 else InvalidRequest("")
     if ctx.version >= 4:
         return FindCoordinatorResponse(
@@ -66,7 +67,7 @@ def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Fi
 def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
     try:
         _check_allowed(ctx, key_type, key)
-        if key_type == SHARE:
+        if key_type == CoordinatorType.SHARE:
             _check_share_key(key)
         leader = ctx.services.directory.coordinator_of(_TOPIC_OF[key_type], key)
         for node, host, port in ctx.services.directory.nodes(ctx.connection):
@@ -80,11 +81,13 @@ def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
 
 
 def _check_allowed(ctx: RequestContext, key_type: int, key: str) -> None:
-    if key_type == GROUP and not ctx.may(DESCRIBE, GROUP_RESOURCE, key):
+    if key_type == CoordinatorType.GROUP and not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, key):
         raise GroupAuthorizationFailed()
-    if key_type == TRANSACTION and not ctx.may(DESCRIBE, TRANSACTIONAL_ID, key):
+    if key_type == CoordinatorType.TRANSACTION and not ctx.may(
+        AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
+    ):
         raise TransactionalIdAuthorizationFailed()
-    if key_type == SHARE and not ctx.may(CLUSTER_ACTION, CLUSTER):
+    if key_type == CoordinatorType.SHARE and not ctx.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         raise ClusterAuthorizationFailed()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.enums import FeatureUpgradeType
 from ottla.errors import NONE
-from ottla.metadata.features import UPGRADE, FeatureUpdate, plan_updates
+from ottla.metadata.features import FeatureUpdate, plan_updates
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -19,7 +20,7 @@ def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> Upda
             update.feature,
             update.max_version_level,
             # Kafka 4.3 reads the kind only, which v0 does not have: its flag for downgrades is without effect.
-            update.upgrade_type if ctx.version >= 1 else UPGRADE,
+            update.upgrade_type if ctx.version >= 1 else FeatureUpgradeType.UPGRADE,
         )
         for update in request.feature_updates
     ]

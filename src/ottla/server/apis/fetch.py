@@ -7,6 +7,7 @@ from collections.abc import Sized
 from typing import Any
 
 from ottla.clock import TimerHandle
+from ottla.enums import AclOperation, IsolationLevel, ResourceType
 from ottla.errors import (
     NONE,
     FetchSessionIdNotFound,
@@ -26,19 +27,18 @@ from ottla.records.conversion import down_convert
 from ottla.records.legacy import any_batches
 from ottla.replication.partition import Partition
 from ottla.server.api import Repeated, RequestContext, Route, handles
-from ottla.server.apis.fetch_repeated import READ_COMMITTED, RepeatedFetch, wants_committed
+from ottla.server.apis.fetch_repeated import RepeatedFetch, wants_committed
 from ottla.server.directory import names_leader
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
 from ottla.server.replica_selector import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.primitives import ZERO_UUID
 
-READ_UNCOMMITTED = 0
+_ISOLATION_LEVELS = frozenset(IsolationLevel)
 CONSUMER = -1
 
-# Of the authorizer: kinds of resources, and operations.
-TOPIC, CLUSTER = 2, 4
-READ, CLUSTER_ACTION = 3, 9
+_READ, _TOPIC = AclOperation.READ, ResourceType.TOPIC
+"""Bound once: they are needed for each partition of each fetch."""
 
 _HARD_LIMIT_UP_TO = 2
 """Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
@@ -118,7 +118,7 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
     """
     plan = ctx.services.fetch_sessions.plan(request, ctx.version)
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+    if request.isolation_level not in _ISOLATION_LEVELS:
         _refuse_isolation(ctx, request, plan)
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
@@ -227,7 +227,11 @@ class Reading:
         """Consumers may read a topic; followers may act for the cluster."""
         ctx, state = self.ctx, self.request.replica_state
         is_consumer = self.request.replica_id < 0 and (state is None or state.replica_id < 0)
-        if not (ctx.may(READ, TOPIC, topic) if is_consumer else ctx.may(CLUSTER_ACTION, CLUSTER)):
+        if is_consumer:
+            allowed = ctx.may(_READ, _TOPIC, topic)
+        else:
+            allowed = ctx.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        if not allowed:
             raise TopicAuthorizationFailed()
 
     def _read_partition(

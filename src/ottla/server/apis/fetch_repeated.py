@@ -15,6 +15,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from ottla.enums import IsolationLevel
 from ottla.errors import KafkaError
 from ottla.log.files import FileRegion
 from ottla.server.fetch_sessions import FINAL_EPOCH, NO_SESSION
@@ -31,7 +32,7 @@ FIRST_VERSION = 4
 _FIRST_WITH_LOG_START = 5
 """An answer holds three numbers in a row: high watermark, last stable offset and, from here on, log start offset."""
 
-READ_COMMITTED = 1
+_READ_COMMITTED = IsolationLevel.READ_COMMITTED
 _MOVING_REPLICA = -3
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
@@ -57,7 +58,7 @@ def wants_committed(request: FetchRequest) -> bool:
     """Whether transactions that were aborted are to be told. To Kafka one replica is no consumer: that of a move
     between a broker's own folders, whatever it asks for."""
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-    return request.isolation_level == READ_COMMITTED and replica_id != _MOVING_REPLICA
+    return request.isolation_level == _READ_COMMITTED and replica_id != _MOVING_REPLICA
 
 
 class RepeatedFetch:

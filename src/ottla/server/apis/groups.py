@@ -9,6 +9,7 @@ from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import all_answered, waitable
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import NONE, KafkaError
 from ottla.metadata.java_hash_order import java_names
 from ottla.server.api import RequestContext, handles
@@ -33,7 +34,6 @@ from ottla.wire.messages import (
     SyncGroupResponse,
 )
 
-DESCRIBE, TOPIC, GROUP = 8, 2, 3
 """An operation and two kinds of resources, as the authorizer has them; it is loaded only where there is one."""
 
 
@@ -42,7 +42,7 @@ def client_of(ctx: RequestContext) -> Client:
         return Client(ctx.client_id or "", ctx.client_host, ctx.version)
 
     def may_see(topic: str) -> bool:
-        return ctx.may(DESCRIBE, TOPIC, topic, audit=False)
+        return ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic, audit=False)
 
     return Client(ctx.client_id or "", ctx.client_host, ctx.version, may_see)
 
@@ -100,7 +100,7 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     if request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == NONE:
-                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+                group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
     return response
 
 
@@ -126,7 +126,7 @@ def consumer_group_describe(
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == NONE:
-                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+                group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

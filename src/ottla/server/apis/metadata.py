@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, EndpointType, ResourceType
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -35,8 +36,6 @@ from ottla.wire.messages.metadata import (
 from ottla.wire.primitives import ZERO_UUID
 
 # Of the authorizer: kinds of resources, and the operation that the cluster's operations are shown for.
-TOPIC, CLUSTER = 2, 4
-DESCRIBE = 8
 NOT_REQUESTED = -(1 << 31)
 
 _INT32 = 1 << 31
@@ -45,9 +44,6 @@ _KEPT_ANSWERS = 8
 """Encoded answers kept for a topic: few versions are spoken at a time."""
 
 Described = MetadataResponse.MetadataResponseTopic | bytes
-
-_ENDPOINT_BROKERS = 1
-_ENDPOINT_CONTROLLERS = 2
 
 
 def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -83,7 +79,9 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ctx.operations(CLUSTER) if ctx.may(DESCRIBE, CLUSTER) else 0
+        response.cluster_authorized_operations = (
+            ctx.operations(ResourceType.CLUSTER) if ctx.may(AclOperation.DESCRIBE, ResourceType.CLUSTER) else 0
+        )
     return response
 
 
@@ -144,14 +142,16 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
 def _refused(ctx: RequestContext, request: MetadataRequest, name: str, code: int) -> Described:
     refused = MetadataResponse.MetadataResponseTopic(error_code=code, name=name)
     if request.include_topic_authorized_operations:
-        refused.topic_authorized_operations = ctx.operations(TOPIC, name)
+        refused.topic_authorized_operations = ctx.operations(ResourceType.TOPIC, name)
     return refused
 
 
 def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState) -> bytes:
     """A topic's part of the answer, kept encoded until the topic or the brokers change."""
     image = ctx.services.metadata
-    operations = ctx.operations(TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_REQUESTED
+    operations = (
+        ctx.operations(ResourceType.TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_REQUESTED
+    )
     key = (ctx.version, operations, image.brokers_version)
     encoded = topic.answers.get(key)
     if encoded is None:
@@ -195,11 +195,11 @@ def _offline(partition: PartitionState, brokers: dict[int, BrokerState]) -> list
 def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """v0–v2 (KIP-700). v1 endpoint type (KIP-919): a broker knows brokers only; v2 fenced brokers (KIP-1073)."""
     broker = ctx.services
-    if request.endpoint_type == _ENDPOINT_CONTROLLERS:
+    if request.endpoint_type == EndpointType.CONTROLLER:
         raise MismatchedEndpointType(
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         )
-    if request.endpoint_type != _ENDPOINT_BROKERS:
+    if request.endpoint_type != EndpointType.BROKER:
         raise UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
     response = DescribeClusterResponse(
         cluster_id=broker.cluster_id,
@@ -212,7 +212,9 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ctx.operations(CLUSTER) if ctx.may(DESCRIBE, CLUSTER) else 0
+        response.cluster_authorized_operations = (
+            ctx.operations(ResourceType.CLUSTER) if ctx.may(AclOperation.DESCRIBE, ResourceType.CLUSTER) else 0
+        )
     return response
 
 
@@ -281,7 +283,7 @@ def _undescribed(
     except InvalidTopicException as error:
         code = error.code
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-        name=name, error_code=code, topic_authorized_operations=ctx.operations(TOPIC, name)
+        name=name, error_code=code, topic_authorized_operations=ctx.operations(ResourceType.TOPIC, name)
     )
 
 
@@ -293,7 +295,7 @@ def _described_page(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=ctx.operations(TOPIC, topic.name),
+        topic_authorized_operations=ctx.operations(ResourceType.TOPIC, topic.name),
         partitions=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
                 error_code=_leader_error(partition),

@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.offsets.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.coordinator.runtime.result import Reply, all_answered, waitable
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, NotCoordinator, TopicAuthorizationFailed
 from ottla.server.api import Repeated, RequestContext, Route, handles
 from ottla.server.apis.answers import Unknown
@@ -26,8 +27,6 @@ FIRST_MULTI_GROUP_VERSION = 8
 FIRST_TOP_LEVEL_ERROR_VERSION = 2
 
 # Of the authorizer: kinds of resources, and the operation that offsets are told for.
-TOPIC, GROUP = 2, 3
-DESCRIBE = 8
 
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _CommittedTopic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -114,7 +113,7 @@ def _fetch_allowed(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
 ) -> _Group | Reply[_Group]:
     """With an authorizer: of a group that may be described, the topics that may be; the others are refused if named."""
-    if not ctx.may(DESCRIBE, GROUP, group.group_id):
+    if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
         raise GroupAuthorizationFailed()
     names = ctx.services.metadata.topics_by_id
 
@@ -127,7 +126,7 @@ def _fetch_allowed(
             if known is None:
                 return True  # nobody's id: said by who looks for its offsets
             name = known.name
-        return ctx.may(DESCRIBE, TOPIC, name, audit=group.topics is not None)
+        return ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=group.topics is not None)
 
     refused = []
     if group.topics is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ottla.enums import IsolationLevel, OffsetTimestamp
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -22,24 +23,16 @@ from ottla.wire.messages.fetch import (
     OffsetForLeaderEpochResponse,
 )
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
-
-_SPECIAL_SINCE = {
-    LATEST: 0,
-    EARLIEST: 0,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
+_SPECIAL_SINCE: dict[int, int] = {
+    OffsetTimestamp.LATEST: 0,
+    OffsetTimestamp.EARLIEST: 0,
+    OffsetTimestamp.MAX_TIMESTAMP: 7,
+    OffsetTimestamp.EARLIEST_LOCAL: 8,
+    OffsetTimestamp.LATEST_TIERED: 9,
+    OffsetTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
 """The version that introduced each special timestamp (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
 
@@ -63,7 +56,7 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
     """v0–v11. v0 answered with a list of segment offsets (4.0 dropped it); v1 one offset; v2 isolation (KIP-98);
     v4 leader epochs (KIP-320); v7 max timestamp (KIP-734); v8–v9, v11 tiered storage, which is never there.
     """
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+    if request.isolation_level not in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
         raise UnknownServerError()
     counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     by_name: dict[str, dict[int, Listed]] = {}
@@ -106,22 +99,26 @@ def _look_up(
     wanted: ListOffsetsRequest.ListOffsetsPartition,
 ) -> Listed:
     timestamp = wanted.timestamp
-    committed_only = request.isolation_level == READ_COMMITTED
+    committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
     limit = partition.last_stable_offset if committed_only else partition.high_watermark
     if request.replica_id >= 0:
         limit = partition.log.log_end_offset  # a follower asks where it has to go
     found = Listed(partition_index=wanted.partition_index, error_code=NONE)
-    if timestamp == LATEST:
+    if timestamp == OffsetTimestamp.LATEST:
         found.offset = limit
         found.leader_epoch = partition.leader_epoch
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+    elif timestamp in (OffsetTimestamp.EARLIEST, OffsetTimestamp.EARLIEST_LOCAL):
         found.offset = partition.log_start_offset
         found.leader_epoch = partition.epoch_of_first_offset()
-    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    elif timestamp in (OffsetTimestamp.LATEST_TIERED, OffsetTimestamp.EARLIEST_PENDING_UPLOAD):
         # No tier but the local one: Kafka says "none" here as well.
         found.offset = -1
     else:
-        position = partition.max_timestamp() if timestamp == MAX_TIMESTAMP else partition.offset_for_time(timestamp)
+        position = (
+            partition.max_timestamp()
+            if timestamp == OffsetTimestamp.MAX_TIMESTAMP
+            else partition.offset_for_time(timestamp)
+        )
         if position is not None and position.offset < limit:
             found.timestamp, found.offset = position.timestamp, position.offset
             found.leader_epoch = position.leader_epoch
@@ -133,9 +130,9 @@ def _segment_offsets(partition: Partition, timestamp: int, count: int) -> list[i
     if count <= 0:
         raise UnsupportedForMessageFormat()
     candidates = partition.segment_offsets()
-    if timestamp == EARLIEST:
+    if timestamp == OffsetTimestamp.EARLIEST:
         chosen = [candidates[0][0]]
-    elif timestamp == LATEST:
+    elif timestamp == OffsetTimestamp.LATEST:
         chosen = [partition.high_watermark, *(offset for offset, _ in reversed(candidates))]
     else:
         chosen = [offset for offset, modified_ms in reversed(candidates) if modified_ms <= timestamp]

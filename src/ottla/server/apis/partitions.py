@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ottla.enums import ConfigResourceType, ElectionType
 from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
-from ottla.metadata.image import RESOURCE_TOPIC, PartitionState, TopicState
+from ottla.metadata.image import PartitionState, TopicState
 from ottla.metadata.java_hash_order import java_names, timeline_map
-from ottla.metadata.reassignment import PREFERRED, UNCLEAN, elect_leader, is_reassigning, reassign
+from ottla.metadata.reassignment import elect_leader, is_reassigning, reassign
 from ottla.metadata.topics import java_hash
 from ottla.server.api import RequestContext, handles
 from ottla.server.apis.answers import own_message
@@ -100,8 +101,8 @@ def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLea
         return ElectLeadersResponse()
     if request.timeout_ms <= 0:
         raise RequestTimedOut()
-    kind = request.election_type if ctx.version >= 1 else PREFERRED
-    if kind not in (PREFERRED, UNCLEAN):
+    kind = request.election_type if ctx.version >= 1 else ElectionType.PREFERRED
+    if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
         raise InvalidRequest(f"Unknown election type {kind}")
     image = ctx.services.metadata
     wanted: list[tuple[str, Sequence[int]]]
@@ -170,7 +171,7 @@ def alter_partition_reassignments(
     )
     records: list[Message] = []
     for topic in request.topics:
-        config = broker.config.topic(broker.metadata.configs.get((RESOURCE_TOPIC, topic.name), {}))
+        config = broker.config.topic(broker.metadata.configs.get((ConfigResourceType.TOPIC, topic.name), {}))
         results: list[Reassigned] = []
         for wanted in topic.partitions:
             try:

@@ -5,6 +5,7 @@ Authentication itself comes before any handler: see `ottla.server.security.sasl`
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     NONE,
     DelegationTokenAuthorizationFailed,
@@ -31,8 +32,6 @@ from ottla.wire.messages.security import (
     SaslHandshakeResponse,
 )
 
-_DELEGATION_TOKEN, _USER = 6, 7
-_DESCRIBE, _CREATE_TOKENS, _DESCRIBE_TOKENS = 8, 13, 14
 _ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -98,7 +97,7 @@ def create_delegation_token(
     _check_allowed(ctx)
     broker = ctx.services
     owner = _owner(ctx, request)
-    if owner != ctx.principal and not ctx.may(_CREATE_TOKENS, _USER, owner):
+    if owner != ctx.principal and not ctx.may(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
         raise DelegationTokenAuthorizationFailed()
     renewers = [(renewer.principal_type, renewer.principal_name) for renewer in request.renewers]
     if any(kind != "User" for kind, _ in renewers):
@@ -205,6 +204,6 @@ def _is_visible(ctx: RequestContext, token: DelegationToken, wanted: set[str] | 
         return False
     return (
         ctx.principal in mine
-        or ctx.may(_DESCRIBE, _DELEGATION_TOKEN, token.token_id)
-        or ctx.may(_DESCRIBE_TOKENS, _USER, token.owner)
+        or ctx.may(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or ctx.may(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
     )

@@ -6,6 +6,7 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Any
 
+from ottla.enums import ResourceType
 from ottla.errors import NONE, KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages import (
@@ -24,8 +25,6 @@ from ottla.wire.messages import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-
-GROUP = 3
 
 
 def _heartbeat_error(
@@ -65,7 +64,7 @@ def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest
     if request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == NONE:
-                group.authorized_operations = ctx.operations(GROUP, group.group_id)
+                group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
     return response
 
 

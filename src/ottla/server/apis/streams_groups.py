@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
 from ottla.server.api import RequestContext, handles
 from ottla.server.apis.answers import own_message
-from ottla.server.apis.groups import DESCRIBE, GROUP
 from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-
-READ = 3
 
 
 def _check_enabled(ctx: RequestContext) -> None:
@@ -38,7 +36,7 @@ def streams_group_heartbeat(
 ) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
     """v0 (KIP-1071). The broker makes the internal topics that the topology needs."""
     _check_enabled(ctx)
-    if not ctx.may(READ, GROUP, request.group_id):
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed
     from ottla.server import streams_groups as streams
 
@@ -66,7 +64,7 @@ def streams_group_describe(ctx: RequestContext, request: StreamsGroupDescribeReq
     denied = GroupAuthorizationFailed.code
     allowed, groups = [], []
     for group_id in request.group_ids:
-        if ctx.may(DESCRIBE, GROUP, group_id):
+        if ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
             allowed.append(group_id)
         else:
             groups.append(StreamsGroupDescribeResponse.DescribedGroup(group_id=group_id, error_code=denied, members=[]))

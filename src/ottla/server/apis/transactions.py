@@ -9,6 +9,7 @@ from ottla.coordinator.groups import requests
 from ottla.coordinator.runtime.result import waitable, when_answered
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     NONE,
     CoordinatorLoadInProgress,
@@ -55,7 +56,6 @@ from ottla.wire.messages.transactions import (
 )
 
 # Of the authorizer: a kind of resource, and an operation.
-TOPIC, WRITE = 2, 4
 
 FIRST_FENCED_VERSION = 2
 """Of the requests of a running transaction; older clients know INVALID_PRODUCER_EPOCH only (KIP-588)."""
@@ -194,7 +194,7 @@ def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Co
     topics = ctx.services.metadata.topics
     from_client = ctx.version < FIRST_BATCHED_VERSION
     for name, index in partitions:
-        if from_client and (name in INTERNAL_TOPICS or not ctx.may(WRITE, TOPIC, name)):
+        if from_client and (name in INTERNAL_TOPICS or not ctx.may(AclOperation.WRITE, ResourceType.TOPIC, name)):
             refused[name, index] = TopicAuthorizationFailed.code
         elif name not in topics or index not in topics[name].partitions:
             refused[name, index] = UnknownTopicOrPartition.code

@@ -23,6 +23,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ottla.clock import TimerHandle
+from ottla.enums import ApiKey
 from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
 from ottla.server.api import Repeated, RequestContext, Route
@@ -48,8 +49,6 @@ _LARGE_READ = 32 << 10
 
 _QUEUE_MAX = 256
 """Answers' parts that may queue up before they are written: pipelined requests must not pile up large answers."""
-
-_API_VERSIONS = 18
 
 
 class Connection:
@@ -354,7 +353,7 @@ class Connection:
 
     def _unserved(self, frame: memoryview, api_key: int, version: int) -> tuple[Route | None, int]:
         """Only ApiVersions has an answer for versions nobody knows; anything else ends the connection."""
-        if api_key == _API_VERSIONS:
+        if api_key == ApiKey.API_VERSIONS:
             decode_request_header(frame)  # of whatever version, the header has to be whole
             return self._route(api_key, 0), -1
         api = self.broker.registry.apis.get(api_key)

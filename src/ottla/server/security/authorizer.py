@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config import Config, ConfigError
-from ottla.metadata.acls import ALLOW, DENY, LITERAL, PREFIXED, WILDCARD
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.metadata.acls import WILDCARD
 from ottla.metadata.image import CLUSTER_NAME, Acl, MetadataImage
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.schema import Message
@@ -21,52 +22,41 @@ from ottla.wire.stored import metadata as stored
 if TYPE_CHECKING:
     from ottla.clock import Clock
 
-# The numbers of the wire.
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = 2, 3, 4, 5, 6, 7
-ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 2, 3, 4, 5, 6, 7, 8, 9
-DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, CREATE_TOKENS, DESCRIBE_TOKENS = 10, 11, 12, 13, 14
-
-_RESOURCE_NAMES = {
-    TOPIC: "Topic",
-    GROUP: "Group",
-    CLUSTER: "Cluster",
-    TRANSACTIONAL_ID: "TransactionalId",
-    DELEGATION_TOKEN: "DelegationToken",
-    USER: "User",
-}
-_OPERATION_NAMES = {
-    READ: "READ",
-    WRITE: "WRITE",
-    CREATE: "CREATE",
-    DELETE: "DELETE",
-    ALTER: "ALTER",
-    DESCRIBE: "DESCRIBE",
-    CLUSTER_ACTION: "CLUSTER_ACTION",
-    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
-    ALTER_CONFIGS: "ALTER_CONFIGS",
-    IDEMPOTENT_WRITE: "IDEMPOTENT_WRITE",
-    CREATE_TOKENS: "CREATE_TOKENS",
-    DESCRIBE_TOKENS: "DESCRIBE_TOKENS",
-}
-
-SUPPORTED_OPERATIONS = {
-    TOPIC: (READ, WRITE, CREATE, DESCRIBE, DELETE, ALTER, DESCRIBE_CONFIGS, ALTER_CONFIGS),
-    GROUP: (READ, DESCRIBE, DELETE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
-    CLUSTER: (
-        CREATE,
-        CLUSTER_ACTION,
-        DESCRIBE_CONFIGS,
-        ALTER_CONFIGS,
-        IDEMPOTENT_WRITE,
-        ALTER,
-        DESCRIBE,
+SUPPORTED_OPERATIONS: dict[int, tuple[AclOperation, ...]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
     ),
 }
 """What the "authorized operations" of an answer can name, by kind of resource."""
 
 # An ALLOW for one of these allows the other as well; a DENY never does.
-_IMPLY_DESCRIBE = frozenset({DESCRIBE, READ, WRITE, DELETE, ALTER})
-_IMPLY_DESCRIBE_CONFIGS = frozenset({DESCRIBE_CONFIGS, ALTER_CONFIGS})
+_IMPLY_DESCRIBE = frozenset(
+    {AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+)
+_IMPLY_DESCRIBE_CONFIGS = frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS})
 
 _EVERYBODY = "User:*"
 
@@ -123,7 +113,7 @@ class Authorizer:
         self._decisions.clear()
         self._literal, self._prefixed, self._prefix_lengths = {}, {}, {}
         for acl in self._image.acls.values():
-            index = self._prefixed if acl.pattern_type == PREFIXED else self._literal
+            index = self._prefixed if acl.pattern_type == PatternType.PREFIXED else self._literal
             index.setdefault((acl.resource_type, acl.resource_name), []).append(acl)
         for kind, prefix in self._prefixed:
             lengths = self._prefix_lengths.setdefault(kind, [])
@@ -145,8 +135,8 @@ class Authorizer:
                 principal,
                 "%s is denied %s on %s:%s from %s",
                 principal,
-                _OPERATION_NAMES.get(operation, operation),
-                _RESOURCE_NAMES.get(kind, kind),
+                AclOperation(operation).name,
+                _shown(ResourceType(kind)),
                 name,
                 host,
             )
@@ -158,11 +148,11 @@ class Authorizer:
             found = True
             if acl.principal not in (principal, _EVERYBODY) or acl.host not in (host, WILDCARD):
                 continue
-            if acl.permission_type == DENY:
-                if acl.operation in (ALL, operation):
+            if acl.permission_type == AclPermissionType.DENY:
+                if acl.operation in (AclOperation.ALL, operation):
                     return False
             elif not allowed:
-                allowed = acl.operation == ALL or _implies(acl.operation, operation)
+                allowed = acl.operation == AclOperation.ALL or _implies(acl.operation, operation)
         return allowed or (self.allow_if_no_acl and not found)
 
     def _applying(self, kind: int, name: str) -> Iterable[Acl]:
@@ -190,12 +180,12 @@ class Authorizer:
                 acl.resource_type != kind
                 or acl.principal not in (principal, _EVERYBODY)
                 or acl.host not in (host, WILDCARD)
-                or acl.operation not in (ALL, operation)
+                or acl.operation not in (AclOperation.ALL, operation)
             ):
                 continue
-            if acl.permission_type == ALLOW:
+            if acl.permission_type == AclPermissionType.ALLOW:
                 allows.append(acl)
-            elif acl.pattern_type == LITERAL:
+            elif acl.pattern_type == PatternType.LITERAL:
                 deny_literals.add(acl.resource_name)
             else:
                 deny_prefixes.add(acl.resource_name)
@@ -214,16 +204,21 @@ class Authorizer:
         return field
 
 
+def _shown(kind: ResourceType) -> str:
+    """As Kafka's log has it: `TransactionalId`."""
+    return kind.name.title().replace("_", "")
+
+
 def _implies(granted: int, wanted: int) -> bool:
-    if wanted == DESCRIBE:
+    if wanted == AclOperation.DESCRIBE:
         return granted in _IMPLY_DESCRIBE
-    if wanted == DESCRIBE_CONFIGS:
+    if wanted == AclOperation.DESCRIBE_CONFIGS:
         return granted in _IMPLY_DESCRIBE_CONFIGS
     return granted == wanted
 
 
 def _covered(acl: Acl, literals: set[str], prefixes: set[str]) -> bool:
-    if acl.pattern_type == LITERAL:
+    if acl.pattern_type == PatternType.LITERAL:
         if acl.resource_name == WILDCARD:
             return False
         if acl.resource_name in literals:

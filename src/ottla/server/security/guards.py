@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from ottla.enums import AclOperation, ConfigResourceType, ResourceType
 from ottla.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -21,33 +22,17 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from ottla.metadata.image import (
-    RESOURCE_BROKER,
-    RESOURCE_BROKER_LOGGER,
-    RESOURCE_CLIENT_METRICS,
-    RESOURCE_GROUP,
-    RESOURCE_TOPIC,
-)
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.server.api import Api, Registry, RequestContext
-from ottla.server.security.authorizer import (
-    ALTER,
-    ALTER_CONFIGS,
-    CLUSTER,
-    CLUSTER_ACTION,
-    CREATE,
-    DELETE,
-    DESCRIBE,
-    DESCRIBE_CONFIGS,
-    GROUP,
-    IDEMPOTENT_WRITE,
-    READ,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-)
 from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Message
+
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+ALTER, DESCRIBE, CLUSTER_ACTION = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION
+DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+IDEMPOTENT_WRITE = AclOperation.IDEMPOTENT_WRITE
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
 Answer = Message | Awaitable[Message | None] | None
 Guard = Callable[[Api, RequestContext, Any], Answer]
@@ -364,11 +349,11 @@ def _delete_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
 
 
 _CONFIG_ERRORS: Mapping[int, tuple[int, type[KafkaError]]] = {
-    RESOURCE_TOPIC: (TOPIC, TopicAuthorizationFailed),
-    RESOURCE_GROUP: (GROUP, GroupAuthorizationFailed),
-    RESOURCE_BROKER: (CLUSTER, ClusterAuthorizationFailed),
-    RESOURCE_BROKER_LOGGER: (CLUSTER, ClusterAuthorizationFailed),
-    RESOURCE_CLIENT_METRICS: (CLUSTER, ClusterAuthorizationFailed),
+    ConfigResourceType.TOPIC: (TOPIC, TopicAuthorizationFailed),
+    ConfigResourceType.GROUP: (GROUP, GroupAuthorizationFailed),
+    ConfigResourceType.BROKER: (CLUSTER, ClusterAuthorizationFailed),
+    ConfigResourceType.BROKER_LOGGER: (CLUSTER, ClusterAuthorizationFailed),
+    ConfigResourceType.CLIENT_METRICS: (CLUSTER, ClusterAuthorizationFailed),
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ottla.enums import ApiKey
 from ottla.errors import ThrottlingQuotaExceeded
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.quotas import CLIENT_ID, USER
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
 TIME, MUTATIONS = "request_percentage", "controller_mutation_rate"
 
-_PRODUCE, _FETCH = 0, 1
 _NS_TO_PERCENT = 100 / 1e9
 
 _METERS_MAX = 10_000
@@ -130,11 +130,11 @@ class Quotas:
     def settle(self, ctx: RequestContext, response: Any) -> int:
         """Before an answer goes out (None stands for none): count the request, and note in the answer how many
         milliseconds the client has to wait. Returns them."""
-        if ctx.api_key == _FETCH:
+        if ctx.api_key == ApiKey.FETCH:
             throttle_ms = response.throttle_time_ms  # counted where the answer was made
         else:
             throttle_ms = self._record_time(ctx)
-            if ctx.api_key == _PRODUCE:
+            if ctx.api_key == ApiKey.PRODUCE:
                 throttle_ms = max(throttle_ms, self._record(PRODUCED, ctx, ctx.request_bytes))
             if response is not None and hasattr(response, "throttle_time_ms"):
                 throttle_ms = response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)

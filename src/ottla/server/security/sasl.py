@@ -23,6 +23,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, ConfigError
+from ottla.enums import ApiKey
 from ottla.errors import NONE, IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla.server.api import RequestContext
 from ottla.server.net.connection import FRAME_BYTES_MIN, Connection
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 
 SUPPORTED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-_HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
-_API_VERSIONS_BYTES = _API_VERSIONS.to_bytes(2, "big")
+_API_VERSIONS_BYTES = ApiKey.API_VERSIONS.to_bytes(2, "big")
 _SIZE = Struct(">i").pack
 _REAUTHENTICATION_MIN_MS = 1000
 """A client that re-authenticates more often than once a second is refused, as in Kafka."""
@@ -147,7 +147,7 @@ class Conversation:
         """Whether a request of an authenticated connection goes the usual way; a session may have an end."""
         assert self.expires_at_ms is not None
         now_ms = self._connection.broker.clock.monotonic_ms()
-        if api_key == _HANDSHAKE and (
+        if api_key == ApiKey.SASL_HANDSHAKE and (
             self._last_start_ms is None or now_ms - self._last_start_ms >= _REAUTHENTICATION_MIN_MS
         ):
             self._last_start_ms = now_ms
@@ -170,7 +170,10 @@ class Conversation:
             return
         if self.state is State.START and frame[:2] == _API_VERSIONS_BYTES:
             # Also in a version that nobody knows, whose header cannot be read: that is answered too.
-            if self._connection.broker.registry.route(_API_VERSIONS, int.from_bytes(frame[2:4], "big")) is not None:
+            if (
+                self._connection.broker.registry.route(ApiKey.API_VERSIONS, int.from_bytes(frame[2:4], "big"))
+                is not None
+            ):
                 self.state = State.HANDSHAKE
             self._connection.serve_anyway(frame)
             return
@@ -187,7 +190,7 @@ class Conversation:
             )
             if self.state is State.TOKENS:
                 self._request_for_token(ctx, route, frame, position)
-            elif header.api_key == _HANDSHAKE and route is not None:
+            elif header.api_key == ApiKey.SASL_HANDSHAKE and route is not None:
                 request, _ = route.decode(frame, position)
                 self._handshake(ctx, route, request.mechanism)
             else:
@@ -216,7 +219,7 @@ class Conversation:
             # Kafka agrees to the handshake and then closes without a word.
             self._fail(f"came back with {self._mechanism_name} after {self._previous[0]}")
             return
-        if ctx.api_key != _AUTHENTICATE:
+        if ctx.api_key != ApiKey.SASL_AUTHENTICATE:
             response = route.api.on_error(ctx, request, IllegalSaslState())
             self._fail(f"sent {route.api.name} during authentication", ctx, route, response)
             return

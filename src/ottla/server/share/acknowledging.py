@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.coordinator.share_state.shard import ShareKey
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     InvalidRecordState,
     InvalidRequest,
@@ -19,8 +20,6 @@ from ottla.server.api import RequestContext
 from ottla.server.share.manager import ShareGroups, for_clients
 from ottla.server.share.partition import REJECT, RENEW, AcknowledgementBatch
 from ottla.server.share.sessions import Place
-
-READ, TOPIC = 3, 2
 
 Outcome = dict[Place, KafkaError | None]
 Wanted = Mapping[Place, Sequence[AcknowledgementBatch]]
@@ -129,7 +128,7 @@ def _check(batches: Sequence[AcknowledgementBatch], renews: bool) -> None:
 
 def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
     topic = ctx.services.metadata.topics_by_id[topic_id]
-    if not ctx.may(READ, TOPIC, topic.name):
+    if not ctx.may(AclOperation.READ, ResourceType.TOPIC, topic.name):
         raise TopicAuthorizationFailed("")
     if index not in topic.partitions:
         raise UnknownTopicOrPartition("")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.clock import TimerHandle
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     InvalidRequest,
     KafkaError,
@@ -19,7 +20,7 @@ from ottla.errors import (
 from ottla.records.batch import Batch, batches
 from ottla.replication.partition import Partition
 from ottla.server.api import RequestContext
-from ottla.server.share.acknowledging import READ, TOPIC, Outcome, acknowledge, acknowledgements, leader_of
+from ottla.server.share.acknowledging import Outcome, acknowledge, acknowledgements, leader_of
 from ottla.server.share.manager import Reader, ShareGroups
 from ottla.server.share.order import by_topic, in_answers_order
 from ottla.server.share.sessions import FINAL_EPOCH, Place, ShareSession
@@ -244,7 +245,7 @@ class ShareFetch:
     def _partition(self, place: Place) -> Partition:
         broker = self._ctx.services
         name = broker.metadata.topics_by_id[place[0]].name
-        if not self._ctx.may(READ, TOPIC, name):
+        if not self._ctx.may(AclOperation.READ, ResourceType.TOPIC, name):
             raise TopicAuthorizationFailed
         return broker.replicas.leader(name, place[1])
 

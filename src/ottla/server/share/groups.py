@@ -10,6 +10,7 @@ from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.runtime.result import waitable, when_answered
 from ottla.coordinator.share_state.shard import NO_COUNT, NO_OFFSET, ShareKey, ShareState
+from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     NONE,
     GroupAuthorizationFailed,
@@ -35,9 +36,6 @@ from ottla.wire.messages import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-
-READ, DELETE, DESCRIBE = 3, 6, 8
-TOPIC, GROUP = 2, 3
 
 AltersTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 Described = ShareGroupDescribeResponse.DescribedGroup
@@ -80,7 +78,7 @@ def alter_offsets(ctx: RequestContext, request: AlterShareGroupOffsetsRequest) -
     check_supported(ctx)
     if not request.group_id:
         raise InvalidGroupId("The group id is invalid.")
-    if not ctx.may(READ, GROUP, request.group_id):
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed
     refused = TopicAuthorizationFailed()
     answered, partition = AltersTopic, AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
@@ -93,7 +91,7 @@ def alter_offsets(ctx: RequestContext, request: AlterShareGroupOffsetsRequest) -
             ],
         )
         for topic in request.topics
-        if not ctx.may(READ, TOPIC, topic.topic_name)
+        if not ctx.may(AclOperation.READ, ResourceType.TOPIC, topic.topic_name)
     ]
     _leave_out(request, denied)
     shard = ctx.services.groups.shard_for(request.group_id)
@@ -106,7 +104,7 @@ def delete_offsets(ctx: RequestContext, request: DeleteShareGroupOffsetsRequest)
     check_supported(ctx)
     if not request.group_id:
         raise InvalidGroupId("The group id is invalid.")
-    if not ctx.may(DELETE, GROUP, request.group_id):
+    if not ctx.may(AclOperation.DELETE, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed
     refused = TopicAuthorizationFailed()
     denied = [
@@ -114,7 +112,7 @@ def delete_offsets(ctx: RequestContext, request: DeleteShareGroupOffsetsRequest)
             topic_name=topic.topic_name, error_code=refused.code, error_message=refused.message
         )
         for topic in request.topics
-        if not ctx.may(READ, TOPIC, topic.topic_name)
+        if not ctx.may(AclOperation.READ, ResourceType.TOPIC, topic.topic_name)
     ]
     _leave_out(request, denied)
     shard = ctx.services.groups.shard_for(request.group_id)
@@ -154,7 +152,11 @@ async def _offsets_of(
     group_id = asked.group_id
     if asked.topics is None:
         found = share_offsets.known_topics(ctx.services.groups.shard_for(group_id), group_id) if group_id else []
-        wanted = [(topic.name, topic.partitions) for topic in found if ctx.may(DESCRIBE, TOPIC, topic.name)]
+        wanted = [
+            (topic.name, topic.partitions)
+            for topic in found
+            if ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
         wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     there: list[tuple[bytes, int]] = []
@@ -162,7 +164,7 @@ async def _offsets_of(
     missing: list[OffsetsOfTopic] = []
     denied: list[OffsetsOfTopic] = []
     for name, indexes in wanted:
-        if not ctx.may(DESCRIBE, TOPIC, name):
+        if not ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             denied.append(_without_offsets(name, indexes, TopicAuthorizationFailed()))
             continue
         state = ctx.services.metadata.topics.get(name)

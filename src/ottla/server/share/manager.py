@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.coordinator.share_state.shard import NO_OFFSET, ShareKey, ShareState, StateBatch
+from ottla.enums import ConfigResourceType
 from ottla.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -18,7 +19,7 @@ from ottla.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from ottla.metadata.image import NO_LEADER, RESOURCE_GROUP, TopicState
+from ottla.metadata.image import NO_LEADER, TopicState
 from ottla.replication.partition import Partition
 from ottla.server.share.inflight import InFlight
 from ottla.server.share.partition import Done, Limits, SharePartition
@@ -118,7 +119,7 @@ class ShareGroups:
             self._settings_of = (self._broker.metadata.version, self._broker.config)
         found = self._settings.get(group_id)
         if found is None:
-            overrides = self._broker.metadata.configs.get((RESOURCE_GROUP, group_id), {})
+            overrides = self._broker.metadata.configs.get((ConfigResourceType.GROUP, group_id), {})
             found = self._settings[group_id] = _settings(self._broker.config.group(overrides))
         return found
 

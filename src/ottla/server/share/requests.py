@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.coordinator.share_state.shard import ShareKey, ShareState, StateBatch
+from ottla.enums import OffsetTimestamp
 from ottla.errors import KafkaError, error_for
 from ottla.wire.messages import (
     DeleteShareGroupStateRequest,
@@ -88,13 +89,13 @@ def tell(response: Any, done: Callable[[ShareState | None, KafkaError | None], N
     )
 
 
-LATEST, LIST_VERSION = -1, 9
+LIST_VERSION = 9
 
 
 def list_offset(topic: str, index: int) -> Asked:
     """Where a partition ends, for a broker that does not lead it."""
     cls = ListOffsetsRequest
-    one = cls.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+    one = cls.ListOffsetsPartition(partition_index=index, timestamp=OffsetTimestamp.LATEST)
     return cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[one])]), LIST_VERSION
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.enums import IsolationLevel, OffsetTimestamp
 from ottla.spark.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -126,9 +127,11 @@ class Cluster:
         wanted = list(partitions)
 
         async def ask(client: Client) -> dict[TopicPartition, tuple[int, int]]:
-            from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, bounds
+            from ottla.client.offsets import bounds
 
-            return await bounds(client, wanted, READ_COMMITTED if committed else READ_UNCOMMITTED)
+            return await bounds(
+                client, wanted, IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+            )
 
         return self.call(ask)
 
@@ -137,10 +140,10 @@ class Cluster:
         wanted = list(partitions)
 
         async def ask(client: Client) -> Offsets:
-            from ottla.client.offsets import LATEST, list_offsets
+            from ottla.client.offsets import list_offsets
 
             found = await list_offsets(client, dict.fromkeys(wanted, timestamp_ms))
-            ends = await list_offsets(client, dict.fromkeys(wanted, LATEST))
+            ends = await list_offsets(client, dict.fromkeys(wanted, OffsetTimestamp.LATEST))
             return {tp: found[tp].offset if found[tp].offset >= 0 else ends[tp].offset for tp in wanted}
 
         return self.call(ask)

@@ -19,7 +19,8 @@ from ottla.client import Client
 from ottla.client.connection import ConnectionLost
 from ottla.client.offsets import committed
 from ottla.client.producer import RECORD_OVERHEAD
-from ottla.client.routing import TRANSACTION, TopicPartition
+from ottla.client.routing import TopicPartition
+from ottla.enums import CoordinatorType
 from ottla.errors import ConcurrentTransactions, DuplicateSequenceNumber, KafkaError, error_for
 from ottla.records.batch import MAX_SEQUENCE, Record, build_batch
 from ottla.wire.messages.produce import ProduceRequest
@@ -173,7 +174,9 @@ class Appender:
 
     async def _ask(self, request: Any, kind: str) -> Any:
         async def attempt() -> Any:
-            answer = await self._client.ask_coordinator(self._name, request, highest=_NEWEST[kind], kind=TRANSACTION)
+            answer = await self._client.ask_coordinator(
+                self._name, request, highest=_NEWEST[kind], kind=CoordinatorType.TRANSACTION
+            )
             if kind == "partitions":
                 _check(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
             else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, octets, string, uint16, uuid
 
 
-class AlterPartitionRequest(Message, key=56, versions="2-3", flexible="0+"):
+class AlterPartitionRequest(Message, key=ApiKey.ALTER_PARTITION, versions="2-3", flexible="0+"):
     """A leader changes its ISR (KIP-497). v2 by topic id (KIP-841); v3 with broker epochs (KIP-903)."""
 
     class BrokerState(Struct):
@@ -29,7 +31,7 @@ class AlterPartitionRequest(Message, key=56, versions="2-3", flexible="0+"):
     topics: list[TopicData] = array(TopicData)
 
 
-class AlterPartitionResponse(Message, key=56, versions="2-3", flexible="0+"):
+class AlterPartitionResponse(Message, key=ApiKey.ALTER_PARTITION, versions="2-3", flexible="0+"):
     """The partition's state after the change."""
 
     class PartitionData(Struct):
@@ -50,7 +52,7 @@ class AlterPartitionResponse(Message, key=56, versions="2-3", flexible="0+"):
     topics: list[TopicData] = array(TopicData)
 
 
-class EnvelopeRequest(Message, key=58, versions="0", flexible="0+"):
+class EnvelopeRequest(Message, key=ApiKey.ENVELOPE, versions="0", flexible="0+"):
     """A request forwarded to the controller, with the principal that sent it (KIP-590)."""
 
     request_data: bytes = octets()
@@ -58,14 +60,14 @@ class EnvelopeRequest(Message, key=58, versions="0", flexible="0+"):
     client_host_address: bytes = octets()
 
 
-class EnvelopeResponse(Message, key=58, versions="0", flexible="0+"):
+class EnvelopeResponse(Message, key=ApiKey.ENVELOPE, versions="0", flexible="0+"):
     """The response to the request inside."""
 
     response_data: bytes | None = octets(nullable="0+", default=None)
     error_code: int = int16()
 
 
-class BrokerRegistrationRequest(Message, key=62, versions="0-4", flexible="0+"):
+class BrokerRegistrationRequest(Message, key=ApiKey.BROKER_REGISTRATION, versions="0-4", flexible="0+"):
     """v1 marked ZooKeeper migration; v2 log dirs (KIP-858); v3 the previous epoch (KIP-966); v4 supported features
     that start at 0.
     """
@@ -92,7 +94,7 @@ class BrokerRegistrationRequest(Message, key=62, versions="0-4", flexible="0+"):
     previous_broker_epoch: int = int64("3+", default=-1)
 
 
-class BrokerRegistrationResponse(Message, key=62, versions="0-4", flexible="0+"):
+class BrokerRegistrationResponse(Message, key=ApiKey.BROKER_REGISTRATION, versions="0-4", flexible="0+"):
     """The broker's new epoch."""
 
     throttle_time_ms: int = int32()
@@ -100,7 +102,7 @@ class BrokerRegistrationResponse(Message, key=62, versions="0-4", flexible="0+")
     broker_epoch: int = int64(default=-1)
 
 
-class BrokerHeartbeatRequest(Message, key=63, versions="0-2", flexible="0+"):
+class BrokerHeartbeatRequest(Message, key=ApiKey.BROKER_HEARTBEAT, versions="0-2", flexible="0+"):
     """v1 offline log dirs (KIP-858); v2 cordoned ones (KIP-1066)."""
 
     broker_id: int = int32()
@@ -112,7 +114,7 @@ class BrokerHeartbeatRequest(Message, key=63, versions="0-2", flexible="0+"):
     cordoned_log_dirs: list[bytes] | None = array(uuid, "2+", nullable="2+", default=None, tag=1)
 
 
-class BrokerHeartbeatResponse(Message, key=63, versions="0-2", flexible="0+"):
+class BrokerHeartbeatResponse(Message, key=ApiKey.BROKER_HEARTBEAT, versions="0-2", flexible="0+"):
     """Whether the broker caught up, is fenced, and should shut down."""
 
     throttle_time_ms: int = int32()
@@ -122,14 +124,14 @@ class BrokerHeartbeatResponse(Message, key=63, versions="0-2", flexible="0+"):
     should_shut_down: bool = boolean()
 
 
-class AllocateProducerIdsRequest(Message, key=67, versions="0", flexible="0+"):
+class AllocateProducerIdsRequest(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
     """A broker takes a block of producer ids (KIP-730)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
 
 
-class AllocateProducerIdsResponse(Message, key=67, versions="0", flexible="0+"):
+class AllocateProducerIdsResponse(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
     """The first id of the block and its length."""
 
     throttle_time_ms: int = int32()
@@ -138,7 +140,7 @@ class AllocateProducerIdsResponse(Message, key=67, versions="0", flexible="0+"):
     producer_id_len: int = int32()
 
 
-class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"):
+class ControllerRegistrationRequest(Message, key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
     """A controller tells its endpoints and features (KIP-919)."""
 
     class Listener(Struct):
@@ -159,7 +161,7 @@ class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"
     features: list[Feature] = array(Feature)
 
 
-class ControllerRegistrationResponse(Message, key=70, versions="0", flexible="0+"):
+class ControllerRegistrationResponse(Message, key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
     """An error and its message."""
 
     throttle_time_ms: int = int32()
@@ -167,7 +169,7 @@ class ControllerRegistrationResponse(Message, key=70, versions="0", flexible="0+
     error_message: str | None = string(nullable="0+")
 
 
-class AssignReplicasToDirsRequest(Message, key=73, versions="0", flexible="0+"):
+class AssignReplicasToDirsRequest(Message, key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
     """A broker tells in which folder each replica is (KIP-858)."""
 
     class PartitionData(Struct):
@@ -186,7 +188,7 @@ class AssignReplicasToDirsRequest(Message, key=73, versions="0", flexible="0+"):
     directories: list[DirectoryData] = array(DirectoryData)
 
 
-class AssignReplicasToDirsResponse(Message, key=73, versions="0", flexible="0+"):
+class AssignReplicasToDirsResponse(Message, key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
     """One error for each partition."""
 
     class PartitionData(Struct):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, string
 
 
-class DescribeConfigsRequest(Message, key=32, versions="0-4", flexible="4+"):
+class DescribeConfigsRequest(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+"):
     """v1 synonyms (KIP-226); v3 documentation (KIP-569)."""
 
     class DescribeConfigsResource(Struct):
@@ -18,7 +20,7 @@ class DescribeConfigsRequest(Message, key=32, versions="0-4", flexible="4+"):
     include_documentation: bool = boolean("3+")
 
 
-class DescribeConfigsResponse(Message, key=32, versions="0-4", flexible="4+"):
+class DescribeConfigsResponse(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+"):
     """v0 has an is-default flag, v1 a config source and synonyms instead; v3 type and documentation."""
 
     class DescribeConfigsSynonym(Struct):
@@ -48,7 +50,7 @@ class DescribeConfigsResponse(Message, key=32, versions="0-4", flexible="4+"):
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
 
 
-class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
+class AlterConfigsRequest(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
     """Replaces all overrides of a resource; IncrementalAlterConfigs is the better one (KIP-339)."""
 
     class AlterableConfig(Struct):
@@ -64,7 +66,7 @@ class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
     validate_only: bool = boolean()
 
 
-class AlterConfigsResponse(Message, key=33, versions="0-2", flexible="2+"):
+class AlterConfigsResponse(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
     """One error for each resource."""
 
     class AlterConfigsResourceResponse(Struct):
@@ -77,7 +79,7 @@ class AlterConfigsResponse(Message, key=33, versions="0-2", flexible="2+"):
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
-class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(Message, key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"):
     """Operations: 0 set, 1 delete, 2 append, 3 subtract (KIP-339)."""
 
     class AlterableConfig(Struct):
@@ -94,7 +96,7 @@ class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="
     validate_only: bool = boolean()
 
 
-class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsResponse(Message, key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"):
     """One error for each resource."""
 
     class AlterConfigsResourceResponse(Struct):
@@ -107,13 +109,13 @@ class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible=
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
-class ListConfigResourcesRequest(Message, key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesRequest(Message, key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
     """v0 lists client metrics resources only (KIP-714); v1 the types asked for, none meaning all (KIP-1142)."""
 
     resource_types: list[int] = array(int8, "1+")
 
 
-class ListConfigResourcesResponse(Message, key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesResponse(Message, key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
     """v1 the type of each resource."""
 
     class ConfigResource(Struct):

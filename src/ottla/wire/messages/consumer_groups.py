@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MIN
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, string, struct, uuid
 
 
-class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatRequest(Message, key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
     """The whole new consumer protocol in one request (KIP-848): join with epoch 0, leave with -1, leave as a
     static member with -2; a null field means unchanged. v1 a regular expression, and the member makes its own
     id (KIP-1082).
@@ -28,7 +30,7 @@ class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable="0+", default=None)
 
 
-class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatResponse(Message, key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
     """The member's epoch and, where it changed, its assignment."""
 
     class TopicPartitions(Struct):
@@ -47,14 +49,14 @@ class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="
     assignment: Assignment | None = struct(Assignment, nullable="0+", default=None)
 
 
-class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeRequest(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
     """Groups of the new protocol (KIP-848)."""
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
 
-class ConsumerGroupDescribeResponse(Message, key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeResponse(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
     """v1 says whether a member is a classic one (KIP-1099)."""
 
     class TopicPartitions(Struct):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MAX, INT64_MAX
 from ..schema import Message, Struct, array, int8, int16, int32, int64, string, struct, uuid
 from ..schema import records as record_data
 
 
-class FetchRequest(Message, key=1, versions="0-18", flexible="12+"):
+class FetchRequest(Message, key=ApiKey.FETCH, versions="0-18", flexible="12+"):
     """v3 limits the whole answer (KIP-74); v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9
     leader epoch (KIP-320); v11 rack (KIP-392); v12 is flexible, adds last fetched epoch (KIP-595); v13 topic
     ids (KIP-516); v15 moves the replica's id and epoch into a tag (KIP-903); v17 directory id (KIP-853); v18
@@ -54,7 +56,7 @@ class FetchRequest(Message, key=1, versions="0-18", flexible="12+"):
     rack_id: str = string("11+")
 
 
-class FetchResponse(Message, key=1, versions="0-18", flexible="12+"):
+class FetchResponse(Message, key=ApiKey.FETCH, versions="0-18", flexible="12+"):
     """v0–1 carry magic 0, v2–3 at most magic 1, v4 record batches with the last stable offset and aborted
     transactions (KIP-98); v7 top-level error and session; v11 preferred read replica; v12 diverging epoch,
     leader hint, snapshot id as tags; v13 topic ids; v16 node endpoints (KIP-951).
@@ -109,7 +111,7 @@ class FetchResponse(Message, key=1, versions="0-18", flexible="12+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0)
 
 
-class ListOffsetsRequest(Message, key=2, versions="0-11", flexible="6+"):
+class ListOffsetsRequest(Message, key=ApiKey.LIST_OFFSETS, versions="0-11", flexible="6+"):
     """v0 asks for several offsets before a time; v1 for the one at it (KIP-79); v2 isolation level (KIP-98); v4
     leader epoch (KIP-320); v7 max timestamp (KIP-734); v8 earliest local (KIP-405); v9 latest tiered
     (KIP-1005); v10 a timeout for remote look-ups (KIP-1075); v11 earliest pending upload (KIP-1023).
@@ -131,7 +133,7 @@ class ListOffsetsRequest(Message, key=2, versions="0-11", flexible="6+"):
     timeout_ms: int = int32("10+")
 
 
-class ListOffsetsResponse(Message, key=2, versions="0-11", flexible="6+"):
+class ListOffsetsResponse(Message, key=ApiKey.LIST_OFFSETS, versions="0-11", flexible="6+"):
     """v0 has a list of offsets, v1 one offset with its timestamp; v2 throttle time; v4 leader epoch."""
 
     class ListOffsetsPartitionResponse(Struct):
@@ -150,7 +152,7 @@ class ListOffsetsResponse(Message, key=2, versions="0-11", flexible="6+"):
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
 
 
-class OffsetForLeaderEpochRequest(Message, key=23, versions="0-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+"):
     """v2 checks the current leader epoch (KIP-320); v3 replica id, -2 for a debugging consumer, -1 for a client."""
 
     class OffsetForLeaderPartition(Struct):
@@ -166,7 +168,7 @@ class OffsetForLeaderEpochRequest(Message, key=23, versions="0-4", flexible="4+"
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
-class OffsetForLeaderEpochResponse(Message, key=23, versions="0-4", flexible="4+"):
+class OffsetForLeaderEpochResponse(Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+"):
     """v1 leader epoch beside the end offset (KIP-279); v2 throttle time."""
 
     class EpochEndOffset(Struct):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MIN
 from ..schema import Message, Struct, array, boolean, int16, int32, octets, string
 
 
-class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
+class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
     """v1 rebalance timeout (v0 uses the session's); v4 the broker names a new member first, with
     MEMBER_ID_REQUIRED (KIP-394); v5 static members (KIP-345); v8 a reason (KIP-800).
     """
@@ -25,7 +27,7 @@ class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
     reason: str | None = string("8+", nullable="8+", default=None)
 
 
-class JoinGroupResponse(Message, key=11, versions="0-9", flexible="6+"):
+class JoinGroupResponse(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
     """v2 throttle time; v5 instance ids; v7 protocol type, and a null protocol name where there is none (KIP-559);
     v9 the leader may be told to skip the assignment (KIP-814).
     """
@@ -46,7 +48,7 @@ class JoinGroupResponse(Message, key=11, versions="0-9", flexible="6+"):
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
 
 
-class SyncGroupRequest(Message, key=14, versions="0-5", flexible="4+"):
+class SyncGroupRequest(Message, key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
     """v3 static members (KIP-345); v5 protocol type and name, which have to match (KIP-559)."""
 
     class SyncGroupRequestAssignment(Struct):
@@ -62,7 +64,7 @@ class SyncGroupRequest(Message, key=14, versions="0-5", flexible="4+"):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-class SyncGroupResponse(Message, key=14, versions="0-5", flexible="4+"):
+class SyncGroupResponse(Message, key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
     """v1 throttle time; v5 protocol type and name."""
 
     throttle_time_ms: int = int32("1+")
@@ -72,7 +74,7 @@ class SyncGroupResponse(Message, key=14, versions="0-5", flexible="4+"):
     assignment: bytes = octets()
 
 
-class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
+class HeartbeatRequest(Message, key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
     """v3 static members (KIP-345)."""
 
     group_id: str = string()
@@ -81,14 +83,14 @@ class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
     group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
 
-class HeartbeatResponse(Message, key=12, versions="0-4", flexible="4+"):
+class HeartbeatResponse(Message, key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
     """v1 throttle time."""
 
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
 
 
-class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
+class LeaveGroupRequest(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
     """v3 many members at once, by member or instance id (KIP-345); v5 a reason (KIP-800)."""
 
     class MemberIdentity(Struct):
@@ -101,7 +103,7 @@ class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
     members: list[MemberIdentity] = array(MemberIdentity, "3+")
 
 
-class LeaveGroupResponse(Message, key=13, versions="0-5", flexible="4+"):
+class LeaveGroupResponse(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
     """v1 throttle time; v3 one result for each member."""
 
     class MemberResponse(Struct):
@@ -114,7 +116,7 @@ class LeaveGroupResponse(Message, key=13, versions="0-5", flexible="4+"):
     members: list[MemberResponse] = array(MemberResponse, "3+")
 
 
-class DescribeGroupsRequest(Message, key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsRequest(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
     """v3 authorized operations on request (KIP-430); v6 an absent group is an error, no longer a Dead one
     (KIP-1043).
     """
@@ -123,7 +125,7 @@ class DescribeGroupsRequest(Message, key=15, versions="0-6", flexible="5+"):
     include_authorized_operations: bool = boolean("3+")
 
 
-class DescribeGroupsResponse(Message, key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsResponse(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
     """v1 throttle time; v3 authorized operations; v4 instance ids; v6 error message."""
 
     class DescribedGroupMember(Struct):
@@ -148,14 +150,14 @@ class DescribeGroupsResponse(Message, key=15, versions="0-6", flexible="5+"):
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-class ListGroupsRequest(Message, key=16, versions="0-5", flexible="3+"):
+class ListGroupsRequest(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
     """v4 filters by state (KIP-518); v5 by type (KIP-848)."""
 
     states_filter: list[str] = array(string, "4+")
     types_filter: list[str] = array(string, "5+")
 
 
-class ListGroupsResponse(Message, key=16, versions="0-5", flexible="3+"):
+class ListGroupsResponse(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
     """v1 throttle time; v4 state; v5 type."""
 
     class ListedGroup(Struct):
@@ -169,13 +171,13 @@ class ListGroupsResponse(Message, key=16, versions="0-5", flexible="3+"):
     groups: list[ListedGroup] = array(ListedGroup)
 
 
-class DeleteGroupsRequest(Message, key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
     """Only empty groups go (KIP-229). v2 is flexible."""
 
     groups_names: list[str] = array(string)
 
 
-class DeleteGroupsResponse(Message, key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
     """One error for each group."""
 
     class DeletableGroupResult(Struct):

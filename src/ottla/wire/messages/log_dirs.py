@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int16, int32, int64, string
 
 
-class AlterReplicaLogDirsRequest(Message, key=34, versions="0-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Message, key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-2", flexible="2+"):
     """Moves replicas between the folders of one broker (KIP-113)."""
 
     class AlterReplicaLogDirTopic(Struct):
@@ -19,7 +21,7 @@ class AlterReplicaLogDirsRequest(Message, key=34, versions="0-2", flexible="2+")
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
 
 
-class AlterReplicaLogDirsResponse(Message, key=34, versions="0-2", flexible="2+"):
+class AlterReplicaLogDirsResponse(Message, key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-2", flexible="2+"):
     """One error for each partition."""
 
     class AlterReplicaLogDirPartitionResult(Struct):
@@ -36,7 +38,7 @@ class AlterReplicaLogDirsResponse(Message, key=34, versions="0-2", flexible="2+"
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
 
 
-class DescribeLogDirsRequest(Message, key=35, versions="0-5", flexible="2+"):
+class DescribeLogDirsRequest(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-5", flexible="2+"):
     """Null topics mean all (KIP-113)."""
 
     class DescribableLogDirTopic(Struct):
@@ -46,7 +48,7 @@ class DescribeLogDirsRequest(Message, key=35, versions="0-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
 
 
-class DescribeLogDirsResponse(Message, key=35, versions="0-5", flexible="2+"):
+class DescribeLogDirsResponse(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-5", flexible="2+"):
     """v3 top-level error; v4 bytes of the volume, in all and usable (KIP-827); v5 cordoned folders (KIP-1066)."""
 
     class DescribeLogDirsPartition(Struct):

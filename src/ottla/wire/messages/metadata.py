@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MIN
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string, struct, uuid
 
 
-class ApiVersionsRequest(Message, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
     """v3 client software name and version (KIP-511). A broker answers an unknown version with a v0 body and error
     35.
     """
@@ -15,7 +17,7 @@ class ApiVersionsRequest(Message, key=18, versions="0-4", flexible="3+"):
     client_software_version: str = string("3+")
 
 
-class ApiVersionsResponse(Message, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
     """v1 throttle time; v3 features as tags (KIP-584); v4 a supported range that starts at 0 is shown (KIP-1022).
     The header of this response is v0 always.
     """
@@ -44,7 +46,7 @@ class ApiVersionsResponse(Message, key=18, versions="0-4", flexible="3+"):
     zk_migration_ready: bool = boolean("3+", tag=3)
 
 
-class MetadataRequest(Message, key=3, versions="0-13", flexible="9+"):
+class MetadataRequest(Message, key=ApiKey.METADATA, versions="0-13", flexible="9+"):
     """v1 null means all topics (an empty list means none; in v0 an empty list means all); v4 auto-creation flag;
     v8 authorized operations (KIP-430), the cluster's until v10; v10 topic ids, v12 look-up by id (KIP-516).
     """
@@ -59,7 +61,7 @@ class MetadataRequest(Message, key=3, versions="0-13", flexible="9+"):
     include_topic_authorized_operations: bool = boolean("8+")
 
 
-class MetadataResponse(Message, key=3, versions="0-13", flexible="9+"):
+class MetadataResponse(Message, key=ApiKey.METADATA, versions="0-13", flexible="9+"):
     """v1 rack, controller and internal flag; v2 cluster id; v3 throttle time; v5 offline replicas (KIP-112); v7
     leader epoch (KIP-320); v8 authorized operations; v10 topic id; v12 a name may be null; v13 top-level error
     (KIP-1102).
@@ -97,7 +99,7 @@ class MetadataResponse(Message, key=3, versions="0-13", flexible="9+"):
     error_code: int = int16("13+")
 
 
-class DescribeTopicPartitionsRequest(Message, key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
     """Pages through partitions with a cursor (KIP-966)."""
 
     class TopicRequest(Struct):
@@ -112,7 +114,7 @@ class DescribeTopicPartitionsRequest(Message, key=75, versions="0", flexible="0+
     cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)
 
 
-class DescribeTopicPartitionsResponse(Message, key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsResponse(Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
     """ELR and last known ELR are shown here only."""
 
     class DescribeTopicPartitionsResponsePartition(Struct):
@@ -145,7 +147,7 @@ class DescribeTopicPartitionsResponse(Message, key=75, versions="0", flexible="0
     next_cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)
 
 
-class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
+class DescribeClusterRequest(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+"):
     """v1 asks brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = boolean()
@@ -153,7 +155,7 @@ class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
     include_fenced_brokers: bool = boolean("2+")
 
 
-class DescribeClusterResponse(Message, key=60, versions="0-2", flexible="0+"):
+class DescribeClusterResponse(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+"):
     """v1 endpoint type; v2 fenced flag."""
 
     class DescribeClusterBroker(Struct):
@@ -173,7 +175,7 @@ class DescribeClusterResponse(Message, key=60, versions="0-2", flexible="0+"):
     cluster_authorized_operations: int = int32(default=INT32_MIN)
 
 
-class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorRequest(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
     """v1 key type: group, transaction, share state partition; v4 many keys at once (KIP-699); v6 share groups
     (KIP-932).
     """
@@ -183,7 +185,7 @@ class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
     coordinator_keys: list[str] = array(string, "4+")
 
 
-class FindCoordinatorResponse(Message, key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorResponse(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
     """v1 throttle time and error message; v4 a list of coordinators."""
 
     class Coordinator(Struct):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
-class OffsetCommitRequest(Message, key=8, versions="0-10", flexible="8+"):
+class OffsetCommitRequest(Message, key=ApiKey.OFFSET_COMMIT, versions="0-10", flexible="8+"):
     """v1 generation and member, and a commit time that v2 replaces by a retention time, itself gone in v5; v6
     leader epoch (KIP-320); v7 static members (KIP-345); v9 members of the new protocol (KIP-848); v10 topic
     ids.
@@ -31,7 +33,7 @@ class OffsetCommitRequest(Message, key=8, versions="0-10", flexible="8+"):
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
 
-class OffsetCommitResponse(Message, key=8, versions="0-10", flexible="8+"):
+class OffsetCommitResponse(Message, key=ApiKey.OFFSET_COMMIT, versions="0-10", flexible="8+"):
     """v3 throttle time; v9 may answer STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND; v10 topic ids."""
 
     class OffsetCommitResponsePartition(Struct):
@@ -47,7 +49,7 @@ class OffsetCommitResponse(Message, key=8, versions="0-10", flexible="8+"):
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
 
 
-class OffsetFetchRequest(Message, key=9, versions="0-10", flexible="6+"):
+class OffsetFetchRequest(Message, key=ApiKey.OFFSET_FETCH, versions="0-10", flexible="6+"):
     """v0 read from ZooKeeper; v2 null topics mean all; v7 waits for pending transactions (KIP-447); v8 many groups
     at once (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids.
     """
@@ -75,7 +77,7 @@ class OffsetFetchRequest(Message, key=9, versions="0-10", flexible="6+"):
     require_stable: bool = boolean("7+")
 
 
-class OffsetFetchResponse(Message, key=9, versions="0-10", flexible="6+"):
+class OffsetFetchResponse(Message, key=ApiKey.OFFSET_FETCH, versions="0-10", flexible="6+"):
     """v2 top-level error; v3 throttle time; v5 leader epoch (KIP-320); v8 a list of groups; v10 topic ids."""
 
     class OffsetFetchResponsePartition(Struct):
@@ -112,7 +114,7 @@ class OffsetFetchResponse(Message, key=9, versions="0-10", flexible="6+"):
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")
 
 
-class OffsetDeleteRequest(Message, key=47, versions="0"):
+class OffsetDeleteRequest(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
     """Only for topics that no member of the group subscribes to (KIP-496). Never became flexible."""
 
     class OffsetDeleteRequestPartition(Struct):
@@ -126,7 +128,7 @@ class OffsetDeleteRequest(Message, key=47, versions="0"):
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
 
-class OffsetDeleteResponse(Message, key=47, versions="0"):
+class OffsetDeleteResponse(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
     """One error for the group, one for each partition."""
 
     class OffsetDeleteResponsePartition(Struct):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string
 
 
-class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
     """Raises the count of partitions (KIP-195). v3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
     class CreatePartitionsAssignment(Struct):
@@ -23,7 +25,7 @@ class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
     validate_only: bool = boolean()
 
 
-class CreatePartitionsResponse(Message, key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsResponse(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
     """One error for each topic."""
 
     class CreatePartitionsTopicResult(Struct):
@@ -35,7 +37,7 @@ class CreatePartitionsResponse(Message, key=37, versions="0-3", flexible="2+"):
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
 
 
-class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsRequest(Message, key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
     """Moves the log start offset (KIP-107); -1 means the high watermark."""
 
     class DeleteRecordsPartition(Struct):
@@ -50,7 +52,7 @@ class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
     timeout_ms: int = int32()
 
 
-class DeleteRecordsResponse(Message, key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsResponse(Message, key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
     """The low watermark of each partition."""
 
     class DeleteRecordsPartitionResult(Struct):
@@ -66,7 +68,7 @@ class DeleteRecordsResponse(Message, key=21, versions="0-2", flexible="2+"):
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
 
 
-class ElectLeadersRequest(Message, key=43, versions="0-2", flexible="2+"):
+class ElectLeadersRequest(Message, key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
     """v0 preferred elections; v1 unclean ones too (KIP-460). Null means all partitions."""
 
     class TopicPartitions(Struct):
@@ -78,7 +80,7 @@ class ElectLeadersRequest(Message, key=43, versions="0-2", flexible="2+"):
     timeout_ms: int = int32(default=60000)
 
 
-class ElectLeadersResponse(Message, key=43, versions="0-2", flexible="2+"):
+class ElectLeadersResponse(Message, key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
     """v1 top-level error."""
 
     class PartitionResult(Struct):
@@ -95,7 +97,9 @@ class ElectLeadersResponse(Message, key=43, versions="0-2", flexible="2+"):
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
 
 
-class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsRequest(
+    Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
+):
     """Null replicas cancel a reassignment (KIP-455). v1 may forbid a change of the replication factor (KIP-860)."""
 
     class ReassignablePartition(Struct):
@@ -111,7 +115,9 @@ class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexib
     topics: list[ReassignableTopic] = array(ReassignableTopic)
 
 
-class AlterPartitionReassignmentsResponse(Message, key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsResponse(
+    Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
+):
     """v1 repeats whether the replication factor may change."""
 
     class ReassignablePartitionResponse(Struct):
@@ -132,7 +138,7 @@ class AlterPartitionReassignmentsResponse(Message, key=45, versions="0-1", flexi
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
 
 
-class ListPartitionReassignmentsRequest(Message, key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(Message, key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"):
     """Null topics mean all (KIP-455)."""
 
     class ListPartitionReassignmentsTopics(Struct):
@@ -145,7 +151,7 @@ class ListPartitionReassignmentsRequest(Message, key=46, versions="0", flexible=
     )
 
 
-class ListPartitionReassignmentsResponse(Message, key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsResponse(Message, key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"):
     """Replicas, and those being added and removed."""
 
     class OngoingPartitionReassignment(Struct):

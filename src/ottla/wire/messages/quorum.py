@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MAX
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string, struct, uint16, uuid
 from ..schema import records as record_data
 
 
-class VoteRequest(Message, key=52, versions="0-2", flexible="0+"):
+class VoteRequest(Message, key=ApiKey.VOTE, versions="0-2", flexible="0+"):
     """v1 voter and directory ids (KIP-853); v2 asks without raising the epoch first (KIP-996)."""
 
     class PartitionData(Struct):
@@ -31,7 +33,7 @@ class VoteRequest(Message, key=52, versions="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData)
 
 
-class VoteResponse(Message, key=52, versions="0-2", flexible="0+"):
+class VoteResponse(Message, key=ApiKey.VOTE, versions="0-2", flexible="0+"):
     """v1 endpoint of the leader."""
 
     class PartitionData(Struct):
@@ -55,7 +57,7 @@ class VoteResponse(Message, key=52, versions="0-2", flexible="0+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class BeginQuorumEpochRequest(Message, key=53, versions="0-1", flexible="1+"):
+class BeginQuorumEpochRequest(Message, key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     """A new leader makes itself known (KIP-595). v1 flexible, voter key and endpoints (KIP-853)."""
 
     class PartitionData(Struct):
@@ -79,7 +81,7 @@ class BeginQuorumEpochRequest(Message, key=53, versions="0-1", flexible="1+"):
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+")
 
 
-class BeginQuorumEpochResponse(Message, key=53, versions="0-1", flexible="1+"):
+class BeginQuorumEpochResponse(Message, key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     """v1 endpoint of the leader."""
 
     class PartitionData(Struct):
@@ -102,7 +104,7 @@ class BeginQuorumEpochResponse(Message, key=53, versions="0-1", flexible="1+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class EndQuorumEpochRequest(Message, key=54, versions="0-1", flexible="1+"):
+class EndQuorumEpochRequest(Message, key=ApiKey.END_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     """A leader resigns (KIP-595). v1 flexible, preferred candidates with directory ids (KIP-853)."""
 
     class ReplicaInfo(Struct):
@@ -130,7 +132,7 @@ class EndQuorumEpochRequest(Message, key=54, versions="0-1", flexible="1+"):
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+")
 
 
-class EndQuorumEpochResponse(Message, key=54, versions="0-1", flexible="1+"):
+class EndQuorumEpochResponse(Message, key=ApiKey.END_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     """v1 endpoint of the leader."""
 
     class PartitionData(Struct):
@@ -153,7 +155,7 @@ class EndQuorumEpochResponse(Message, key=54, versions="0-1", flexible="1+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumRequest(Message, key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+"):
     """The replicas of the metadata log (KIP-595)."""
 
     class PartitionData(Struct):
@@ -166,7 +168,7 @@ class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData)
 
 
-class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumResponse(Message, key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+"):
     """v1 fetch and caught-up times (KIP-836); v2 error messages, directory ids and nodes (KIP-853)."""
 
     class ReplicaState(Struct):
@@ -205,7 +207,7 @@ class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
     nodes: list[Node] = array(Node, "2+")
 
 
-class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesRequest(Message, key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
     """v0 may only allow downgrades; v1 upgrade types and validate only (KIP-778)."""
 
     class FeatureUpdateKey(Struct):
@@ -219,7 +221,7 @@ class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
     validate_only: bool = boolean("1+")
 
 
-class UpdateFeaturesResponse(Message, key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesResponse(Message, key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
     """v0–1 a result for each feature, v2 the top-level error alone."""
 
     class UpdatableFeatureResult(Struct):
@@ -233,7 +235,7 @@ class UpdateFeaturesResponse(Message, key=57, versions="0-2", flexible="0+"):
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1")
 
 
-class FetchSnapshotRequest(Message, key=59, versions="0-1", flexible="0+"):
+class FetchSnapshotRequest(Message, key=ApiKey.FETCH_SNAPSHOT, versions="0-1", flexible="0+"):
     """Reads a metadata snapshot by position (KIP-630). v1 directory id (KIP-853)."""
 
     class SnapshotId(Struct):
@@ -257,7 +259,7 @@ class FetchSnapshotRequest(Message, key=59, versions="0-1", flexible="0+"):
     topics: list[TopicSnapshot] = array(TopicSnapshot)
 
 
-class FetchSnapshotResponse(Message, key=59, versions="0-1", flexible="0+"):
+class FetchSnapshotResponse(Message, key=ApiKey.FETCH_SNAPSHOT, versions="0-1", flexible="0+"):
     """v1 endpoint of the leader."""
 
     class SnapshotId(Struct):
@@ -292,13 +294,13 @@ class FetchSnapshotResponse(Message, key=59, versions="0-1", flexible="0+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class UnregisterBrokerRequest(Message, key=64, versions="0", flexible="0+"):
+class UnregisterBrokerRequest(Message, key=ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+"):
     """Forgets a broker that is gone for good (KIP-500)."""
 
     broker_id: int = int32()
 
 
-class UnregisterBrokerResponse(Message, key=64, versions="0", flexible="0+"):
+class UnregisterBrokerResponse(Message, key=ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+"):
     """An error and its message."""
 
     throttle_time_ms: int = int32()
@@ -306,7 +308,7 @@ class UnregisterBrokerResponse(Message, key=64, versions="0", flexible="0+"):
     error_message: str | None = string(nullable="0+")
 
 
-class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
+class AddRaftVoterRequest(Message, key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
     """A new controller joins the quorum (KIP-853). v1 may answer before the change is committed (KIP-1186)."""
 
     class Listener(Struct):
@@ -322,7 +324,7 @@ class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
     ack_when_committed: bool = boolean("1+", default=True)
 
 
-class AddRaftVoterResponse(Message, key=80, versions="0-1", flexible="0+"):
+class AddRaftVoterResponse(Message, key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
     """An error and its message."""
 
     throttle_time_ms: int = int32()
@@ -330,7 +332,7 @@ class AddRaftVoterResponse(Message, key=80, versions="0-1", flexible="0+"):
     error_message: str | None = string(nullable="0+")
 
 
-class RemoveRaftVoterRequest(Message, key=81, versions="0", flexible="0+"):
+class RemoveRaftVoterRequest(Message, key=ApiKey.REMOVE_RAFT_VOTER, versions="0", flexible="0+"):
     """A controller leaves the quorum (KIP-853)."""
 
     cluster_id: str | None = string(nullable="0+")
@@ -338,7 +340,7 @@ class RemoveRaftVoterRequest(Message, key=81, versions="0", flexible="0+"):
     voter_directory_id: bytes = uuid()
 
 
-class RemoveRaftVoterResponse(Message, key=81, versions="0", flexible="0+"):
+class RemoveRaftVoterResponse(Message, key=ApiKey.REMOVE_RAFT_VOTER, versions="0", flexible="0+"):
     """An error and its message."""
 
     throttle_time_ms: int = int32()
@@ -346,7 +348,7 @@ class RemoveRaftVoterResponse(Message, key=81, versions="0", flexible="0+"):
     error_message: str | None = string(nullable="0+")
 
 
-class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
+class UpdateRaftVoterRequest(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
     """A controller tells new endpoints or versions (KIP-853)."""
 
     class Listener(Struct):
@@ -366,7 +368,7 @@ class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
     k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
 
 
-class UpdateRaftVoterResponse(Message, key=82, versions="0", flexible="0+"):
+class UpdateRaftVoterResponse(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
     """Names the leader where this is not it."""
 
     class CurrentLeader(Struct):

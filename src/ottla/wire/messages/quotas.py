@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, float64, int8, int16, int32, string
 
 
-class DescribeClientQuotasRequest(Message, key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasRequest(Message, key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """Match types: 0 exact, 1 default, 2 any (KIP-546)."""
 
     class ComponentData(Struct):
@@ -17,7 +19,7 @@ class DescribeClientQuotasRequest(Message, key=48, versions="0-1", flexible="1+"
     strict: bool = boolean()
 
 
-class DescribeClientQuotasResponse(Message, key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasResponse(Message, key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """Entities and their quota values."""
 
     class EntityData(Struct):
@@ -38,7 +40,7 @@ class DescribeClientQuotasResponse(Message, key=48, versions="0-1", flexible="1+
     entries: list[EntryData] | None = array(EntryData, nullable="0+")
 
 
-class AlterClientQuotasRequest(Message, key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasRequest(Message, key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """Sets and removes quota values (KIP-546). v1 is flexible."""
 
     class EntityData(Struct):
@@ -58,7 +60,7 @@ class AlterClientQuotasRequest(Message, key=49, versions="0-1", flexible="1+"):
     validate_only: bool = boolean()
 
 
-class AlterClientQuotasResponse(Message, key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasResponse(Message, key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """One error for each entity."""
 
     class EntityData(Struct):

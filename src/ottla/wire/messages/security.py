@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, int8, int16, int32, int64, octets, string
 
 
-class SaslHandshakeRequest(Message, key=17, versions="0-1"):
+class SaslHandshakeRequest(Message, key=ApiKey.SASL_HANDSHAKE, versions="0-1"):
     """v0 is followed by raw tokens, v1 by SaslAuthenticate (KIP-152). Never became flexible: old clients negotiate
     it wrongly.
     """
@@ -13,20 +15,20 @@ class SaslHandshakeRequest(Message, key=17, versions="0-1"):
     mechanism: str = string()
 
 
-class SaslHandshakeResponse(Message, key=17, versions="0-1"):
+class SaslHandshakeResponse(Message, key=ApiKey.SASL_HANDSHAKE, versions="0-1"):
     """The enabled mechanisms, also on an error."""
 
     error_code: int = int16()
     mechanisms: list[str] = array(string)
 
 
-class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateRequest(Message, key=ApiKey.SASL_AUTHENTICATE, versions="0-2", flexible="2+"):
     """One token of the mechanism's exchange (KIP-152)."""
 
     auth_bytes: bytes = octets()
 
 
-class SaslAuthenticateResponse(Message, key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateResponse(Message, key=ApiKey.SASL_AUTHENTICATE, versions="0-2", flexible="2+"):
     """v1 session lifetime, for re-authentication (KIP-368)."""
 
     error_code: int = int16()
@@ -35,7 +37,7 @@ class SaslAuthenticateResponse(Message, key=36, versions="0-2", flexible="2+"):
     session_lifetime_ms: int = int64("1+")
 
 
-class DescribeAclsRequest(Message, key=29, versions="0-3", flexible="2+"):
+class DescribeAclsRequest(Message, key=ApiKey.DESCRIBE_ACLS, versions="0-3", flexible="2+"):
     """v1 pattern types (KIP-290); v3 user resources (KIP-373)."""
 
     resource_type_filter: int = int8()
@@ -47,7 +49,7 @@ class DescribeAclsRequest(Message, key=29, versions="0-3", flexible="2+"):
     permission_type: int = int8()
 
 
-class DescribeAclsResponse(Message, key=29, versions="0-3", flexible="2+"):
+class DescribeAclsResponse(Message, key=ApiKey.DESCRIBE_ACLS, versions="0-3", flexible="2+"):
     """v1 pattern types."""
 
     class AclDescription(Struct):
@@ -68,7 +70,7 @@ class DescribeAclsResponse(Message, key=29, versions="0-3", flexible="2+"):
     resources: list[DescribeAclsResource] = array(DescribeAclsResource)
 
 
-class CreateAclsRequest(Message, key=30, versions="0-3", flexible="2+"):
+class CreateAclsRequest(Message, key=ApiKey.CREATE_ACLS, versions="0-3", flexible="2+"):
     """v1 pattern types (KIP-290); v3 user resources (KIP-373)."""
 
     class AclCreation(Struct):
@@ -83,7 +85,7 @@ class CreateAclsRequest(Message, key=30, versions="0-3", flexible="2+"):
     creations: list[AclCreation] = array(AclCreation)
 
 
-class CreateAclsResponse(Message, key=30, versions="0-3", flexible="2+"):
+class CreateAclsResponse(Message, key=ApiKey.CREATE_ACLS, versions="0-3", flexible="2+"):
     """One error for each entry, in the order of the request."""
 
     class AclCreationResult(Struct):
@@ -94,7 +96,7 @@ class CreateAclsResponse(Message, key=30, versions="0-3", flexible="2+"):
     results: list[AclCreationResult] = array(AclCreationResult)
 
 
-class DeleteAclsRequest(Message, key=31, versions="0-3", flexible="2+"):
+class DeleteAclsRequest(Message, key=ApiKey.DELETE_ACLS, versions="0-3", flexible="2+"):
     """v1 pattern types (KIP-290); v3 user resources (KIP-373)."""
 
     class DeleteAclsFilter(Struct):
@@ -109,7 +111,7 @@ class DeleteAclsRequest(Message, key=31, versions="0-3", flexible="2+"):
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
-class DeleteAclsResponse(Message, key=31, versions="0-3", flexible="2+"):
+class DeleteAclsResponse(Message, key=ApiKey.DELETE_ACLS, versions="0-3", flexible="2+"):
     """What each filter matched and deleted."""
 
     class DeleteAclsMatchingAcl(Struct):
@@ -132,7 +134,7 @@ class DeleteAclsResponse(Message, key=31, versions="0-3", flexible="2+"):
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
 
 
-class CreateDelegationTokenRequest(Message, key=38, versions="0-3", flexible="2+"):
+class CreateDelegationTokenRequest(Message, key=ApiKey.CREATE_DELEGATION_TOKEN, versions="0-3", flexible="2+"):
     """v3 for another owner (KIP-373)."""
 
     class CreatableRenewers(Struct):
@@ -145,7 +147,7 @@ class CreateDelegationTokenRequest(Message, key=38, versions="0-3", flexible="2+
     max_lifetime_ms: int = int64()
 
 
-class CreateDelegationTokenResponse(Message, key=38, versions="0-3", flexible="2+"):
+class CreateDelegationTokenResponse(Message, key=ApiKey.CREATE_DELEGATION_TOKEN, versions="0-3", flexible="2+"):
     """v3 who asked for it."""
 
     error_code: int = int16()
@@ -161,14 +163,14 @@ class CreateDelegationTokenResponse(Message, key=38, versions="0-3", flexible="2
     throttle_time_ms: int = int32()
 
 
-class RenewDelegationTokenRequest(Message, key=39, versions="0-2", flexible="2+"):
+class RenewDelegationTokenRequest(Message, key=ApiKey.RENEW_DELEGATION_TOKEN, versions="0-2", flexible="2+"):
     """By the token's HMAC (KIP-48)."""
 
     hmac: bytes = octets()
     renew_period_ms: int = int64()
 
 
-class RenewDelegationTokenResponse(Message, key=39, versions="0-2", flexible="2+"):
+class RenewDelegationTokenResponse(Message, key=ApiKey.RENEW_DELEGATION_TOKEN, versions="0-2", flexible="2+"):
     """The new expiry time."""
 
     error_code: int = int16()
@@ -176,14 +178,14 @@ class RenewDelegationTokenResponse(Message, key=39, versions="0-2", flexible="2+
     throttle_time_ms: int = int32()
 
 
-class ExpireDelegationTokenRequest(Message, key=40, versions="0-2", flexible="2+"):
+class ExpireDelegationTokenRequest(Message, key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions="0-2", flexible="2+"):
     """A negative period expires the token at once (KIP-48)."""
 
     hmac: bytes = octets()
     expiry_time_period_ms: int = int64()
 
 
-class ExpireDelegationTokenResponse(Message, key=40, versions="0-2", flexible="2+"):
+class ExpireDelegationTokenResponse(Message, key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions="0-2", flexible="2+"):
     """The new expiry time."""
 
     error_code: int = int16()
@@ -191,7 +193,7 @@ class ExpireDelegationTokenResponse(Message, key=40, versions="0-2", flexible="2
     throttle_time_ms: int = int32()
 
 
-class DescribeDelegationTokenRequest(Message, key=41, versions="0-3", flexible="2+"):
+class DescribeDelegationTokenRequest(Message, key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="0-3", flexible="2+"):
     """Null owners mean all tokens that the principal may see (KIP-48)."""
 
     class DescribeDelegationTokenOwner(Struct):
@@ -201,7 +203,7 @@ class DescribeDelegationTokenRequest(Message, key=41, versions="0-3", flexible="
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, nullable="0+")
 
 
-class DescribeDelegationTokenResponse(Message, key=41, versions="0-3", flexible="2+"):
+class DescribeDelegationTokenResponse(Message, key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="0-3", flexible="2+"):
     """v3 who asked for each token (KIP-373)."""
 
     class DescribedDelegationTokenRenewer(Struct):
@@ -227,7 +229,9 @@ class DescribeDelegationTokenResponse(Message, key=41, versions="0-3", flexible=
     throttle_time_ms: int = int32()
 
 
-class DescribeUserScramCredentialsRequest(Message, key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsRequest(
+    Message, key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
+):
     """Null or no users mean all (KIP-554)."""
 
     class UserName(Struct):
@@ -236,7 +240,9 @@ class DescribeUserScramCredentialsRequest(Message, key=50, versions="0", flexibl
     users: list[UserName] | None = array(UserName, nullable="0+")
 
 
-class DescribeUserScramCredentialsResponse(Message, key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsResponse(
+    Message, key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
+):
     """Mechanisms and iterations, never a secret."""
 
     class CredentialInfo(Struct):
@@ -255,7 +261,7 @@ class DescribeUserScramCredentialsResponse(Message, key=50, versions="0", flexib
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
 
 
-class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsRequest(Message, key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"):
     """The client salts the password itself (KIP-554)."""
 
     class ScramCredentialDeletion(Struct):
@@ -273,7 +279,7 @@ class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
 
-class AlterUserScramCredentialsResponse(Message, key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsResponse(Message, key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"):
     """One error for each user."""
 
     class AlterUserScramCredentialsResult(Struct):

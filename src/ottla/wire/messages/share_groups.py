@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MAX, INT32_MIN
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string, struct, uuid
 from ..schema import records as record_data
 
 
-class ShareGroupHeartbeatRequest(Message, key=76, versions="1", flexible="0+"):
+class ShareGroupHeartbeatRequest(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
     """As the consumer group's, for share groups (KIP-932); v0 was an early preview and is gone."""
 
     group_id: str = string()
@@ -19,7 +21,7 @@ class ShareGroupHeartbeatRequest(Message, key=76, versions="1", flexible="0+"):
     subscribed_topic_names: list[str] | None = array(string, nullable="0+", default=None)
 
 
-class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
+class ShareGroupHeartbeatResponse(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
     """The member's epoch and, where it changed, its assignment."""
 
     class TopicPartitions(Struct):
@@ -38,14 +40,14 @@ class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
     assignment: Assignment | None = struct(Assignment, nullable="0+", default=None)
 
 
-class ShareGroupDescribeRequest(Message, key=77, versions="1", flexible="0+"):
+class ShareGroupDescribeRequest(Message, key=ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+"):
     """Share groups and their members (KIP-932)."""
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
 
-class ShareGroupDescribeResponse(Message, key=77, versions="1", flexible="0+"):
+class ShareGroupDescribeResponse(Message, key=ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+"):
     """One entry for each group asked for."""
 
     class TopicPartitions(Struct):
@@ -80,7 +82,7 @@ class ShareGroupDescribeResponse(Message, key=77, versions="1", flexible="0+"):
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-class ShareFetchRequest(Message, key=78, versions="1-2", flexible="0+"):
+class ShareFetchRequest(Message, key=ApiKey.SHARE_FETCH, versions="1-2", flexible="0+"):
     """Acquires records and acknowledges earlier ones in one go (KIP-932). v1 limits by records and batch size; v2
     acquire modes (KIP-1206) and renewing of locks (KIP-1222).
     """
@@ -116,7 +118,7 @@ class ShareFetchRequest(Message, key=78, versions="1-2", flexible="0+"):
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic)
 
 
-class ShareFetchResponse(Message, key=78, versions="1-2", flexible="0+"):
+class ShareFetchResponse(Message, key=ApiKey.SHARE_FETCH, versions="1-2", flexible="0+"):
     """Records and which of them are acquired; v1 the lock's duration."""
 
     class LeaderIdAndEpoch(Struct):
@@ -156,7 +158,7 @@ class ShareFetchResponse(Message, key=78, versions="1-2", flexible="0+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
 
 
-class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
+class ShareAcknowledgeRequest(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
     """Acknowledges without fetching (KIP-932): 0 gap, 1 accept, 2 release, 3 reject, and from v2 4 renew
     (KIP-1222).
     """
@@ -181,7 +183,7 @@ class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
     topics: list[AcknowledgeTopic] = array(AcknowledgeTopic)
 
 
-class ShareAcknowledgeResponse(Message, key=79, versions="1-2", flexible="0+"):
+class ShareAcknowledgeResponse(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
     """v2 the lock's duration."""
 
     class LeaderIdAndEpoch(Struct):
@@ -212,7 +214,7 @@ class ShareAcknowledgeResponse(Message, key=79, versions="1-2", flexible="0+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
 
 
-class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
+class DescribeShareGroupOffsetsRequest(Message, key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions="0-1", flexible="0+"):
     """Null topics mean all (KIP-932)."""
 
     class DescribeShareGroupOffsetsRequestTopic(Struct):
@@ -228,7 +230,9 @@ class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup)
 
 
-class DescribeShareGroupOffsetsResponse(Message, key=90, versions="0-1", flexible="0+"):
+class DescribeShareGroupOffsetsResponse(
+    Message, key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions="0-1", flexible="0+"
+):
     """v1 lag (KIP-1226)."""
 
     class DescribeShareGroupOffsetsResponsePartition(Struct):
@@ -258,7 +262,7 @@ class DescribeShareGroupOffsetsResponse(Message, key=90, versions="0-1", flexibl
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(DescribeShareGroupOffsetsResponseGroup)
 
 
-class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"):
+class AlterShareGroupOffsetsRequest(Message, key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
     """Sets start offsets of an empty share group (KIP-932)."""
 
     class AlterShareGroupOffsetsRequestPartition(Struct):
@@ -275,7 +279,7 @@ class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
 
 
-class AlterShareGroupOffsetsResponse(Message, key=91, versions="0", flexible="0+"):
+class AlterShareGroupOffsetsResponse(Message, key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
     """One error for each partition."""
 
     class AlterShareGroupOffsetsResponsePartition(Struct):
@@ -296,7 +300,7 @@ class AlterShareGroupOffsetsResponse(Message, key=91, versions="0", flexible="0+
     responses: list[AlterShareGroupOffsetsResponseTopic] = array(AlterShareGroupOffsetsResponseTopic)
 
 
-class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+"):
+class DeleteShareGroupOffsetsRequest(Message, key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
     """Forgets whole topics of an empty share group (KIP-932)."""
 
     class DeleteShareGroupOffsetsRequestTopic(Struct):
@@ -306,7 +310,7 @@ class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
 
 
-class DeleteShareGroupOffsetsResponse(Message, key=92, versions="0", flexible="0+"):
+class DeleteShareGroupOffsetsResponse(Message, key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
     """One error for each topic."""
 
     class DeleteShareGroupOffsetsResponseTopic(Struct):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, int8, int16, int32, int64, string, uuid
 
 
-class InitializeShareGroupStateRequest(Message, key=83, versions="0", flexible="0+"):
+class InitializeShareGroupStateRequest(Message, key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     """The group coordinator prepares a share partition at its share coordinator (KIP-932)."""
 
     class PartitionData(Struct):
@@ -21,7 +23,7 @@ class InitializeShareGroupStateRequest(Message, key=83, versions="0", flexible="
     topics: list[InitializeStateData] = array(InitializeStateData)
 
 
-class InitializeShareGroupStateResponse(Message, key=83, versions="0", flexible="0+"):
+class InitializeShareGroupStateResponse(Message, key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     """One error for each partition."""
 
     class PartitionResult(Struct):
@@ -36,7 +38,7 @@ class InitializeShareGroupStateResponse(Message, key=83, versions="0", flexible=
     results: list[InitializeStateResult] = array(InitializeStateResult)
 
 
-class ReadShareGroupStateRequest(Message, key=84, versions="0", flexible="0+"):
+class ReadShareGroupStateRequest(Message, key=ApiKey.READ_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     """A partition leader loads the state of a share partition (KIP-932)."""
 
     class PartitionData(Struct):
@@ -51,7 +53,7 @@ class ReadShareGroupStateRequest(Message, key=84, versions="0", flexible="0+"):
     topics: list[ReadStateData] = array(ReadStateData)
 
 
-class ReadShareGroupStateResponse(Message, key=84, versions="0", flexible="0+"):
+class ReadShareGroupStateResponse(Message, key=ApiKey.READ_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     """The state epoch, the start offset and the batches in flight."""
 
     class StateBatch(Struct):
@@ -75,7 +77,7 @@ class ReadShareGroupStateResponse(Message, key=84, versions="0", flexible="0+"):
     results: list[ReadStateResult] = array(ReadStateResult)
 
 
-class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"):
+class WriteShareGroupStateRequest(Message, key=ApiKey.WRITE_SHARE_GROUP_STATE, versions="0-1", flexible="0+"):
     """A partition leader saves the changed batches (KIP-932). v1 how many are done beyond the start offset
     (KIP-1226).
     """
@@ -102,7 +104,7 @@ class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"
     topics: list[WriteStateData] = array(WriteStateData)
 
 
-class WriteShareGroupStateResponse(Message, key=85, versions="0-1", flexible="0+"):
+class WriteShareGroupStateResponse(Message, key=ApiKey.WRITE_SHARE_GROUP_STATE, versions="0-1", flexible="0+"):
     """One error for each partition."""
 
     class PartitionResult(Struct):
@@ -117,7 +119,7 @@ class WriteShareGroupStateResponse(Message, key=85, versions="0-1", flexible="0+
     results: list[WriteStateResult] = array(WriteStateResult)
 
 
-class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+"):
+class DeleteShareGroupStateRequest(Message, key=ApiKey.DELETE_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     """The group coordinator drops a share partition (KIP-932)."""
 
     class PartitionData(Struct):
@@ -131,7 +133,7 @@ class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+")
     topics: list[DeleteStateData] = array(DeleteStateData)
 
 
-class DeleteShareGroupStateResponse(Message, key=86, versions="0", flexible="0+"):
+class DeleteShareGroupStateResponse(Message, key=ApiKey.DELETE_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     """One error for each partition."""
 
     class PartitionResult(Struct):
@@ -146,7 +148,9 @@ class DeleteShareGroupStateResponse(Message, key=86, versions="0", flexible="0+"
     results: list[DeleteStateResult] = array(DeleteStateResult)
 
 
-class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexible="0+"):
+class ReadShareGroupStateSummaryRequest(
+    Message, key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions="0-1", flexible="0+"
+):
     """The start offset without the batches, for describing (KIP-932)."""
 
     class PartitionData(Struct):
@@ -161,7 +165,9 @@ class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexibl
     topics: list[ReadStateSummaryData] = array(ReadStateSummaryData)
 
 
-class ReadShareGroupStateSummaryResponse(Message, key=87, versions="0-1", flexible="0+"):
+class ReadShareGroupStateSummaryResponse(
+    Message, key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions="0-1", flexible="0+"
+):
     """v1 how many are done beyond the start offset (KIP-1226)."""
 
     class PartitionResult(Struct):

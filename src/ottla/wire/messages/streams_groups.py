@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..primitives import INT32_MIN
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string, struct, uint16
 
 
-class StreamsGroupHeartbeatRequest(Message, key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatRequest(Message, key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
     """Streams applications as groups of their own (KIP-1071): the first heartbeat carries the topology, later ones
     what changed; null means unchanged.
     """
@@ -71,7 +73,7 @@ class StreamsGroupHeartbeatRequest(Message, key=88, versions="0", flexible="0+")
     shutdown_application: bool = boolean()
 
 
-class StreamsGroupHeartbeatResponse(Message, key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatResponse(Message, key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
     """Tasks where they changed, and where every partition lives for interactive queries. Status: 0 stale topology,
     1 missing source topics, 2 wrongly partitioned topics, 3 missing internal topics, 4 shut down, 5 assignment
     delayed.
@@ -116,14 +118,14 @@ class StreamsGroupHeartbeatResponse(Message, key=88, versions="0", flexible="0+"
     )
 
 
-class StreamsGroupDescribeRequest(Message, key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeRequest(Message, key=ApiKey.STREAMS_GROUP_DESCRIBE, versions="0", flexible="0+"):
     """Streams groups, their topology and members (KIP-1071)."""
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
 
-class StreamsGroupDescribeResponse(Message, key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeResponse(Message, key=ApiKey.STREAMS_GROUP_DESCRIBE, versions="0", flexible="0+"):
     """One entry for each group asked for."""
 
     class KeyValue(Struct):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, array, boolean, int8, int16, int32, octets, string, uuid
 
 
-class GetTelemetrySubscriptionsRequest(Message, key=71, versions="0", flexible="0+"):
+class GetTelemetrySubscriptionsRequest(Message, key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions="0", flexible="0+"):
     """A client with the zero id gets one (KIP-714)."""
 
     client_instance_id: bytes = uuid()
 
 
-class GetTelemetrySubscriptionsResponse(Message, key=71, versions="0", flexible="0+"):
+class GetTelemetrySubscriptionsResponse(Message, key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions="0", flexible="0+"):
     """Which metrics to push, how often, and with which codecs."""
 
     throttle_time_ms: int = int32()
@@ -25,7 +27,7 @@ class GetTelemetrySubscriptionsResponse(Message, key=71, versions="0", flexible=
     requested_metrics: list[str] = array(string)
 
 
-class PushTelemetryRequest(Message, key=72, versions="0", flexible="0+"):
+class PushTelemetryRequest(Message, key=ApiKey.PUSH_TELEMETRY, versions="0", flexible="0+"):
     """Metrics in OTLP, compressed or not (KIP-714)."""
 
     client_instance_id: bytes = uuid()
@@ -35,7 +37,7 @@ class PushTelemetryRequest(Message, key=72, versions="0", flexible="0+"):
     metrics: bytes = octets()
 
 
-class PushTelemetryResponse(Message, key=72, versions="0", flexible="0+"):
+class PushTelemetryResponse(Message, key=ApiKey.PUSH_TELEMETRY, versions="0", flexible="0+"):
     """Throttle time and an error."""
 
     throttle_time_ms: int = int32()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, string, uuid
 
 
-class CreateTopicsRequest(Message, key=19, versions="0-7", flexible="5+"):
+class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
     """v1 validate only; v4 -1 takes the broker's defaults for partitions and replicas (KIP-464); v6 may answer
     THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
@@ -30,7 +32,7 @@ class CreateTopicsRequest(Message, key=19, versions="0-7", flexible="5+"):
     validate_only: bool = boolean("1+")
 
 
-class CreateTopicsResponse(Message, key=19, versions="0-7", flexible="5+"):
+class CreateTopicsResponse(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
     """v1 error message; v2 throttle time; v5 the topic as it was made, with configs (KIP-525); v7 topic id."""
 
     class CreatableTopicConfigs(Struct):
@@ -56,7 +58,7 @@ class CreateTopicsResponse(Message, key=19, versions="0-7", flexible="5+"):
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
 
 
-class DeleteTopicsRequest(Message, key=20, versions="0-6", flexible="4+"):
+class DeleteTopicsRequest(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
     """v6 by name or by id (KIP-516); before, by name only."""
 
     class DeleteTopicState(Struct):
@@ -68,7 +70,7 @@ class DeleteTopicsRequest(Message, key=20, versions="0-6", flexible="4+"):
     timeout_ms: int = int32()
 
 
-class DeleteTopicsResponse(Message, key=20, versions="0-6", flexible="4+"):
+class DeleteTopicsResponse(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
     """v1 throttle time; v5 error message (KIP-599); v6 topic id, and a name that may be null."""
 
     class DeletableTopicResult(Struct):

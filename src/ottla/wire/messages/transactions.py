@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.enums import ApiKey
+
 from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64, string
 
 
-class InitProducerIdRequest(Message, key=22, versions="0-6", flexible="2+", unstable="6+"):
+class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+", unstable="6+"):
     """v3 resumes a known producer id and epoch (KIP-360); v4 may answer PRODUCER_FENCED (KIP-588); v5 transactions
     v2 (KIP-890); v6 two-phase commit (KIP-939), which Apache Kafka 4.3 does not advertise.
     """
@@ -18,7 +20,7 @@ class InitProducerIdRequest(Message, key=22, versions="0-6", flexible="2+", unst
     keep_prepared_txn: bool = boolean("6+")
 
 
-class InitProducerIdResponse(Message, key=22, versions="0-6", flexible="2+", unstable="6+"):
+class InitProducerIdResponse(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+", unstable="6+"):
     """v6 names the transaction that was kept prepared."""
 
     throttle_time_ms: int = int32()
@@ -29,7 +31,7 @@ class InitProducerIdResponse(Message, key=22, versions="0-6", flexible="2+", uns
     ongoing_txn_producer_epoch: int = int16("6+", default=-1)
 
 
-class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnRequest(Message, key=ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+"):
     """v0–3 one transaction, from clients; v4 many, from brokers, which may only verify (KIP-890); v5 may answer
     TRANSACTION_ABORTABLE.
     """
@@ -52,7 +54,7 @@ class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
 
 
-class AddPartitionsToTxnResponse(Message, key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnResponse(Message, key=ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+"):
     """v4 top-level error and a result for each transaction."""
 
     class AddPartitionsToTxnPartitionResult(Struct):
@@ -77,7 +79,7 @@ class AddPartitionsToTxnResponse(Message, key=24, versions="0-5", flexible="3+")
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "0-3")
 
 
-class AddOffsetsToTxnRequest(Message, key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnRequest(Message, key=ApiKey.ADD_OFFSETS_TO_TXN, versions="0-4", flexible="3+"):
     """v2 may answer PRODUCER_FENCED (KIP-588); v4 TRANSACTION_ABORTABLE (KIP-890)."""
 
     transactional_id: str = string()
@@ -86,14 +88,14 @@ class AddOffsetsToTxnRequest(Message, key=25, versions="0-4", flexible="3+"):
     group_id: str = string()
 
 
-class AddOffsetsToTxnResponse(Message, key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnResponse(Message, key=ApiKey.ADD_OFFSETS_TO_TXN, versions="0-4", flexible="3+"):
     """Throttle time and an error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
 
 
-class EndTxnRequest(Message, key=26, versions="0-5", flexible="3+"):
+class EndTxnRequest(Message, key=ApiKey.END_TXN, versions="0-5", flexible="3+"):
     """v2 may answer PRODUCER_FENCED (KIP-588); v4 TRANSACTION_ABORTABLE; v5 ends with a new epoch (KIP-890)."""
 
     transactional_id: str = string()
@@ -102,7 +104,7 @@ class EndTxnRequest(Message, key=26, versions="0-5", flexible="3+"):
     committed: bool = boolean()
 
 
-class EndTxnResponse(Message, key=26, versions="0-5", flexible="3+"):
+class EndTxnResponse(Message, key=ApiKey.END_TXN, versions="0-5", flexible="3+"):
     """v5 the producer id and epoch of the next transaction."""
 
     throttle_time_ms: int = int32()
@@ -111,7 +113,7 @@ class EndTxnResponse(Message, key=26, versions="0-5", flexible="3+"):
     producer_epoch: int = int16("5+", default=-1)
 
 
-class WriteTxnMarkersRequest(Message, key=27, versions="0-2", flexible="1+"):
+class WriteTxnMarkersRequest(Message, key=ApiKey.WRITE_TXN_MARKERS, versions="0-2", flexible="1+"):
     """From the transaction coordinator to partition leaders. v2 transaction version (KIP-1228)."""
 
     class WritableTxnMarkerTopic(Struct):
@@ -129,7 +131,7 @@ class WriteTxnMarkersRequest(Message, key=27, versions="0-2", flexible="1+"):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
-class WriteTxnMarkersResponse(Message, key=27, versions="0-2", flexible="1+"):
+class WriteTxnMarkersResponse(Message, key=ApiKey.WRITE_TXN_MARKERS, versions="0-2", flexible="1+"):
     """Errors by producer id, topic and partition."""
 
     class WritableTxnMarkerPartitionResult(Struct):
@@ -149,7 +151,7 @@ class WriteTxnMarkersResponse(Message, key=27, versions="0-2", flexible="1+"):
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
 
-class TxnOffsetCommitRequest(Message, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
     """v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 may answer TRANSACTION_ABORTABLE; v5 adds the
     group to the transaction by itself (KIP-890).
     """
@@ -176,7 +178,7 @@ class TxnOffsetCommitRequest(Message, key=28, versions="0-5", flexible="3+"):
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 
-class TxnOffsetCommitResponse(Message, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
     """Throttle time, then an error for each partition."""
 
     class TxnOffsetCommitResponsePartition(Struct):
@@ -193,13 +195,13 @@ class TxnOffsetCommitResponse(Message, key=28, versions="0-5", flexible="3+"):
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
-class DescribeTransactionsRequest(Message, key=65, versions="0", flexible="0+"):
+class DescribeTransactionsRequest(Message, key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
     """State of transactional ids, for operators (KIP-664)."""
 
     transactional_ids: list[str] = array(string)
 
 
-class DescribeTransactionsResponse(Message, key=65, versions="0", flexible="0+"):
+class DescribeTransactionsResponse(Message, key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
     """Start time is -1 where no transaction is open."""
 
     class TopicData(Struct):
@@ -220,7 +222,7 @@ class DescribeTransactionsResponse(Message, key=65, versions="0", flexible="0+")
     transaction_states: list[TransactionState] = array(TransactionState)
 
 
-class ListTransactionsRequest(Message, key=66, versions="0-2", flexible="0+"):
+class ListTransactionsRequest(Message, key=ApiKey.LIST_TRANSACTIONS, versions="0-2", flexible="0+"):
     """v1 only those older than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
 
     state_filters: list[str] = array(string)
@@ -229,7 +231,7 @@ class ListTransactionsRequest(Message, key=66, versions="0-2", flexible="0+"):
     transactional_id_pattern: str | None = string("2+", nullable="2+", default=None)
 
 
-class ListTransactionsResponse(Message, key=66, versions="0-2", flexible="0+"):
+class ListTransactionsResponse(Message, key=ApiKey.LIST_TRANSACTIONS, versions="0-2", flexible="0+"):
     """Unknown state filters are named back."""
 
     class TransactionState(Struct):
@@ -243,7 +245,7 @@ class ListTransactionsResponse(Message, key=66, versions="0-2", flexible="0+"):
     transaction_states: list[TransactionState] = array(TransactionState)
 
 
-class DescribeProducersRequest(Message, key=61, versions="0", flexible="0+"):
+class DescribeProducersRequest(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
     """The producers that a partition knows (KIP-664)."""
 
     class TopicRequest(Struct):
@@ -253,7 +255,7 @@ class DescribeProducersRequest(Message, key=61, versions="0", flexible="0+"):
     topics: list[TopicRequest] = array(TopicRequest)
 
 
-class DescribeProducersResponse(Message, key=61, versions="0", flexible="0+"):
+class DescribeProducersResponse(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
     """Includes the first offset of an open transaction."""
 
     class ProducerState(Struct):
