@@ -1,27 +1,22 @@
 """Options and brokers for every test: `--bootstrap` runs the interop tests on a broker that is already there."""
 
-import dataclasses
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from support.ports import free_ports
+from support.processes import Broker, start_ottla
+from support.running import RunBroker, run_to_end, running_broker
 
 # How long one example takes is the machine's business: under load it may be any time.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
-
-START_TIMEOUT_S = 30
-LISTENING = re.compile(r"listening on \[?([^\s\]]+?)\]?:(\d+)")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,66 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     address = config.getoption("--bootstrap")
     return f"bootstrap: {address}" if address else None
-
-
-@dataclasses.dataclass
-class Broker:
-    """A broker to test: where it listens, and, for one that a test started, how to stop it."""
-
-    host: str
-    port: int
-    is_ottla: bool
-    data: Path | None = None
-    process: "subprocess.Popen[bytes] | None" = None
-    log: Path | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self.host, self.port
-
-    def stop(self, how: int = signal.SIGTERM) -> int:
-        """Ends the process and gives its exit code; SIGKILL is a crash."""
-        assert self.process is not None, "this broker is not ours to stop"
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        try:
-            return self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(10)
-            pytest.fail(f"the broker did not stop; its log:\n{self.text()}")
-
-    def text(self) -> str:
-        return "" if self.log is None else self.log.read_text(errors="replace")
-
-
-def start_ottla(data: Path, settings: dict[str, object], port: int = 0, workers: int = 1) -> Broker:
-    """Starts the broker as a user does, and waits for the line that says where it listens."""
-    data.parent.mkdir(parents=True, exist_ok=True)
-    log = data.with_name(f"{data.name}-{uuid.uuid4().hex[:6]}.log")
-    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--workers", str(workers)]
-    if "log.dirs" not in settings:  # several folders
-        command += ["--data", str(data)]
-    # Tests write records with timestamps of years ago; half a minute after the start the broker would drop them.
-    for key, value in {"log.initial.task.delay.ms": 86_400_000, **settings}.items():
-        command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
-    with log.open("wb") as sink:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not (found := LISTENING.search(log.read_text(errors="replace"))):
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            process.wait(10)
-            pytest.fail(
-                f"the broker did not start: {' '.join(command)}\n{log.read_text(errors='replace')}", pytrace=False
-            )
-        time.sleep(0.005)
-    host = "127.0.0.1" if found[1] in ("0.0.0.0", "::", "*") else found[1]
-    return Broker(host, int(found[2]), is_ottla=True, data=data, process=process, log=log)
 
 
 @pytest.fixture(scope="session")
@@ -143,3 +78,15 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Makes names that no other test, worker or run uses."""
     stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:60].strip("-")
     return lambda kind: f"{kind}-{stem}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def run_broker() -> RunBroker:
+    """`async with run_broker(settings={…}) as running`: a broker on the test's own event loop."""
+    return running_broker
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Runs a coroutine to its end, and fails if it leaves tasks behind."""
+    return run_to_end

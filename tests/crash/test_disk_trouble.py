@@ -20,7 +20,8 @@ import pytest
 
 from ottla.errors import KafkaStorageError
 from ottla.log.files import PosixDisk
-from support.wire import Wire, batch, records_of
+from support.batches import batch, records_of
+from support.wire import Wire
 
 STORAGE_ERROR = 56
 
@@ -47,8 +48,8 @@ def test_a_full_disk(start_broker: Callable[..., Any], small_disk: Path) -> None
     broker = start_broker(small_disk / "data")
     acknowledged: list[bytes] = []
     with Wire(broker.address) as wire:
-        wire.make("t")
-        wire.make("other")
+        wire.create_topic("t")
+        wire.create_topic("other")
         number = refused = 0
         while refused < 50:
             value = b"%d" % number + b"." * 20_000
@@ -93,7 +94,7 @@ def test_out_of_file_handles(tmp_path: Path) -> None:
     try:
         address = wait_for_address(process, log)
         with Wire(address) as wire:
-            wire.make("t", 40)
+            wire.create_topic("t", 40)
             crowd = []
             for _ in range(limit + 20):
                 crowd.append(socket.create_connection(address))

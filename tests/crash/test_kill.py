@@ -18,10 +18,11 @@ import pytest
 
 from ottla.errors import OutOfOrderSequenceNumber
 from ottla.wire.messages import OffsetCommitRequest, ProduceRequest
+from support.batches import batch
 from support.crashing.history import Commit, History, Outcome, Write
 from support.crashing.reading import read_all
 from support.interop.transacting import GROUP, NOT_YET, TRANSACTION, Transacting, committed_offset, find
-from support.wire import Wire, batch
+from support.wire import Wire
 
 PARTITIONS = 3
 PADDING = b"." * 3000  # a segment of one megabyte is full after some hundreds
@@ -236,8 +237,8 @@ def world(start_broker: Callable[..., Any], tmp_path: Path, seed: int) -> World:
     made = World(start_broker, tmp_path / "data", random.Random(seed))
     made.start()
     with Wire(made.broker.address) as wire:
-        wire.make("t", PARTITIONS)
-        wire.make("x", 2)
+        wire.create_topic("t", PARTITIONS)
+        wire.create_topic("x", 2)
     return made
 
 

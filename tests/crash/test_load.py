@@ -18,7 +18,8 @@ import pytest
 
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest
-from support.wire import Wire, batch, records_of
+from support.batches import batch, records_of
+from support.wire import Wire
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -54,7 +55,7 @@ def hello(number: int) -> bytes:
 def test_a_thousand_connections_abandoned_in_every_way(start_broker: Callable[..., Any]) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
-        wire.make("t")
+        wire.create_topic("t")
         assert wire.produce("t", batch(b"before")).error_code == 0
         handles_before, memory_before = handles(broker), memory_kb(broker)
         crowd = []
@@ -87,7 +88,7 @@ def test_what_clients_sent_before_they_reset_a_busy_broker(start_broker: Callabl
     """Bytes and the reset are found together: the bytes count, and the connection ends at once."""
     broker = start_broker()
     with Wire(broker.address) as wire:
-        wire.make("t")
+        wire.create_topic("t")
         handles_before = handles(broker)
         clients = [Wire(broker.address) for _ in range(20)]
         for client in clients:
@@ -113,7 +114,7 @@ def test_what_clients_sent_before_they_reset_a_busy_broker(start_broker: Callabl
 def test_slow_readers_cost_no_memory_and_hold_up_nobody(start_broker: Callable[..., Any]) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
-        wire.make("t", max_message_bytes=2 << 20)
+        wire.create_topic("t", max_message_bytes=2 << 20)
         for _ in range(MEGABYTES):
             assert wire.produce("t", batch(os.urandom(1 << 20))).error_code == 0
         memory_before, handles_before = memory_kb(broker), handles(broker)
@@ -137,7 +138,7 @@ def test_slow_readers_cost_no_memory_and_hold_up_nobody(start_broker: Callable[.
 def test_a_stop_with_a_hundred_clients_keeps_its_deadline(start_broker: Callable[..., Any]) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
-        wire.make("t", max_message_bytes=2 << 20)
+        wire.create_topic("t", max_message_bytes=2 << 20)
         for _ in range(8):
             assert wire.produce("t", batch(os.urandom(1 << 20))).error_code == 0
         clients = [Wire(broker.address) for _ in range(100)]

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from support.batches import batch
 from support.crashing.history import Commit, History, Outcome, Violation, Write
 from support.crashing.reading import read_all
 from support.interop.transacting import committed_offset
-from support.wire import Wire, batch
+from support.wire import Wire
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -133,8 +134,8 @@ def check(trouble: Trouble, history: History, consuming: Consuming) -> None:
 def test_librdkafka_loses_and_repeats_nothing(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     trouble = Trouble(start_broker, tmp_path / "data")
     with Wire(trouble.broker.address) as wire:
-        wire.make("t", PARTITIONS)
-        wire.make("other")
+        wire.create_topic("t", PARTITIONS)
+        wire.create_topic("other")
     history = History()
     consuming = Consuming(trouble.broker.bootstrap, history)
     consuming.start()

@@ -68,7 +68,7 @@ async def produce(target: Target, records: Any, topic: str = "t", version: int =
     try:
         answer = await client.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[entry]), version)
     finally:
-        client.close()
+        client.disconnect()
     code: int = answer.responses[0].partition_responses[0].error_code
     return code
 
@@ -189,7 +189,7 @@ def test_offsets_at_the_ends_of_their_range() -> None:
             named = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=[epoch])
             ended = await client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[named]), 4)
             assert ended.topics[0].partitions[0].error_code == 0
-        client.close()
+        client.disconnect()
         log = target.broker.replicas.leader("t", 0).log
         assert (log.log_start_offset, log.log_end_offset) == (1, 1)
 
@@ -210,7 +210,7 @@ def test_commits_of_any_number_are_kept_as_they_are() -> None:
                 topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[entry])
                 answer = await client.call(OffsetCommitRequest(group_id="g", topics=[topic]), 9)
                 assert answer.topics[0].partitions[0].error_code == expected
-        client.close()
+        client.disconnect()
 
     with_broker(test)
 
@@ -247,14 +247,14 @@ def test_malformed_frames_close_their_connection_and_cost_nothing(what: str) -> 
         client = target.client()
         tracemalloc.start()
         try:
-            await target.loop.sock_sendall(client._sock, MALFORMED[what])
+            client.send_bytes(MALFORMED[what])
             with pytest.raises(Lost):
-                await client._exactly(1)
+                await client.receive_frame()
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
         assert peak < 4 << 20, f"{peak} bytes"
-        client.close()
+        client.disconnect()
 
     with_broker(test)
 
@@ -283,6 +283,6 @@ def test_deep_nesting_and_wide_requests() -> None:
             5,
         )
         assert joined.error_code in (15, 16, 79)
-        client.close()
+        client.disconnect()
 
     with_broker(test)

@@ -82,12 +82,12 @@ def connect(broker: Any) -> Iterator[Callable[..., Wire]]:
 @pytest.fixture
 def topic(wire: Wire, unique: Callable[[str], str]) -> str:
     """A fresh topic of one partition."""
-    return wire.make(unique("t"))
+    return wire.create_topic(unique("t"))
 
 
 @pytest.fixture
 def make_topic(wire: Wire, unique: Callable[[str], str]) -> Callable[..., str]:
-    return lambda partitions=1, **configs: wire.make(unique("t"), partitions, **configs)
+    return lambda partitions=1, **configs: wire.create_topic(unique("t"), partitions, **configs)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ REFUSED_NAMES = ["", ".", "..", "no spaces", "slash/", "x" * 250, "umlaut-\u00fc
 def test_create_describe_list_delete(driver: Driver, unique, wire: Wire) -> None:
     topic = unique("t")
     driver.call("create_topic", topic=topic, partitions=3, configs={"retention.ms": "3600000"})
-    wire.wait_ready(topic, 3)
+    wire.wait_until_ready(topic, 3)
     found = driver.call("describe_topic", topic=topic)
     assert [p["id"] for p in found["partitions"]] == [0, 1, 2]
     leaders = {p["leader"] for p in found["partitions"]}
@@ -25,7 +25,7 @@ def test_create_describe_list_delete(driver: Driver, unique, wire: Wire) -> None
     driver.call("delete_topic", topic=topic)
     wait_until_gone(driver, topic)
     driver.call("create_topic", topic=topic, partitions=1)
-    wire.wait_ready(topic)
+    wire.wait_until_ready(topic)
     assert len(driver.call("describe_topic", topic=topic)["partitions"]) == 1
 
 

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from support.batches import now_ms
 from support.interop.drivers import CLIENTS, ClientError, Driver, Rec, clients
-from support.wire import Wire, now_ms
+from support.wire import Wire
 
 NOW = now_ms()
 DATASET = [
@@ -24,7 +25,7 @@ def written(broker, _drivers) -> dict[str, str]:
                 driver = _drivers(client)
             except pytest.skip.Exception:
                 continue
-            name = wire.make(f"mixed-{client.name}-{NOW}-{driver.pid}", len(client.codecs))
+            name = wire.create_topic(f"mixed-{client.name}-{NOW}-{driver.pid}", len(client.codecs))
             for partition, codec in enumerate(client.codecs):
                 sent = [dataclasses.replace(record, partition=partition) for record in DATASET]
                 answers = driver.produce_ok(name, sent, compression=codec, idempotent=client.can("idempotent"))

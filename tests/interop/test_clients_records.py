@@ -2,8 +2,9 @@
 
 import pytest
 
+from support.batches import batch, batches_of, now_ms
 from support.interop.drivers import CODECS, Driver, Rec, clients
-from support.wire import Wire, batch, batches_of, now_ms
+from support.wire import Wire
 
 CODEC_NUMBERS = {name: number for number, name in enumerate(CODECS)}
 NOW = now_ms()

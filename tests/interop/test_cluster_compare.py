@@ -16,8 +16,8 @@ from ottla.wire.messages import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from support.batches import batch, records_of
 from support.interop.clusters import PREFERRED, UNCLEAN, Clustered, new_topic
-from support.wire import batch, records_of
 
 Check = Callable[[object, object], None]
 Unique = Callable[[str], str]

@@ -20,8 +20,8 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
     UnregisterBrokerRequest,
 )
+from support.batches import batch
 from support.interop.clusters import GROUP, PREFERRED, TRANSACTION, UNCLEAN, Clustered, View, new_topic
-from support.wire import batch
 
 Check = Callable[[object, object], None]
 Unique = Callable[[str], str]

@@ -11,6 +11,7 @@ import pytest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
+from support.batches import batch, now_ms, records_of
 from support.interop import toolchains
 from support.interop.drivers import CLIENTS, Driver
 from support.interop.streams import (
@@ -25,7 +26,7 @@ from support.interop.streams import (
     until,
 )
 from support.ports import free_ports
-from support.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire, batch, now_ms, records_of
+from support.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire
 
 pytestmark = [pytest.mark.jvm]
 # What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that
@@ -84,7 +85,7 @@ def write_all_sorts(wire: Wire, unique) -> Written:
         "gzip": {"compression_type": "gzip"},
         "compacted": {"cleanup_policy": "compact"},
     }.items():
-        topic = wire.make(unique(kind), 2, **configs)
+        topic = wire.create_topic(unique(kind), 2, **configs)
         me = wire.producer_id()
         count = 0
         for i in range(60 if kind == "small" else 8):
@@ -139,7 +140,7 @@ def check_all(wire: Wire, written: Written) -> None:
     for topic, count in written.counts.items():
         assert wire.topic_id(topic) == written.ids[topic]
         for partition in (0, 1):
-            wire.wait_ready(topic, 2)
+            wire.wait_until_ready(topic, 2)
             assert wire.list_offsets(topic, EARLIEST, partition).offset == 0
             assert wire.list_offsets(topic, LATEST, partition).offset == count
             assert wire.list_offsets(topic, MAX_TIMESTAMP, partition).offset >= 0
@@ -160,7 +161,7 @@ def check_all(wire: Wire, written: Written) -> None:
 
 def run_streams(wire: Wire, unique) -> tuple[Member, Member]:
     """A streams group of two processes, with standby copies of what has state."""
-    group, source = unique("app"), wire.make(unique("in"), 4)
+    group, source = unique("app"), wire.create_topic(unique("in"), 4)
     find_coordinator(wire, group)
     configure(wire, group, {**NO_WAITING, "streams.num.standby.replicas": "1"})
     middle, store = info(f"{group}-re", cleanup_policy="delete"), info(f"{group}-store", cleanup_policy="compact")
@@ -267,7 +268,7 @@ def test_both_brokers_go_on_with_several_folders(start_broker, start_kafka, tmp_
     broker.stop()
     address = start_kafka(tmp_path / "kafka", f"log.dirs={joined}")
     with Wire(address) as wire:
-        wire.wait_ready(plain, 2)
+        wire.wait_until_ready(plain, 2)
         assert holder_of(wire, plain, 1) == str(away)
         again = move_on(wire, plain, folders)
         check_all(wire, written)
@@ -327,7 +328,7 @@ def test_kafka_serves_a_folder_that_workers_wrote(start_broker, start_kafka, tmp
     topic = unique("shared")
     broker = start_broker(data, workers=2)
     with Wire(broker.address) as wire:
-        assert wire.create(topic, 4).error_code == 0
+        assert wire.create_topic_result(topic, 4).error_code == 0
         found = wire.metadata(topic)
     ports = {node.node_id: node.port for node in found.brokers}
     leaders = {partition.partition_index: partition.leader_id for partition in found.topics[0].partitions}
@@ -338,6 +339,6 @@ def test_kafka_serves_a_folder_that_workers_wrote(start_broker, start_kafka, tmp
     assert broker.stop() == 0
     assert start_broker(data).stop() == 0
     with Wire(start_kafka(tmp_path / "kafka")) as wire:
-        wire.wait_ready(topic, 4)
+        wire.wait_until_ready(topic, 4)
         values = [[record.value for record in records_of(wire.fetch(topic, 0, index))] for index in leaders]
         assert values == [[b"value %d" % index] for index in leaders]

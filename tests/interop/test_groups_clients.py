@@ -2,9 +2,10 @@
 
 import pytest
 
+from support.batches import batch
 from support.interop.drivers import CLIENTS, ClientError, Driver, clients
 from support.interop.groups import Group
-from support.wire import Wire, batch
+from support.wire import Wire
 
 ASSIGNORS = [
     pytest.param(*param.values, assignor, id=f"{param.id}-{assignor}", marks=param.marks)
@@ -172,7 +173,7 @@ def test_no_committed_offset_and_no_reset_policy(driver: Driver, topic: str, wir
 def test_pattern_subscription(driver: Driver, wire: Wire, unique) -> None:
     stem = unique("t")
     for suffix in ("a", "b", "other"):
-        wire.make(f"{stem}.{suffix}")
+        wire.create_topic(f"{stem}.{suffix}")
     group = Group(unique("g"), [f"{stem}.a", f"{stem}.b"], 1)
     member = group.join(driver, pattern=f"^{stem}\\.[ab]$")
     group.settle()

@@ -12,9 +12,10 @@ from ottla.wire.messages import (
     LeaveGroupRequest,
     OffsetFetchRequest,
 )
+from support.batches import batch
 from support.interop.drivers import Driver, clients
 from support.interop.groups import Group
-from support.wire import Wire, batch
+from support.wire import Wire
 
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, FENCED_EPOCH = 0, 42, 25, 69, 110
 UNKNOWN_SERVER_ERROR, STALE_EPOCH = -1, 113
@@ -74,7 +75,7 @@ def test_a_member_goes_on_where_the_group_stopped(driver: Driver, topic: str, wi
 def test_the_broker_resolves_an_expression(driver: Driver, wire: Wire, unique) -> None:
     stem = unique("t")
     for suffix in ("a", "b", "other"):
-        wire.make(f"{stem}.{suffix}")
+        wire.create_topic(f"{stem}.{suffix}")
     group = Group(unique("g"), [f"{stem}.a", f"{stem}.b"], 1, protocol="consumer")
     member = group.join(driver, pattern=f"{stem}\\.[ab]")
     group.settle()

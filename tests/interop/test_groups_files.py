@@ -15,10 +15,11 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
 )
+from support.batches import batch
 from support.interop.drivers import clients
 from support.interop.groups import Group
 from support.interop.transacting import Transacting, find_group
-from support.wire import Wire, batch
+from support.wire import Wire
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

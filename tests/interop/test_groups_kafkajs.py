@@ -2,8 +2,9 @@
 
 import pytest
 
+from support.batches import batch, now_ms
 from support.interop.drivers import CODECS, Driver, Rec, clients
-from support.wire import Wire, batch, now_ms
+from support.wire import Wire
 
 pytestmark = [pytest.mark.node]
 NOW = now_ms()

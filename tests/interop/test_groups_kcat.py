@@ -2,8 +2,9 @@
 
 import subprocess
 
+from support.batches import batch
 from support.interop import toolchains
-from support.wire import Wire, batch
+from support.wire import Wire
 
 
 def test_reads_with_a_group(broker, make_topic, wire: Wire, unique) -> None:

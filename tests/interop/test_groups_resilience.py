@@ -14,10 +14,11 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     SyncGroupRequest,
 )
+from support.batches import batch
 from support.interop.drivers import CLIENTS, Client, ClientError, Driver, clients
 from support.interop.groups import Group
 from support.interop.transacting import committed_offset, find_group
-from support.wire import LATEST, Wire, batch
+from support.wire import LATEST, Wire
 
 NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE = 0, 22, 25, 27
 MEMBER_ID_REQUIRED, FENCED_EPOCH, STALE_EPOCH = 79, 110, 113
@@ -169,7 +170,7 @@ def test_the_coordinator_restarts(client: Client, config: dict, start_broker, me
     data = tmp_path / "data"
     broker = start_broker(data)
     with Wire(broker.address) as wire:
-        wire.make("t", PARTITIONS)
+        wire.create_topic("t", PARTITIONS)
     group = Group("g", ["t"], PARTITIONS, **config)
     group.passing = {"*kgo.ErrGroupSession"}  # franz-go's word that it could not join, and will try again
     if config.get("protocol") != "consumer":
@@ -303,7 +304,7 @@ def second_generation(one: Raw, two: Raw, session_ms: int = 30_000) -> tuple[str
 def test_generations_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
     broker = start_broker(tmp_path / "data", group_min_session_timeout_ms=500)
     with Wire(broker.address) as wire, Wire(broker.address) as other:
-        wire.make("t")
+        wire.create_topic("t")
         one, two = Raw(wire, find_group(wire, "g")), Raw(other, "g")
         first, second = second_generation(one, two, session_ms=4000)
         assert one.sync(2, first, {first: b"a", second: b"b"}) == (NONE, b"a")
@@ -343,7 +344,7 @@ def test_a_generation_that_was_never_synced_is_forgotten(how: signal.Signals, st
     """The log keeps a generation with its assignment; what had only been joined has to be joined again."""
     broker = start_broker(tmp_path / "data")
     with Wire(broker.address) as wire, Wire(broker.address) as other:
-        wire.make("t")
+        wire.create_topic("t")
         one, two = Raw(wire, find_group(wire, "g")), Raw(other, "g")
         first, second = second_generation(one, two)
     broker.stop(how)
@@ -363,7 +364,7 @@ def test_a_generation_that_was_never_synced_is_forgotten(how: signal.Signals, st
 def test_epochs_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
     broker = start_broker(tmp_path / "data")
     with Wire(broker.address) as wire:
-        wire.make("t")
+        wire.create_topic("t")
         one = Raw(wire, find_group(wire, "g"))
         joined = one.modern_beat(
             "me", 0, rebalance_timeout_ms=30_000, subscribed_topic_names=["t"], topic_partitions=[]
@@ -391,7 +392,7 @@ def test_epochs_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_p
 def test_a_member_and_the_coordinator_crash_together(start_broker, members, tmp_path) -> None:
     broker = start_broker(tmp_path / "data", group_min_session_timeout_ms=1000)
     with Wire(broker.address) as wire:
-        wire.make("t", PARTITIONS)
+        wire.create_topic("t", PARTITIONS)
     group = Group("g", ["t"], PARTITIONS, session_timeout_ms=6000, heartbeat_interval_ms=300)
     client = CLIENTS["confluent-kafka"]
     survivor, victim = (group.join(members(client, broker.bootstrap)) for _ in range(2))

@@ -4,9 +4,10 @@ import datetime
 
 import pytest
 
+from support.batches import batch, now_ms
 from support.interop.drivers import clients
 from support.interop.groups import Group
-from support.wire import Wire, batch, now_ms
+from support.wire import Wire
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

@@ -70,7 +70,7 @@ def admin(secured: Secured) -> Iterator[Wire]:
 
 @pytest.fixture(scope="module")
 def open_topic(admin: Wire) -> str:
-    return admin.make("open-topic")
+    return admin.create_topic("open-topic")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def allow(admin: Wire, secured: Secured) -> Iterator[Callable[..., None]]:
 
 @pytest.fixture(scope="module")
 def topic(admin: Wire) -> str:
-    return admin.make("secret-topic")
+    return admin.create_topic("secret-topic")
 
 
 def records() -> Any:
@@ -752,7 +752,7 @@ def test_creating_topics(admin: Wire, alice: Wire, allow: Callable[..., None], u
 def test_deleting_topics_by_id(
     admin: Wire, alice: Wire, allow: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
-    name = admin.make(unique("doomed"))
+    name = admin.create_topic(unique("doomed"))
     topic_id = admin.topic_id(name)
     request = m.DeleteTopicsRequest(
         topics=[m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=5000
@@ -891,7 +891,7 @@ def test_a_pattern_shows_no_hidden_topics(
 ) -> None:
     """The broker resolves a subscription by pattern (KIP-848) to what the member may describe."""
     stem, group = unique("pattern"), unique("g")
-    seen, hidden = admin.make(f"{stem}-seen"), admin.make(f"{stem}-hidden")
+    seen, hidden = admin.create_topic(f"{stem}-seen"), admin.create_topic(f"{stem}-hidden")
     allow(GROUP, group, READ)
     allow(TOPIC, seen, DESCRIBE)
     epoch, found = 0, None

@@ -32,7 +32,7 @@ def admin(secured: Secured) -> Iterator[Wire]:
 
 @pytest.fixture(scope="module")
 def topic(admin: Wire) -> str:
-    name = admin.make("secret-topic")
+    name = admin.create_topic("secret-topic")
     Sharer(admin, "g").start_at(name, p0=0)
     return name
 

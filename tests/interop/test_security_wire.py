@@ -190,7 +190,7 @@ def set_quota(wire: Wire, key: str, value: float | None, **entity: str) -> None:
 
 
 def test_throttled_produce_and_fetch(plain: Wire, secured: Secured) -> None:
-    topic = plain.make("quota-topic")
+    topic = plain.create_topic("quota-topic")
     batch = build_batch([Record(0, int(time.time() * 1000), None, b"x" * 12_000)])
     set_quota(plain, "producer_byte_rate", 1000, client_id="slow")
     set_quota(plain, "consumer_byte_rate", 1000, client_id="slow")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.metadata.java_hash_order import partition_hash, scala_map, scala_set, uuid_hash
+from support.batches import batch
 from support.interop.sharing import RELEASE, Place, Sharer, taken
-from support.wire import Wire, batch
+from support.wire import Wire
 
 NONE, UNKNOWN, UNKNOWN_PARTITION, INVALID_REQUEST, UNKNOWN_ID, NO_SESSION = 0, -1, 3, 42, 100, 122
 SETTLE_S = 0.3  # Apache Kafka may hold a partition for a moment after it has answered

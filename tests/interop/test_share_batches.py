@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from ottla.wire.messages import DeleteRecordsRequest
+from support.batches import batch
 from support.interop.sharing import ACCEPT, REJECT, RELEASE, Sharer, sent, taken
-from support.wire import Wire, batch
+from support.wire import Wire
 
 INVALID_STATE = 121
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from support.batches import batch
 from support.interop.drivers import clients
 from support.interop.sharing import DEADLINE_S, Sharer
-from support.wire import Wire, batch
+from support.wire import Wire
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from ottla.wire.messages import ShareGroupDescribeRequest
+from support.batches import batch
 from support.interop.sharing import ACCEPT, REJECT, RELEASE, Sharer
-from support.wire import Wire, batch
+from support.wire import Wire
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_group_goes_on_after_a_restart(start_broker: Callable[..., Any], how: int) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
-        topic = wire.make("t")
+        topic = wire.create_topic("t")
         place = (wire.topic_id(topic), 0)
         for number in range(3):
             wire.produce(topic, batch(*[b"%d-%d" % (number, each) for each in range(4)]))

@@ -7,8 +7,9 @@ import pytest
 
 from ottla.testing import serve
 from ottla.wire.messages import ShareGroupDescribeRequest
+from support.batches import batch
 from support.interop.sharing import ACCEPT, RENEW, Sharer, taken
-from support.wire import Wire, batch
+from support.wire import Wire
 
 LOCK_S, SESSION_S = 30, 45
 
@@ -28,7 +29,7 @@ def wire(broker: Any) -> Iterator[Wire]:
 
 
 def test_locks_run_out(broker: Any, wire: Wire) -> None:
-    topic = wire.make("t")
+    topic = wire.create_topic("t")
     place = (wire.topic_id(topic), 0)
     wire.produce(topic, batch(b"a", b"b", b"c", b"d"))
     one = Sharer(wire, "g")
@@ -46,7 +47,7 @@ def test_locks_run_out(broker: Any, wire: Wire) -> None:
 
 
 def test_a_waiting_fetch_gets_what_a_lock_sets_free(broker: Any, wire: Wire) -> None:
-    topic = wire.make("t")
+    topic = wire.create_topic("t")
     place = (wire.topic_id(topic), 0)
     wire.produce(topic, batch(b"a", b"b"))
     one, other = Sharer(wire, "g"), Sharer(wire, "g")
@@ -60,7 +61,7 @@ def test_a_waiting_fetch_gets_what_a_lock_sets_free(broker: Any, wire: Wire) -> 
 
 
 def test_silent_members_are_removed(broker: Any, wire: Wire) -> None:
-    topic = wire.make("t")
+    topic = wire.create_topic("t")
     one = Sharer(wire, "g", "m")
     one.find()
     joined = one.beat(0, [topic])

@@ -22,9 +22,10 @@ from ottla.wire.messages import (
     ShareGroupDescribeRequest,
     WriteShareGroupStateRequest,
 )
+from support.batches import batch
 from support.interop.sharing import ACCEPT, DEADLINE_S, REJECT, RELEASE, RENEW, Sharer, sent, taken
 from support.interop.transacting import Transacting
-from support.wire import Wire, batch
+from support.wire import Wire
 
 INVALID_REQUEST, UNKNOWN_MEMBER, NOT_FOUND, FENCED_EPOCH, NON_EMPTY, INVALID_GROUP = 42, 25, 69, 110, 68, 24
 NO_SESSION, BAD_EPOCH, INVALID_STATE, UNKNOWN_ID, UNKNOWN_PARTITION, UNKNOWN = 122, 123, 121, 100, 3, -1

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from support.batches import batch
 from support.interop import toolchains
 from support.interop.streams import NO_WAITING, configure, described, tasks, until
 from support.interop.transacting import read_committed
-from support.wire import Wire, batch
+from support.wire import Wire
 
 pytestmark = pytest.mark.jvm
 WAIT_S = 120

@@ -26,7 +26,7 @@ def group(wire: Wire, unique: Callable[[str], str]) -> str:
 @pytest.fixture
 def topic(wire: Wire, unique: Callable[[str], str]) -> str:
     name = unique("in")
-    assert wire.create(name, 3).error_code == NONE
+    assert wire.create_topic_result(name, 3).error_code == NONE
     until(lambda: len(wire.metadata(name).topics[0].partitions) == 3)
     return name
 
@@ -99,7 +99,7 @@ def test_late_commits_of_tasks_that_a_member_kept(
     assert commit(wire, group, topic, member.member_id, since) == NONE
     assert commit(wire, group, topic, member.member_id, since - 1) == STALE_EPOCH
     other = unique("other")
-    assert wire.create(other, 1).error_code == NONE
+    assert wire.create_topic_result(other, 1).error_code == NONE
     until(lambda: wire.metadata(other).topics[0].error_code == NONE)
     assert commit(wire, group, other, member.member_id, since) == STALE_EPOCH
     assert commit(wire, group, other, member.member_id, member.epoch) == NONE

@@ -34,7 +34,7 @@ def test_a_group_goes_on_after_a_restart(start_broker: Callable[..., Any], how: 
     broker = start_broker()
     shape = topology(subtopology("0", "in", state_changelog_topics=[info("app-store-changelog")]))
     with Wire(broker.address) as wire:
-        wire.make("in", 4)
+        wire.create_topic("in", 4)
         find_coordinator(wire, GROUP)
         configure(wire, GROUP, SETTINGS)
         one, other = Member(wire, GROUP, shape, process="p1"), Member(wire, GROUP, shape, process="p2")

@@ -37,7 +37,7 @@ def topic(wire: Wire, unique: Callable[[str], str]) -> str:
 
 
 def made(wire: Wire, name: str, partitions: int) -> None:
-    assert wire.create(name, partitions).error_code == NONE
+    assert wire.create_topic_result(name, partitions).error_code == NONE
     until(lambda: len(wire.metadata(name).topics[0].partitions) == partitions)
 
 

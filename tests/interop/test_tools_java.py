@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from support.batches import batch, records_of
 from support.interop.drivers import clients
-from support.wire import Wire, batch, records_of
+from support.wire import Wire
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]
@@ -28,7 +29,7 @@ def test_topics(tool, unique, wire: Wire) -> None:
         "tools.TopicCommand", "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=1000000"
     )
     assert f"Created topic {topic}" in out
-    wire.wait_ready(topic, 3)
+    wire.wait_until_ready(topic, 3)
     described = tool("tools.TopicCommand", "--describe", "--topic", topic)
     assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1", described), described
     assert "retention.ms=1000000" in described or "Configs:" in described

@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
+from support.batches import batch, records_of
 from support.interop import toolchains
-from support.wire import Wire, batch, records_of
+from support.wire import Wire
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from support.batches import batch
 from support.interop import toolchains
 from support.interop.drivers import Client, ClientError, Driver
 from support.interop.transacting import Transacting, committed_offset, describe, read_committed
-from support.wire import TIMEOUT_S, Wire, batch
+from support.wire import TIMEOUT_S, Wire
 
 
 def _java() -> tuple[list[str], dict[str, str]]:

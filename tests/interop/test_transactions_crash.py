@@ -7,10 +7,11 @@ import time
 
 import pytest
 
+from support.batches import batch
 from support.interop import toolchains
 from support.interop.drivers import Client, Driver
 from support.interop.transacting import read_committed
-from support.wire import Wire, batch
+from support.wire import Wire
 
 COUNT = 300
 WAIT_S = 80
@@ -25,8 +26,8 @@ def test_each_input_comes_out_once(seed: int, start_broker, tmp_path) -> None:
     data = tmp_path / "data"
     broker = start_broker(data)
     with Wire(broker.address) as wire:
-        wire.make("source")
-        wire.make("target")
+        wire.create_topic("source")
+        wire.create_topic("target")
         for number in range(COUNT):
             assert wire.produce("source", batch(b"%d" % number)).error_code == 0
     # The dev preset of the broker has no delay before the first rebalance; the worker assigns by itself anyway.

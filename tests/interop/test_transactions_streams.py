@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from support.batches import batch
 from support.interop import toolchains
 from support.interop.transacting import read_committed
-from support.wire import Wire, batch
+from support.wire import Wire
 
 WAIT_S = 80
 LINES, WORDS = 60, ("the", "quick", "fox")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from support.batches import batch
 from support.interop.drivers import clients
 from support.interop.transacting import Transacting, read_committed
-from support.wire import Wire, batch
+from support.wire import Wire
 
 JAVA = [param for param in clients() if param.id == "java"]
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("driver", JAVA, indirect=True)]

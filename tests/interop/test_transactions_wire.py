@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.records.batch import CREATE_TIME, LOG_APPEND_TIME
+from support.batches import batch, batches_of
 from support.interop.transacting import (
     Transacting,
     committed_offset,
@@ -17,7 +18,7 @@ from support.interop.transacting import (
     producers,
     read_committed,
 )
-from support.wire import Wire, batch, batches_of
+from support.wire import Wire
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_GROUP = 0, -1, 2, 3, 22, 24
 TOPIC_FORBIDDEN, INVALID_REQUEST, OUT_OF_ORDER, STALE_EPOCH, INVALID_STATE = 29, 42, 45, 47, 48

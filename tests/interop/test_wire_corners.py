@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from ottla.wire import messages as m
+from support.batches import batch, batches_of, records_of
 from support.interop.transacting import Transacting, find_group, mark
-from support.wire import Wire, batch, batches_of, new_topic, records_of
+from support.requests import new_topic
+from support.wire import Wire
 
 NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
 NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER, UNKNOWN_LEADER_EPOCH, TRANSACTION_ABORTABLE = 6, 45, 75, 120
@@ -83,7 +85,7 @@ def test_settings_of_a_new_topic_are_answered_as_given(
     (made,) = wire.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=30000), 7).topics
     assert made.error_code == NONE
     assert [config.value for config in made.configs if config.name == name] == [given]
-    wire.wait_ready(topic.name)
+    wire.wait_until_ready(topic.name)
     resource = m.DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=2, resource_name=topic.name, configuration_keys=[name]
     )

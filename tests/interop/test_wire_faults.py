@@ -7,8 +7,9 @@ import pytest
 
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.batches import batch
 from support.interop.transacting import Transacting
-from support.wire import Wire, batch
+from support.wire import Wire
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, INVALID_ACKS, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 3, 21, 40, 42
 WRONG_MAPPING, INVALID_RECORD, UNKNOWN_TOPIC_ID = 49, 87, 100

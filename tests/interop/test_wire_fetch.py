@@ -6,7 +6,8 @@ import pytest
 
 from ottla.wire.messages import DeleteTopicsRequest, FetchRequest
 from ottla.wire.primitives import ZERO_UUID
-from support.wire import Wire, batch, batches_of, records_of
+from support.batches import batch, batches_of, records_of
+from support.wire import Wire
 
 NONE, OUT_OF_RANGE, UNKNOWN_TOPIC = 0, 1, 3
 SESSION_NOT_FOUND, INVALID_SESSION_EPOCH, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC_ID = 70, 71, 74, 75, 100
@@ -278,7 +279,7 @@ def test_an_unknown_topic_stays_in_the_session(topic: str, wire: Wire, unique) -
     later = unique("t")
     full = wire.call(wire.fetch_request([(topic, 0, 0), (later, 0, 0)], session=(0, 0)), 12)
     assert {t.topic: t.partitions[0].error_code for t in full.responses} == {topic: NONE, later: UNKNOWN_TOPIC}
-    wire.make(later)
+    wire.create_topic(later)
     wire.produce(later, batch(b"x"))
     found = []
     for epoch in range(1, 100):

@@ -7,7 +7,8 @@ import pytest
 
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest
-from support.wire import LATEST, Wire, batch, now_ms
+from support.batches import batch, now_ms
+from support.wire import LATEST, Wire
 
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 API_VERSIONS = ApiVersionsRequest(client_software_name="wire", client_software_version="1.0")

@@ -8,7 +8,8 @@ import pytest
 from ottla.records.batch import Record
 from ottla.records.legacy import any_batches, build_message_set
 from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest
-from support.wire import EARLIEST, LATEST, Wire, batch, now_ms, records_of
+from support.batches import batch, now_ms, records_of
+from support.wire import EARLIEST, LATEST, Wire
 
 NONE, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC = 0, 1, 2, 3
 NOW = now_ms()
@@ -137,6 +138,6 @@ def test_old_topic_requests(version: int, wire: Wire, unique) -> None:
     )
     made = wire.call(CreateTopicsRequest(topics=[new], timeout_ms=30000), version).topics[0]
     assert (made.name, made.error_code) == (topic, NONE)
-    wire.wait_ready(topic, 2)
+    wire.wait_until_ready(topic, 2)
     gone = wire.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=30000), 0).responses[0]
     assert (gone.name, gone.error_code) == (topic, NONE)

@@ -7,8 +7,9 @@ import pytest
 
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
+from support.batches import batch
 from support.interop.transacting import Transacting, find_group
-from support.wire import LATEST, Wire, batch
+from support.wire import LATEST, Wire
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_TOPIC = 0, -1, 3, 22, 17
 INVALID_REQUEST, WRONG_MAPPING, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 42, 49, 69, 100

@@ -4,7 +4,8 @@ import pytest
 
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from support.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire, batch, now_ms
+from support.batches import batch, now_ms
+from support.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire
 
 NONE, UNKNOWN_TOPIC, INVALID_REQUEST, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 3, 42, 74, 75
 

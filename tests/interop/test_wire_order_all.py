@@ -11,7 +11,8 @@ from ottla.metadata.topics import java_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.interop.transacting import Transacting, describe, find_group
-from support.wire import TIMEOUT_S, Wire, new_topic
+from support.requests import new_topic
+from support.wire import TIMEOUT_S, Wire
 
 BROKER, TOPIC, GROUP = 4, 2, 32
 NONE, UNKNOWN_TOPIC, INVALID_REQUEST, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 0, 3, 42, 69, 100
@@ -63,7 +64,7 @@ def test_configs(kind: int, keys: str, topic: str, wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", [2, 5, 7, 8, 9, 10])
 def test_partitions_of_all_offsets(version: int, wire: Wire, unique: Callable[[str], str]) -> None:
-    topic, group = wire.make(unique("t"), 7), find_group(wire, unique("g"))
+    topic, group = wire.create_topic(unique("t"), 7), find_group(wire, unique("g"))
 
     def commit(*indexes: int) -> None:
         entry = m.OffsetCommitRequest.OffsetCommitRequestPartition
@@ -111,7 +112,7 @@ def test_unknown_ids_come_last(topic: str, wire: Wire, unique: Callable[[str], s
 
 
 def test_partitions_of_a_transaction(wire: Wire, unique: Callable[[str], str]) -> None:
-    topic = wire.make(unique("t"), 6)
+    topic = wire.create_topic(unique("t"), 6)
     transaction = Transacting(wire, unique("tx")).start()
     transaction.add((topic, [5, 1, 0, 4, 2, 3]))
 
@@ -145,7 +146,7 @@ def test_an_assignor_with_half_of_the_votes(topic: str, wire: Wire, unique: Call
 
 
 def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], str]) -> None:
-    topic = wire.make(unique("t"), 4)
+    topic = wire.create_topic(unique("t"), 4)
     request = m.AlterShareGroupOffsetsRequest
 
     def alter(group: str, *topics: tuple[str, list[int]]) -> dict[str, list[tuple[int, int]]]:
@@ -228,7 +229,7 @@ def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:
         name = unique("t")
         names.setdefault((java_hash(name) * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 61, name)
     for name in names.values():
-        wire.make(name)
+        wire.create_topic(name)
     request = m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=30000)
     elected = [result.topic for result in wire.call(request, 2).replica_election_results]
     assert [name for name in elected if name in names.values()] == [names[slot] for slot in range(8)]

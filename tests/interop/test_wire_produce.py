@@ -8,7 +8,8 @@ import pytest
 from ottla.records.batch import Record, build_batch, pack_batch
 from ottla.wire.messages import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
-from support.wire import LATEST, Wire, batch, batches_of, now_ms, records_of
+from support.batches import batch, batches_of, now_ms, records_of
+from support.wire import LATEST, Wire
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, TOO_LARGE = 0, -1, 2, 3, 10
 INVALID_ACKS, INVALID_TIMESTAMP, OUT_OF_ORDER, STALE_EPOCH = 21, 32, 45, 47

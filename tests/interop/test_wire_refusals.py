@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from ottla.wire import messages as m
+from support.batches import batch
 from support.interop.transacting import find_group, mark
-from support.wire import Wire, batch, new_topic
+from support.requests import new_topic
+from support.wire import Wire
 
 NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
 INVALID_TOPIC, INVALID_ACKS, LOG_DIR_NOT_FOUND, INVALID_RECORD = 17, 21, 57, 87

@@ -11,7 +11,9 @@ from ottla.wire.messages import (
     MetadataRequest,
 )
 from ottla.wire.primitives import ZERO_UUID
-from support.wire import LATEST, Wire, batch, new_topic
+from support.batches import batch
+from support.requests import new_topic
+from support.wire import LATEST, Wire
 
 NONE, UNKNOWN_TOPIC, INVALID_TOPIC, EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION = 0, 3, 17, 36, 37, 38
 INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 39, 40, 42, 100
@@ -27,7 +29,7 @@ def test_who_asks_first_for_a_topic_has_it_made_for_the_next(version: int, wire:
     name = unique("auto")
     (topic,) = wire.metadata(name, version=version, create=True).topics
     assert (topic.error_code, topic.name, topic.topic_id, topic.partitions) == (UNKNOWN_TOPIC, name, ZERO_UUID, [])
-    wire.wait_ready(name)
+    wire.wait_until_ready(name)
     (topic,) = wire.metadata(name, version=version, create=True).topics
     assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
 
@@ -45,9 +47,9 @@ def test_create_in_every_version(version: int, wire: Wire, unique) -> None:
         assert "compression.type" in configs
     if version >= 7:
         assert made.topic_id != ZERO_UUID
-        wire.wait_ready(name, 3)
+        wire.wait_until_ready(name, 3)
         assert wire.topic_id(name) == made.topic_id
-    wire.wait_ready(name, 3)
+    wire.wait_until_ready(name, 3)
     assert len(wire.metadata(name).topics[0].partitions) == 3
 
 
@@ -198,7 +200,7 @@ def test_a_topic_made_again_is_another(make_topic, wire: Wire) -> None:
     for _ in range(1000):
         if create(wire, new_topic(topic))[topic].error_code == NONE:
             break
-    wire.wait_ready(topic)
+    wire.wait_until_ready(topic)
     assert wire.topic_id(topic) != first
     assert wire.list_offsets(topic, LATEST).offset == 0
 
@@ -248,7 +250,7 @@ def test_unknown_topics_and_creation(wire: Wire, unique) -> None:
         assert wire.metadata(name, create=False).topics[0].error_code == UNKNOWN_TOPIC
     # Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION while it creates the topic; it is there soon after, or at once.
     assert wire.metadata(name, create=True).topics[0].error_code in (NONE, UNKNOWN_TOPIC, 5)
-    wire.wait_ready(name)
+    wire.wait_until_ready(name)
     found = wire.metadata(name, create=False).topics[0]
     assert (found.error_code, len(found.partitions)) == (NONE, 1)
 
@@ -262,7 +264,7 @@ def test_metadata_of_bad_names(name: str, wire: Wire) -> None:
 def test_an_old_metadata_request_creates(wire: Wire, unique) -> None:
     name = unique("t")
     wire.metadata(name, version=0)
-    wire.wait_ready(name)
+    wire.wait_until_ready(name)
 
 
 # The cluster

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from ottla.wire import messages as m
+from support.batches import batch
 from support.interop.transacting import find_group
-from support.wire import LATEST, Wire, batch
+from support.wire import LATEST, Wire
 
 NONE, UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, UNKNOWN_TOPIC, DUPLICATE_RESOURCE = 0, -1, 2, 3, 92
 INVALID_TOPIC, INVALID_ACKS, INVALID_RECORD = 17, 21, 87
@@ -110,7 +111,7 @@ def test_pages_of_topics(
     unique: Callable[[str], str],
 ) -> None:
     name = unique("t")
-    topics = [wire.make(f"{name}-a", 3), wire.make(f"{name}-b", 2)]
+    topics = [wire.create_topic(f"{name}-a", 3), wire.create_topic(f"{name}-b", 2)]
     kind = m.DescribeTopicPartitionsRequest
     request = kind(
         topics=[kind.TopicRequest(name=topic) for topic in topics],

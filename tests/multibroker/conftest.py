@@ -7,21 +7,9 @@ from typing import Any
 import pytest
 
 import ottla
-from ottla.clock import VirtualLoop
-from ottla.records.batch import Record, build_batch
-from ottla.wire.messages import ProduceRequest
-
-
-class Loop(VirtualLoop):
-    """Background work is done at once."""
-
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+from support.batches import batch
+from support.requests import produce_request
+from support.simulating.loop import SimLoop
 
 
 @pytest.fixture
@@ -34,7 +22,7 @@ def run() -> Callable[..., Any]:
             async with ottla.Cluster(brokers, clock=loop, seed=1, **options) as cluster:
                 return await scenario(cluster)
 
-        with asyncio.Runner(loop_factory=Loop) as runner:
+        with asyncio.Runner(loop_factory=SimLoop) as runner:
             return runner.run(main())
 
     return run
@@ -53,10 +41,8 @@ class Wire:
         cls, cluster: Any, broker_id: int, *values: bytes, topic: str = "t", acks: int = -1, timeout_ms: int = 1000
     ) -> Any:
         """One partition's answer."""
-        records = build_batch([Record(n, 0, None, value) for n, value in enumerate(values)])
-        data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(records))
-        entry = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
-        request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[entry])
+        records = memoryview(batch(*values, timestamp=0))
+        request = produce_request(topic, records, acks=acks, timeout_ms=timeout_ms)
         answer = await cls.ask(cluster, broker_id, request, 12)
         return answer.responses[0].partition_responses[0]
 

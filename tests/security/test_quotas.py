@@ -42,7 +42,7 @@ _waiting: dict[int, "asyncio.Task[Any]"] = {}
 
 
 def _answer(client: Any) -> "asyncio.Task[Any]":
-    task = asyncio.ensure_future(client.answer())
+    task = asyncio.ensure_future(client.receive())
     _waiting[id(client)] = task
     return task
 
@@ -88,7 +88,7 @@ def test_produced_bytes(run: Any, run_broker: Any) -> None:
             await client.create_topic("t")
             await set_quota(other, "producer_byte_rate", 1000, client_id="test")
             client.send(_produce("t", 30_000), 9)
-            response = await client.answer()
+            response = await client.receive()
             assert response.responses[0].partition_responses[0].error_code == 0
             assert 19_000 < response.throttle_time_ms < 21_500  # 30 KB at 1 KB/s are 20 s more than the 10 s of history
             assert await is_muted(client)
@@ -98,7 +98,7 @@ def test_produced_bytes(run: Any, run_broker: Any) -> None:
             await set_quota(other, "producer_byte_rate", None, client_id="test")
             assert running.broker.services.quotas is None
             client.send(_produce("t", 30_000), 9)
-            assert (await client.answer()).throttle_time_ms == 0
+            assert (await client.receive()).throttle_time_ms == 0
 
     run(main())
 
@@ -120,8 +120,7 @@ def test_a_produce_without_answers_is_held_back_too(run: Any, run_broker: Any) -
             client, other = await running.connect(), await running.connect()
             await client.create_topic("t")
             await set_quota(other, "producer_byte_rate", 1000, client_id="test")
-            client.writer.write(client.frame(_produce("t", 30_000, acks=0), 9))
-            client.waiting.pop()
+            client.send(_produce("t", 30_000, acks=0), 9, answered=False)
             assert await is_muted(client)
             clock.advance(30_000)
             await answered(client)
@@ -328,7 +327,7 @@ def test_connections_of_one_address(run: Any, run_broker: Any) -> None:
             await first.call(ApiVersionsRequest(), 0)
             await second.call(ApiVersionsRequest(), 0)
             third = await running.connect()
-            assert await third.closed()
+            assert await third.is_closed()
             await first.close()
             while running.broker.connection_count > 1:  # noqa: ASYNC110 - the broker has no event for that
                 await asyncio.sleep(0)
@@ -343,7 +342,7 @@ def test_an_address_may_have_its_own_limit(run: Any, run_broker: Any) -> None:
         settings = {"max.connections.per.ip": 0, "max.connections.per.ip.overrides": "127.0.0.1:1"}
         async with run_broker(settings=settings) as running:
             assert (await (await running.connect()).call(ApiVersionsRequest(), 0)).error_code == 0
-            assert await (await running.connect()).closed()
+            assert await (await running.connect()).is_closed()
 
     run(main())
 
@@ -380,7 +379,7 @@ def test_the_listener_between_brokers_makes_room_for_itself(
                 assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
             inside = await running.connect(0)
             assert (await inside.call(ApiVersionsRequest(), 0)).error_code == 0
-            assert await quiet.closed()
+            assert await quiet.is_closed()
             assert (await busy.call(ApiVersionsRequest(), 0)).error_code == 0
             assert running.broker.connection_count == 2
 
@@ -433,7 +432,7 @@ def test_an_idle_connection_is_closed(run: Any, run_broker: Any) -> None:
             clock.advance(900)
             await busy.call(ApiVersionsRequest(), 0)
             clock.advance(200)
-            assert await client.closed()
+            assert await client.is_closed()
             await busy.call(ApiVersionsRequest(), 0)
 
     run(main())

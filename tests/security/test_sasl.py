@@ -111,15 +111,15 @@ def test_any_other_request_first_closes(run: Any, run_broker: Any, sasl_settings
             for request, version in ((MetadataRequest(topics=[]), 9), (SaslAuthenticateRequest(auth_bytes=b""), 1)):
                 client = await running.connect()
                 client.send(request, version)
-                assert await client.closed()
+                assert await client.is_closed()
             twice = await running.connect()
             assert (await twice.call(ApiVersionsRequest(), 0)).error_code == 0
             twice.send(ApiVersionsRequest(), 0)
-            assert await twice.closed()
+            assert await twice.is_closed()
             future = await running.connect()
             future.writer.write(b"\0\0\0\x0b\0\x12\0\x63\0\0\0\1\xff\xff\0")  # a version from the future: answered
-            await future.read_frame()
-            assert (await future.plain("alice")).error_code == 0
+            await future.receive_frame()
+            assert (await future.log_in("alice")).error_code == 0
 
     run(main())
 
@@ -131,7 +131,7 @@ def test_a_request_where_a_token_is_due_is_answered_and_closed(run: Any, run_bro
             await client.handshake("PLAIN")
             response = await client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
             assert response.topics[0].error_code == ILLEGAL_STATE
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())
 
@@ -143,7 +143,7 @@ def test_a_mechanism_that_is_not_enabled(run: Any, run_broker: Any, sasl_setting
             response = await client.handshake("GSSAPI")
             assert response.error_code == UNSUPPORTED_MECHANISM
             assert sorted(response.mechanisms) == ["PLAIN", "SCRAM-SHA-256"]
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())
 
@@ -153,13 +153,13 @@ def test_raw_tokens_after_the_first_version_of_the_handshake(run: Any, run_broke
         async with run_broker(settings=sasl_settings()) as running:
             client = await running.connect()
             await client.handshake("PLAIN", 0)
-            assert await client.raw(b"\0bob\0bob-secret") == b""
+            assert await client.bare_token(b"\0bob\0bob-secret") == b""
             assert await works(client)
             assert principals(running) == {"User:bob"}
             wrong = await running.connect()
             await wrong.handshake("PLAIN", 0)
             wrong.writer.write(b"\0\0\0\x05\0b\0xx")
-            assert await wrong.closed()
+            assert await wrong.is_closed()
 
     run(main())
 
@@ -180,10 +180,10 @@ def test_large_frames_are_refused_before_authentication(run: Any, run_broker: An
         async with run_broker(settings=sasl_settings(sasl__server__max__receive__size=1000)) as running:
             client = await running.connect()
             client.writer.write((1001).to_bytes(4, "big"))
-            assert await client.closed()
+            assert await client.is_closed()
             user = await running.as_user("alice")
             assert await works(user)
-            assert (await user.create_topic("t")).error_code == 0
+            await user.create_topic("t")
             assert (await user.produce("t", b"x" * 5000)).error_code == 0
 
     run(main())
@@ -216,7 +216,7 @@ def test_plain_refusals(run: Any, run_broker: Any, sasl_settings: Any, token: by
             await client.handshake("PLAIN")
             response = await client.token(token)
             assert (response.error_code, response.error_message) == (AUTHENTICATION_FAILED, message)
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())
 
@@ -230,10 +230,10 @@ def test_a_failure_takes_its_time(run: Any, run_broker: Any, sasl_settings: Any)
             await client.handshake("PLAIN")
             client.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)
             with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(client.read_frame(), 0.05)
+                await asyncio.wait_for(client.receive_frame(), 0.05)
             clock.advance(100)
-            assert (await client.answer()).error_code == AUTHENTICATION_FAILED
-            assert await client.closed()
+            assert (await client.receive()).error_code == AUTHENTICATION_FAILED
+            assert await client.is_closed()
 
     run(main())
 
@@ -244,7 +244,7 @@ def test_secrets_are_neither_logged_nor_described(
     async def main() -> None:
         async with run_broker(settings=sasl_settings(delegation__token__secret__key="token-secret")) as running:
             wrong = await running.connect()
-            await wrong.plain("alice", "guessed-secret")
+            await wrong.log_in("alice", "guessed-secret")
             client = await running.as_user("admin")
             resource = DescribeConfigsRequest.DescribeConfigsResource
             described = await client.call(
@@ -284,7 +284,7 @@ def test_scram(run: Any, run_broker: Any, sasl_settings: Any, mechanism: str, nu
                 wrong = await running.connect()
                 response = await scram(wrong, user, password, mechanism)
                 assert (response.error_code, response.error_message) == (AUTHENTICATION_FAILED, hidden)
-                assert await wrong.closed()
+                assert await wrong.is_closed()
 
     run(main())
 
@@ -324,7 +324,7 @@ def test_scram_messages_that_make_no_sense(
             for message in messages:
                 response = await client.token(message)
             assert response.error_code == AUTHENTICATION_FAILED
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())
 
@@ -339,16 +339,16 @@ def test_sessions_end_unless_renewed(run: Any, run_broker: Any, sasl_settings: A
         async with run_broker(clock=clock, settings=settings) as running:
             client, other, lazy = [await running.connect() for _ in range(3)]
             for one in (client, other, lazy):
-                assert (await one.plain("alice")).session_lifetime_ms == 10_000
+                assert (await one.log_in("alice")).session_lifetime_ms == 10_000
             clock.advance(9_000)
-            assert (await client.plain("alice")).session_lifetime_ms == 10_000
+            assert (await client.log_in("alice")).session_lifetime_ms == 10_000
             assert (await client.handshake("PLAIN")).error_code == ILLEGAL_STATE  # not again within a second
             assert await works(client)
             clock.advance(2_000)
             assert await works(client)
             lazy.send(MetadataRequest(topics=[]), 9)
-            assert await lazy.closed()
-            assert (await other.plain("alice")).error_code == 0  # late, but still in time
+            assert await lazy.is_closed()
+            assert (await other.log_in("alice")).error_code == 0  # late, but still in time
 
     run(main())
 
@@ -358,16 +358,16 @@ def test_a_renewed_session_keeps_user_and_mechanism(run: Any, run_broker: Any, s
         settings = sasl_settings("PLAIN,SCRAM-SHA-256", connections__max__reauth__ms=10_000)
         async with run_broker(settings=settings) as running:
             client = await running.as_user("alice")
-            response = await client.plain("bob")
+            response = await client.log_in("bob")
             assert response.error_code == AUTHENTICATION_FAILED
             assert response.error_message == (
                 "Cannot change principals during re-authentication from User.alice: User.bob"
             )
-            assert await client.closed()
+            assert await client.is_closed()
             client = await running.as_user("alice")
             assert (await client.handshake(SCRAM)).error_code == 0
             client.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"), 2)
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())
 
@@ -490,7 +490,7 @@ def test_tokens_that_are_refused(
                 AUTHENTICATION_FAILED,
                 '{"status":"invalid_token"}',
             )
-            assert await client.closed()
+            assert await client.is_closed()
             assert not principals(running) & {"User:alice"}
             await running.settle()
 
@@ -543,8 +543,8 @@ def test_a_mistake_of_ours_is_a_refusal(
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:
             client = await running.connect()
-            assert (await client.plain("alice")).error_code == AUTHENTICATION_FAILED
-            assert await client.closed()
+            assert (await client.log_in("alice")).error_code == AUTHENTICATION_FAILED
+            assert await client.is_closed()
 
     run(main())
     assert any(record.exc_info for record in caplog.records)
@@ -726,7 +726,7 @@ def test_each_listener_has_its_own_users(run: Any, run_broker: Any) -> None:
             await running.as_user("alice", 0)
             await running.as_user("bob", 1)
             stranger = await running.connect(1)
-            assert (await stranger.plain("alice")).error_code == AUTHENTICATION_FAILED
+            assert (await stranger.log_in("alice")).error_code == AUTHENTICATION_FAILED
             assert await works(await running.connect(2))
 
     run(main())
@@ -745,19 +745,19 @@ def test_sasl_inside_tls(run: Any, run_broker: Any, certificates: Any, sasl_sett
         async with run_broker(settings=settings) as running:
             # A client certificate is only asked for if the listener itself says so (KIP-684).
             client = await running.connect(context=certificates.context())
-            assert (await client.plain("alice")).error_code == 0
-            assert (await client.create_topic("t")).error_code == 0
+            assert (await client.log_in("alice")).error_code == 0
+            await client.create_topic("t")
             assert (await client.produce("t", b"x" * 500_000)).error_code == 0
             response = await client.fetch("t")
             assert len(response.responses[0].partitions[0].records) > 500_000
             wrong = await running.connect(context=certificates.context())
-            assert (await wrong.plain("alice", "x")).error_code == AUTHENTICATION_FAILED
-            assert await wrong.closed()
+            assert (await wrong.log_in("alice", "x")).error_code == AUTHENTICATION_FAILED
+            assert await wrong.is_closed()
         async with run_broker(settings={**settings, "listener.name.sasl_ssl.ssl.client.auth": "required"}) as running:
             nameless = await running.connect(context=certificates.context())
-            assert await nameless.closed()
+            assert await nameless.is_closed()
             known = await running.connect(context=certificates.context(certificates.client("cert")))
-            assert (await known.plain("alice")).error_code == 0
+            assert (await known.log_in("alice")).error_code == 0
             assert "User:alice" in principals(running)
 
     run(main())
@@ -772,6 +772,6 @@ def test_the_handshake_request_is_the_registry_s(run: Any, run_broker: Any, sasl
             frame = bytearray(client.frame(SaslHandshakeRequest(mechanism="PLAIN"), 1))
             frame[6:8] = b"\0\x63"
             client.writer.write(bytes(frame))
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())

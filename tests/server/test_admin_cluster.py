@@ -323,7 +323,7 @@ def test_acls_are_kept(run: Any, run_broker: Any, version: int) -> None:
             ]
             assert (await client.call(described_acls(), version)).resources == []
             client.send(described_acls(resource_type=0), version)
-            assert await client.closed(), "nobody may ask for UNKNOWN"
+            assert await client.is_closed(), "nobody may ask for UNKNOWN"
 
     run(main())
 

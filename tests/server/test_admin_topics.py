@@ -21,6 +21,8 @@ from ottla.wire.messages.partitions import (
 from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ottla.wire.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
 from ottla.wire.primitives import ZERO_UUID
+from support.batches import fixed_batch
+from support.requests import produce_request
 
 BAD_NAME = (
     "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
@@ -314,14 +316,14 @@ def test_the_start_of_a_log_survives_a_restart(run: Any, run_broker: Any) -> Non
     run(main())
 
 
-def test_producers_are_described(run: Any, run_broker: Any, wire: Any) -> None:
+def test_producers_are_described(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
             await client.create_topic("t", partitions=2)
             made = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
-            records = wire.batch(b"a", b"b", producer_id=made.producer_id, producer_epoch=0, base_sequence=0)
-            await client.call(wire.produce_request("t", records), 9)
+            records = fixed_batch(b"a", b"b", producer_id=made.producer_id, producer_epoch=0, base_sequence=0)
+            await client.call(produce_request("t", records), 9)
             topic = DescribeProducersRequest.TopicRequest
             response = await client.call(
                 DescribeProducersRequest(

@@ -18,6 +18,7 @@ from ottla.log.options import LogConfig
 from ottla.records.batch import Record, build_batch
 from ottla.server import housekeeping as cleaning
 from ottla.server.cleaner_work import ProcessWork, Throttle, WorkerEnded
+from support.requests import produce_request
 
 START_MS = 1_700_000_000_000
 Run = Callable[[Any], Any]
@@ -38,9 +39,9 @@ async def wait_for(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not happen")
 
 
-async def put(wire: Any, client: Any, topic: str, *records: bytearray) -> None:
+async def put(client: Any, topic: str, *records: bytearray) -> None:
     for one in records:
-        response = await client.call(wire.produce_request(topic, one), 9)
+        response = await client.call(produce_request(topic, one), 9)
         assert response.responses[0].partition_responses[0].error_code == 0, response
 
 
@@ -51,7 +52,7 @@ def offsets_of(running: Any, topic: str) -> list[int]:
 
 @pytest.mark.parametrize("process", [False, True])
 def test_a_topic_is_compacted_while_it_is_used(
-    run: Run, run_broker: Any, wire: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: bool
+    run: Run, run_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: bool
 ) -> None:
     if process:
         monkeypatch.setattr(cleaning, "PROCESS_FROM_BYTES", 0)
@@ -62,7 +63,7 @@ def test_a_topic_is_compacted_while_it_is_used(
             client = await running.connect()
             await client.create_topic("t", **COMPACT)
             for n in range(10):
-                await put(wire, client, "t", keyed(b"k%d" % (n % 3), b"%d" % n, START_MS + n * 600))
+                await put(client, "t", keyed(b"k%d" % (n % 3), b"%d" % n, START_MS + n * 600))
             before = len(running.broker.logs.get("t", 0).segments)
             assert before > 3
             clock.advance(14_999)
@@ -70,7 +71,7 @@ def test_a_topic_is_compacted_while_it_is_used(
             assert not running.broker.housekeeper.cleaner.in_progress
             clock.advance(1)
             assert running.broker.housekeeper.cleaner.in_progress
-            await put(wire, client, "t", keyed(b"during", b"", START_MS + 6000))
+            await put(client, "t", keyed(b"during", b"", START_MS + 6000))
             await wait_for(lambda: ("t", 0) in running.broker.housekeeper.cleaner.clean_offsets)
             assert not running.broker.housekeeper.cleaner.uncleanable
             found = offsets_of(running, "t")
@@ -108,7 +109,7 @@ def test_committed_offsets_are_compacted(run: Run, run_broker: Any) -> None:
     run(main())
 
 
-def test_an_idle_broker_has_no_timer_for_compaction(run: Run, run_broker: Any, wire: Any) -> None:
+def test_an_idle_broker_has_no_timer_for_compaction(run: Run, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock) as running:
@@ -116,9 +117,9 @@ def test_an_idle_broker_has_no_timer_for_compaction(run: Run, run_broker: Any, w
             waiting = len(running.broker.timer)
             await client.create_topic("plain")
             await client.create_topic("compact", **COMPACT)
-            await put(wire, client, "compact", keyed(b"k", b"1", START_MS))
+            await put(client, "compact", keyed(b"k", b"1", START_MS))
             assert len(running.broker.timer) == waiting
-            await put(wire, client, "compact", keyed(b"k", b"2", START_MS + 2000))
+            await put(client, "compact", keyed(b"k", b"2", START_MS + 2000))
             assert len(running.broker.timer) == waiting + 1
             clock.advance(15_000)
             await wait_for(lambda: running.broker.housekeeper.cleaner.clean_offsets)
@@ -131,14 +132,14 @@ def test_an_idle_broker_has_no_timer_for_compaction(run: Run, run_broker: Any, w
     run(main())
 
 
-def test_the_cleaner_can_be_switched_off(run: Run, run_broker: Any, wire: Any) -> None:
+def test_the_cleaner_can_be_switched_off(run: Run, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock, settings={"log.cleaner.enable": False}) as running:
             client = await running.connect()
             await client.create_topic("t", **COMPACT)
             for n in range(3):
-                await put(wire, client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
+                await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             clock.advance(60_000)
             await running.settle()
             assert offsets_of(running, "t") == [0, 1, 2]
@@ -146,7 +147,7 @@ def test_the_cleaner_can_be_switched_off(run: Run, run_broker: Any, wire: Any) -
     run(main())
 
 
-def test_a_changed_policy_takes_effect(run: Run, run_broker: Any, wire: Any) -> None:
+def test_a_changed_policy_takes_effect(run: Run, run_broker: Any) -> None:
     from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
 
     async def main() -> None:
@@ -155,7 +156,7 @@ def test_a_changed_policy_takes_effect(run: Run, run_broker: Any, wire: Any) -> 
             client = await running.connect()
             await client.create_topic("t", segment_ms="1000")
             for n in range(3):
-                await put(wire, client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
+                await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             config = IncrementalAlterConfigsRequest.AlterableConfig
             resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
                 resource_type=2,
@@ -170,9 +171,7 @@ def test_a_changed_policy_takes_effect(run: Run, run_broker: Any, wire: Any) -> 
     run(main())
 
 
-def test_a_stop_ends_the_work(
-    run: Run, run_broker: Any, wire: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_ends_the_work(run: Run, run_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "PROCESS_FROM_BYTES", 0)
 
     async def main() -> None:
@@ -183,7 +182,7 @@ def test_a_stop_ends_the_work(
             client = await running.connect()
             await client.create_topic("t", **COMPACT)
             for n in range(5):
-                await put(wire, client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
+                await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             clock.advance(15_000)
             assert running.broker.housekeeper.cleaner.in_progress
 
@@ -191,16 +190,14 @@ def test_a_stop_ends_the_work(
     assert len(list((tmp_path / "t-0").glob("*.log"))) == 5
 
 
-def test_retention_runs_and_says_what_it_deletes(
-    run: Run, run_broker: Any, wire: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_retention_runs_and_says_what_it_deletes(run: Run, run_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock) as running:
             client = await running.connect()
             await client.create_topic("t", retention_ms="10000", segment_ms="1000", file_delete_delay_ms="100")
             for n in range(3):
-                await put(wire, client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
+                await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             log = running.broker.logs.get("t", 0)
             clock.advance(12_500)
             await running.settle()
@@ -212,7 +209,7 @@ def test_retention_runs_and_says_what_it_deletes(
             lines = [r.getMessage() for r in caplog.records if "deleting segment" in r.getMessage()]
             assert len(lines) == 3
             assert "due to log retention time 10000ms breach" in lines[0]
-            await put(wire, client, "t", keyed(b"k", b"4", clock.now_ms()))
+            await put(client, "t", keyed(b"k", b"4", clock.now_ms()))
             clock.advance(299_999)
             await running.settle()
             assert log.log_start_offset == 3
@@ -223,13 +220,13 @@ def test_retention_runs_and_says_what_it_deletes(
     run(main())
 
 
-def test_compact_and_delete_expires_with_the_cleaners_beat(run: Run, run_broker: Any, wire: Any) -> None:
+def test_compact_and_delete_expires_with_the_cleaners_beat(run: Run, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock) as running:
             client = await running.connect()
             await client.create_topic("t", **{**COMPACT, "cleanup_policy": "compact,delete"}, retention_ms="5000")
-            await put(wire, client, "t", keyed(b"k", b"1", START_MS))
+            await put(client, "t", keyed(b"k", b"1", START_MS))
             log = running.broker.logs.get("t", 0)
             clock.advance(15_000)
             await running.settle()
@@ -296,7 +293,6 @@ def test_a_process_does_not_outlive_its_broker(tmp_path: Path) -> None:
 def test_without_a_process_a_thread_does_it(
     run: Run,
     run_broker: Any,
-    wire: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -310,7 +306,7 @@ def test_without_a_process_a_thread_does_it(
             client = await running.connect()
             await client.create_topic("t", **COMPACT)
             for n in range(3):
-                await put(wire, client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
+                await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             clock.advance(15_000)
             await wait_for(lambda: not running.broker.housekeeper.cleaner.in_progress)
             assert "tried again later" in caplog.text

@@ -219,7 +219,7 @@ def test_the_third_commit_is_served_from_memory(run: Any, run_broker: Any, monke
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             consumer = await started(running, 8)
-            first = consumer.client.correlation_id
+            first = consumer.client.frames.correlation_id
             with counted(monkeypatch, RepeatedCommit) as served:
                 for offset in range(5):
                     await consumer.commit(offset)

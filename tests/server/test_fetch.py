@@ -48,7 +48,7 @@ def test_an_append_wakes_a_waiting_fetch(run: Any, run_broker: Any) -> None:
             consumer.send(fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=3_600_000), 11)
             await running.settle()
             await producer.produce("t", b"news", partition=1)
-            response = await consumer.answer()
+            response = await consumer.receive()
             assert values(response, partition=1) == [b"news"]
             assert values(response, partition=0) == []
 
@@ -67,7 +67,7 @@ def test_min_bytes_counts_over_partitions_and_appends(run: Any, run_broker: Any)
             await running.settle()
             assert not consumer.reader._buffer  # type: ignore[attr-defined]
             await producer.produce("t", b"x" * 100)
-            response = await consumer.answer()
+            response = await consumer.receive()
             assert len(values(response, partition=0)) == 2
             assert len(values(response, partition=1)) == 1
 
@@ -86,7 +86,7 @@ def test_a_fetch_ends_empty_when_its_time_is_up(run: Any, run_broker: Any) -> No
             await running.settle()
             assert not client.reader._buffer  # type: ignore[attr-defined]
             clock.advance(1)
-            response = await client.answer()
+            response = await client.receive()
             assert response.responses[0].partitions[0].high_watermark == 0
             assert values(response) == []
 
@@ -116,7 +116,7 @@ def test_a_deleted_topic_ends_the_wait(run: Any, run_broker: Any) -> None:
             await running.settle()
             other = await running.connect()
             await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
-            assert (await client.answer()).responses[0].partitions[0].error_code == 3
+            assert (await client.receive()).responses[0].partitions[0].error_code == 3
 
     run(main())
 

@@ -89,9 +89,9 @@ def test_requests_are_served_by_staying(run: Any, run_broker: Any) -> None:
                 if number % 50 == 49:
                     for _ in range(5):
                         client.send(ApiVersionsRequest(), 0)
-                    assert [(await client.answer()).error_code for _ in range(5)] == [0] * 5
+                    assert [(await client.receive()).error_code for _ in range(5)] == [0] * 5
                     assert (await other.call(ApiVersionsRequest(), 0)).error_code == 0
             client.writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())

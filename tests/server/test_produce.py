@@ -6,19 +6,17 @@ import pytest
 
 from ottla.clock import ManualClock
 from ottla.log.files import MemoryDisk, PosixDisk
-from ottla.records.batch import Record, batches, build_batch
+from ottla.records.batch import batches
 from ottla.wire.messages.fetch import ListOffsetsRequest
 from ottla.wire.messages.transactions import InitProducerIdRequest
+from support.batches import fixed_batch
+from support.requests import produce_request
 
 TIMESTAMP = 1_700_000_000_000
 
 
-def batch(*values: bytes, **options: Any) -> bytearray:
-    return build_batch([Record(n, TIMESTAMP, None, value) for n, value in enumerate(values)], **options)
-
-
-async def send(client: Any, wire: Any, records: Any, *, topic: str = "t", acks: int = -1, version: int = 9) -> Any:
-    response = await client.call(wire.produce_request(topic, records, acks=acks), version)
+async def send(client: Any, records: Any, *, topic: str = "t", acks: int = -1, version: int = 9) -> Any:
+    response = await client.call(produce_request(topic, records, acks=acks), version)
     return response.responses[0].partition_responses[0]
 
 
@@ -34,16 +32,15 @@ def test_an_append_is_acknowledged_with_its_offset(run: Any, run_broker: Any) ->
     run(main())
 
 
-def test_acks_0_gets_no_answer_and_an_error_closes(run: Any, run_broker: Any, wire: Any) -> None:
+def test_acks_0_gets_no_answer_and_an_error_closes(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
             await client.create_topic("t")
-            client.send(wire.produce_request("t", batch(b"a"), acks=0), 9)
-            client.waiting.clear()
+            client.send(produce_request("t", fixed_batch(b"a"), acks=0), 9, answered=False)
             assert (await client.produce("t", b"b")).base_offset == 1
-            client.send(wire.produce_request("missing", batch(b"a"), acks=0), 9)
-            assert await client.closed()
+            client.send(produce_request("missing", fixed_batch(b"a"), acks=0), 9)
+            assert await client.is_closed()
 
     run(main())
 
@@ -54,40 +51,40 @@ def test_acks_0_gets_no_answer_and_an_error_closes(run: Any, run_broker: Any, wi
         pytest.param(lambda b: b.__setitem__(30, b[30] ^ 1), 2, id="wrong CRC"),
         pytest.param(lambda b: b.__setitem__(16, 7), 2, id="unknown magic"),
         pytest.param(lambda b: b.__setitem__(7, 5), 87, id="base offset not 0"),
-        pytest.param(lambda b: b.extend(batch(b"second")), 87, id="two batches"),
+        pytest.param(lambda b: b.extend(fixed_batch(b"second")), 87, id="two batches"),
     ],
 )
-def test_a_refused_batch_leaves_nothing(run: Any, run_broker: Any, wire: Any, damage: Any, code: int) -> None:
+def test_a_refused_batch_leaves_nothing(run: Any, run_broker: Any, damage: Any, code: int) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
             await client.create_topic("t")
-            records = batch(b"a", b"b")
+            records = fixed_batch(b"a", b"b")
             damage(records)
-            refused = await send(client, wire, records)
+            refused = await send(client, records)
             assert (refused.error_code, refused.base_offset) == (code, -1)
             assert (await client.produce("t", b"good")).base_offset == 0
 
     run(main())
 
 
-def test_other_refusals(run: Any, run_broker: Any, wire: Any) -> None:
+def test_other_refusals(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
             await client.create_topic("t", max_message_bytes="200")
-            assert (await send(client, wire, batch(b"a"), acks=2)).error_code == 21
-            assert (await send(client, wire, batch(b"a"), topic="missing")).error_code == 3
-            assert (await send(client, wire, batch(b"x" * 300))).error_code == 10
+            assert (await send(client, fixed_batch(b"a"), acks=2)).error_code == 21
+            assert (await send(client, fixed_batch(b"a"), topic="missing")).error_code == 3
+            assert (await send(client, fixed_batch(b"x" * 300))).error_code == 10
             await client.create_topic("compacted", cleanup_policy="compact")
-            keyless = await send(client, wire, batch(b"a", b"b"), topic="compacted")
+            keyless = await send(client, fixed_batch(b"a", b"b"), topic="compacted")
             assert keyless.error_code == 87
             assert [error.batch_index for error in keyless.record_errors] == [0, 1]
 
     run(main())
 
 
-def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any, wire: Any) -> None:
+def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         disk = MemoryDisk()
         # Producers are forgotten a day after the timestamp of their last batch, so the clock has to fit it.
@@ -99,8 +96,8 @@ def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any, wire: An
             producer_id = identity.producer_id
 
             async def produce(sequence: int, epoch: int = 0) -> tuple[int, int]:
-                records = batch(b"a", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-                outcome = await send(client, wire, records)
+                records = fixed_batch(b"a", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+                outcome = await send(client, records)
                 return outcome.error_code, outcome.base_offset
 
             assert await produce(0) == (0, 0)
@@ -141,12 +138,12 @@ def test_log_append_time_is_stamped_and_told(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_compression_type_of_a_topic_is_the_one_on_disk(run: Any, run_broker: Any, wire: Any) -> None:
+def test_compression_type_of_a_topic_is_the_one_on_disk(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
             await client.create_topic("t", compression_type="gzip")
-            await send(client, wire, batch(b"a" * 100, b"b" * 100))
+            await send(client, fixed_batch(b"a" * 100, b"b" * 100))
             stored = next(iter(running.broker.replicas.leader("t", 0).log.batches(0)))
             assert stored.codec == 1
             assert [record.value for record in stored.records()] == [b"a" * 100, b"b" * 100]

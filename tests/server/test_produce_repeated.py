@@ -10,16 +10,17 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.errors import KafkaStorageError
 from ottla.log.files import MemoryDisk, MemoryFile
-from ottla.records.batch import Record, build_batch
 from ottla.replication.partition import Partition
 from ottla.server.apis.produce_repeated import FIRST_VERSION, RepeatedProduce
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
+from support.batches import fixed_batch
 from support.repeating import NOW_MS, Talk, counted, same_both_ways
+from support.requests import produce_request
 
 
 def batch(*values: bytes, **options: Any) -> bytearray:
-    return build_batch([Record(n, NOW_MS, b"k", value) for n, value in enumerate(values)], **options)
+    return fixed_batch(*values, key=b"k", **options)
 
 
 def damaged(records: bytearray) -> bytearray:
@@ -48,7 +49,7 @@ class Producer(Talk):
         )
         self.client.writer.write(self.framed(request, version, client_id, behind))
         if acks:
-            self.heard.append((await self.client.read_frame()).replace(topic_id, b"the topic's id.."))
+            self.heard.append((await self.client.receive_frame()).replace(topic_id, b"the topic's id.."))
 
 
 async def conversation(seed: int, version: int, running: Any) -> tuple[list[bytes], bytes]:
@@ -165,7 +166,7 @@ def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, versio
     run(main())
 
 
-def test_a_request_that_ends_too_early_closes_the_connection(run: Any, run_broker: Any, wire: Any) -> None:
+def test_a_request_that_ends_too_early_closes_the_connection(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
@@ -173,9 +174,9 @@ def test_a_request_that_ends_too_early_closes_the_connection(run: Any, run_broke
             await client.create_topic("t")
             for _ in range(4):
                 await talk.produce(batch(b"x"), version=9)
-            whole = talk.framed(wire.produce_request("t", batch(b"x")), 9, "c")
+            whole = talk.framed(produce_request("t", batch(b"x")), 9, "c")
             client.writer.write(struct.pack(">i", len(whole) - 4 - 2) + whole[4:-2])
-            assert await client.closed()
+            assert await client.is_closed()
 
     run(main())
 
@@ -257,7 +258,7 @@ async def stored(running: Any, seed: int, version: int, at_once: int) -> tuple[l
     heard = []
     for first in range(0, len(frames), at_once):
         client.writer.write(b"".join(frames[first : first + at_once]))
-        heard += [await client.read_frame() for _ in frames[first : first + at_once]]
+        heard += [await client.receive_frame() for _ in frames[first : first + at_once]]
     running.broker.replicas.leader("t", 0).log.flush()
     disk = running.broker.disk
     names = [name for name in disk.scan("t-0") if name.endswith(("log", "index"))]

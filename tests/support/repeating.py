@@ -11,10 +11,13 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.log.files import Disk, MemoryDisk
 from ottla.server.api import Registry, registered_apis
-from ottla.wire.frames import request_header_version
 from ottla.wire.messages.partitions import DeleteRecordsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest
 from ottla.wire.messages.topics import DeleteTopicsRequest
+from ottla.wire.schema import Message
+from support.async_wire import AsyncWire
+from support.frames import sized
+from support.running import RunBroker, Running
 
 NOW_MS = 1_700_000_000_000
 
@@ -46,8 +49,8 @@ def ordinary() -> Registry:
 async def same_both_ways(
     monkeypatch: pytest.MonkeyPatch,
     model: type,
-    run_broker: Callable[..., Any],
-    converse: Callable[[Any], Awaitable[Any]],
+    run_broker: RunBroker,
+    converse: Callable[[Running], Awaitable[Any]],
     new_disk: Callable[[], Disk] = MemoryDisk,
     *,
     served_more_than: int,
@@ -67,7 +70,7 @@ async def same_both_ways(
 class Talk:
     """One connection to one broker; answers are kept as they came, but for ids that are the broker's own."""
 
-    def __init__(self, running: Any, client: Any) -> None:
+    def __init__(self, running: Running, client: AsyncWire) -> None:
         self.running, self.client = running, client
         self.heard: list[bytes] = []
 
@@ -76,20 +79,16 @@ class Talk:
         return topic.topic_id if topic is not None else b"no such topic id"
 
     async def hear(self) -> bytes:
-        answer: bytes = await self.client.read_frame()
+        answer = await self.client.receive_frame()
         for name in ("t", "u"):
             answer = answer.replace(self.topic_id(name), b"the topic's id..")
         self.heard.append(answer)
         return answer
 
-    def framed(self, request: Any, version: int, client_id: str, behind: bytes = b"") -> bytes:
-        self.client.correlation_id += 1
-        head = struct.pack(">hhih", request.API_KEY, version, self.client.correlation_id, len(client_id))
-        head += client_id.encode()
-        if request_header_version(request.API_KEY, version) >= 2:
-            head += b"\0"
-        body = head + request.encode(version) + behind
-        return struct.pack(">i", len(body)) + body
+    def framed(self, request: Message, version: int, client_id: str, behind: bytes = b"") -> bytes:
+        """A request's frame, with bytes behind the request inside of it."""
+        frame = self.client.frame(request, version, client_id, answered=False)
+        return sized(frame[4:] + behind)
 
     async def delete(self, name: str) -> None:
         await self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)

@@ -1,25 +1,25 @@
-"""A raw client: frames over a blocking socket, nothing hidden. No retries, no metadata cache, no version choice."""
+"""The synchronous frame client: frames over a blocking socket. It does not retry, cache metadata or choose versions."""
 
-import itertools
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
-from ottla.records.batch import Batch, Record, batches, build_batch
-from ottla.wire.frames import decode_response_header, encode_request, response_header_version
-from ottla.wire.messages import (
-    RESPONSES,
-    CreateTopicsRequest,
-    FetchRequest,
-    InitProducerIdRequest,
-    ListOffsetsRequest,
-    MetadataRequest,
-    ProduceRequest,
-)
+from ottla.errors import CoordinatorLoadInProgress
+from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.wire.primitives import ZERO_UUID
+from ottla.wire.schema import Message
+from support.frames import Frames
+from support.requests import (
+    create_topic_request,
+    fetch_request,
+    list_offsets_request,
+    metadata_request,
+    new_producer_request,
+    produce_request,
+)
+from support.waiting import wait_for
 
 TIMEOUT_S = 30
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
@@ -31,15 +31,14 @@ NOT_READY = (3, 5, 6, 15, 16)  # errors that a fresh topic or coordinator may gi
 class Wire:
     """One connection. `send` and `receive` can be apart, so that a test can pipeline."""
 
-    def __init__(self, address: tuple[str, int], client_id: str | None = "wire") -> None:
+    def __init__(self, address: tuple[str, int], client_id: str | None = "wire", timeout_s: float = TIMEOUT_S) -> None:
         self.address = address
         self.client_id = client_id
-        self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(address, timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._next = itertools.count(1)
-        self._expected: deque[tuple[int, int, int]] = deque()
+        self._frames = Frames()
 
-    def __enter__(self) -> "Wire":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,25 +47,17 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    # Frames
+    # -- frames
 
     def send_bytes(self, data: bytes) -> None:
         self.socket.sendall(data)
 
     def send(
-        self, request: Any, version: int, answered: bool = True, changes: Iterable[tuple[bytes, bytes]] = ()
+        self, request: Message, version: int, answered: bool = True, changes: Iterable[tuple[bytes, bytes]] = ()
     ) -> int:
-        """`changes` are made to the bytes, for what no encoder would write; none of them alters the size."""
-        correlation = next(self._next)
-        if answered:
-            self._expected.append((request.API_KEY, version, correlation))
-        data = encode_request(request, version, correlation, self.client_id)
-        for old, new in changes:
-            assert old in data
-            assert len(old) == len(new)
-            data = data.replace(old, new)
-        self.send_bytes(data)
-        return correlation
+        """Returns the correlation id. `changes`: see `Frames.encode`."""
+        self.send_bytes(self._frames.encode(request, version, self.client_id, answered=answered, changes=changes))
+        return self._frames.correlation_id
 
     def receive_frame(self) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))
@@ -82,97 +73,45 @@ class Wire:
         return bytes(parts)
 
     def receive(self) -> Any:
-        api_key, version, expected = self._expected.popleft()
-        frame = self.receive_frame()
-        correlation, position = decode_response_header(frame, response_header_version(api_key, version))
-        assert correlation == expected, f"answer {correlation} where {expected} was due"
-        return RESPONSES[api_key].decode(memoryview(frame)[position:], version)
+        return self._frames.decode(self.receive_frame())
 
-    def call(self, request: Any, version: int, *changes: tuple[bytes, bytes]) -> Any:
+    def call(self, request: Message, version: int, *changes: tuple[bytes, bytes]) -> Any:
         self.send(request, version, changes=changes)
         return self.receive()
 
     def is_closed(self) -> bool:
-        """Waits for the broker to close; an answer instead is False."""
+        """Waits until the broker closes the connection; False when it answers instead."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
 
-    # The requests that most tests make
+    # -- the requests that most tests make
+
+    def log_in(self, user: str, password: str | None = None) -> None:
+        """With SASL PLAIN; the password is by default "alice-secret" for "alice"."""
+        assert self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        token = f"\0{user}\0{password or user + '-secret'}".encode()
+        response = self.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert response.error_code == 0, response
 
     def produce(
         self, topic: str, records: Any, partition: int = 0, version: int = PRODUCE_VERSION, acks: int = -1, **more: Any
     ) -> Any:
         """The partition's answer; None for acks=0."""
-        request = ProduceRequest(
-            acks=acks,
-            timeout_ms=30000,
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=topic,
-                    topic_id=self.topic_id(topic) if version >= 13 else ZERO_UUID,
-                    partition_data=[ProduceRequest.PartitionProduceData(index=partition, records=records)],
-                )
-            ],
-            **more,
-        )
+        topic_id = self.topic_id(topic) if version >= 13 else ZERO_UUID
+        request = produce_request(topic, records, partition=partition, acks=acks, topic_id=topic_id, **more)
         self.send(request, version, answered=acks != 0)
         if acks == 0:
             return None
         return self.receive().responses[0].partition_responses[0]
 
-    def fetch_request(
-        self,
-        places: Iterable[tuple[str, int, int]],
-        version: int = FETCH_VERSION,
-        max_bytes: int = 50 << 20,
-        partition_max_bytes: int = 1 << 20,
-        max_wait_ms: int = 0,
-        min_bytes: int = 1,
-        session: tuple[int, int] = (0, -1),
-        current_leader_epoch: int = -1,
-        last_fetched_epoch: int = -1,
-        forgotten: Iterable[tuple[str, int]] = (),
-        isolation_level: int = 0,
-    ) -> Any:
-        """(topic, partition, offset) each, one topic entry a topic."""
-        by_topic: dict[str, list[Any]] = {}
-        for topic, partition, offset in places:
-            by_topic.setdefault(topic, []).append(
-                FetchRequest.FetchPartition(
-                    partition=partition,
-                    fetch_offset=offset,
-                    partition_max_bytes=partition_max_bytes,
-                    current_leader_epoch=current_leader_epoch,
-                    last_fetched_epoch=last_fetched_epoch,
-                )
-            )
-        named = version < 13
-        return FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            isolation_level=isolation_level,
-            session_id=session[0],
-            session_epoch=session[1],
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=topic if named else "",
-                    topic_id=ZERO_UUID if named else self.topic_id(topic),
-                    partitions=entries,
-                )
-                for topic, entries in by_topic.items()
-            ],
-            forgotten_topics_data=[
-                FetchRequest.ForgottenTopic(
-                    topic=topic if named else "",
-                    topic_id=ZERO_UUID if named else self.topic_id(topic),
-                    partitions=[partition],
-                )
-                for topic, partition in forgotten
-            ],
-        )
+    def fetch_request(self, places: Iterable[tuple[str, int, int]], version: int = FETCH_VERSION, **more: Any) -> Any:
+        """For (topic, partition, offset) each, with the topic ids that new versions want."""
+        places, forgotten = list(places), list(more.get("forgotten", ()))
+        names = {topic for topic, *_ in (*places, *forgotten)}
+        ids = {topic: self.topic_id(topic) for topic in sorted(names)} if version >= 13 else None
+        return fetch_request(places, topic_ids=ids, **{**more, "forgotten": forgotten})
 
     def fetch(self, topic: str, offset: int, partition: int = 0, version: int = FETCH_VERSION, **more: Any) -> Any:
         """The partition's answer."""
@@ -182,86 +121,40 @@ class Wire:
     def list_offsets(
         self, topic: str, timestamp: int, partition: int = 0, version: int = LIST_VERSION, **more: Any
     ) -> Any:
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[
-                ListOffsetsRequest.ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **more)
-                    ],
-                )
-            ],
-        )
-        return self.call(request, version).topics[0].partitions[0]
+        """The partition's answer."""
+        return self.call(list_offsets_request(topic, timestamp, partition, **more), version).topics[0].partitions[0]
 
     def metadata(self, *topics: str, version: int = METADATA_VERSION, create: bool = False) -> Any:
-        wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-        return self.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=create), version)
+        return self.call(metadata_request(*topics, create=create), version)
 
     def topic_id(self, topic: str) -> bytes:
         found: bytes = self.metadata(topic).topics[0].topic_id
         return found
 
-    def create(self, topic: str, partitions: int = 1, version: int = 7, **configs: Any) -> Any:
-        """The topic's answer. Config names with underscores for dots."""
-        request = CreateTopicsRequest(
-            topics=[new_topic(topic, partitions, **configs)], timeout_ms=30000, validate_only=False
-        )
-        return self.call(request, version).topics[0]
+    def create_topic_result(self, topic: str, partitions: int = 1, version: int = 7, **configs: Any) -> Any:
+        """Asks for a topic; the topic's answer, which may be an error."""
+        return self.call(create_topic_request(topic, partitions, **configs), version).topics[0]
 
-    def make(self, topic: str, partitions: int = 1, **configs: Any) -> str:
+    def create_topic(self, topic: str, partitions: int = 1, **configs: Any) -> str:
         """Creates a topic and returns when it takes writes, which on Apache Kafka is a moment later."""
-        made = self.create(topic, partitions, **configs)
+        made = self.create_topic_result(topic, partitions, **configs)
         assert made.error_code == 0, made
-        self.wait_ready(topic, partitions)
+        self.wait_until_ready(topic, partitions)
         return topic
 
-    def wait_ready(self, topic: str, partitions: int = 1) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
+    def wait_until_ready(self, topic: str, partitions: int = 1) -> None:
         for partition in range(partitions):
-            while (answer := self.list_offsets(topic, LATEST, partition)).error_code in NOT_READY:
-                assert time.monotonic() < deadline, answer
-                time.sleep(0.01)
+
+            def is_ready(partition: int = partition) -> bool:
+                return self.list_offsets(topic, LATEST, partition).error_code not in NOT_READY
+
+            wait_for(is_ready, f"{topic}-{partition}", TIMEOUT_S, 0.01)
 
     def producer_id(self, version: int = 4) -> tuple[int, int]:
-        request = InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=60000, producer_id=-1, producer_epoch=-1
-        )
-        # A broker that has just started may have no block of ids yet (COORDINATOR_LOAD_IN_PROGRESS).
-        while (made := self.call(request, version)).error_code == 14:
+        """A fresh producer id and its epoch."""
+        request = new_producer_request()
+        # A broker that has just started may have no block of ids yet.
+        while (made := self.call(request, version)).error_code == CoordinatorLoadInProgress.code:
             time.sleep(0.01)
         assert made.error_code == 0, made
         return made.producer_id, made.producer_epoch
-
-
-def new_topic(topic: str, partitions: int = 1, replication: int = 1, **configs: Any) -> Any:
-    return CreateTopicsRequest.CreatableTopic(
-        name=topic,
-        num_partitions=partitions,
-        replication_factor=replication,
-        assignments=[],
-        configs=[
-            CreateTopicsRequest.CreatableTopicConfig(name=name.replace("_", "."), value=str(value))
-            for name, value in configs.items()
-        ],
-    )
-
-
-def batch(*values: bytes | None, timestamp: int | None = None, key: bytes | None = None, **more: Any) -> bytearray:
-    """One record batch, a record a value; all of the same time."""
-    at = now_ms() if timestamp is None else timestamp
-    return build_batch([Record(i, at, key, value, ()) for i, value in enumerate(values)], **more)
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def records_of(answer: Any) -> list[Record]:
-    """All records of a fetched partition, whole batches only."""
-    return [record for one in batches_of(answer) for record in one.records()]
-
-
-def batches_of(answer: Any) -> list[Batch]:
-    return list(batches(memoryview(bytes(answer.records or b""))))

@@ -1,32 +1,14 @@
-"""Brokers in a thread, coroutines that must leave nothing behind, and small clients."""
+"""Brokers in a thread, and small clients."""
 
-import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from ottla.testing import ServedBroker, serve
-
-
-@pytest.fixture
-def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Run a coroutine to its end, and fail if it takes absurdly long or leaves tasks behind."""
-
-    def runner(main: Coroutine[Any, Any, Any]) -> Any:
-        async def guarded() -> Any:
-            before = asyncio.all_tasks()
-            result = await asyncio.wait_for(main, 30)
-            left = asyncio.all_tasks() - before
-            assert not left, f"tasks left behind: {left}"
-            return result
-
-        return asyncio.run(guarded())
-
-    return runner
 
 
 @pytest.fixture

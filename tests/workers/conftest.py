@@ -6,7 +6,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,37 +16,10 @@ from typing import Any
 
 import pytest
 
-from ottla.wire.frames import decode_response_header, encode_request, response_header_version
-from ottla.wire.messages import RESPONSES, MetadataRequest
-from ottla.wire.schema import Message
+from ottla.wire.messages import MetadataRequest
+from support.wire import Wire
 
 DEADLINE_SECONDS = 60.0
-
-
-class Wire:
-    """One raw connection."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self.sock = socket.create_connection((host, port), timeout=DEADLINE_SECONDS)
-
-    def ask(self, request: Message, version: int) -> Any:
-        self.sock.sendall(encode_request(request, version, 7, "test"))
-        size = int.from_bytes(self._receive(4), "big")
-        frame = self._receive(size)
-        correlation_id, position = decode_response_header(frame, response_header_version(request.API_KEY, version))
-        assert correlation_id == 7
-        return RESPONSES[request.API_KEY].decode(memoryview(frame)[position:], version)
-
-    def _receive(self, count: int) -> bytes:
-        parts = b""
-        while len(parts) < count:
-            part = self.sock.recv(count - len(parts))
-            assert part, "the broker closed the connection"
-            parts += part
-        return parts
-
-    def close(self) -> None:
-        self.sock.close()
 
 
 class Serving:
@@ -85,14 +57,14 @@ class Serving:
         return sorted(map(int, Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children").read_text().split()))
 
     def wire(self, port: int | None = None) -> Wire:
-        wire = Wire(self.host, port if port is not None else self.port)
+        wire = Wire((self.host, self.port if port is None else port), "test", DEADLINE_SECONDS)
         self._wires.append(wire)
         return wire
 
     def metadata(self, *topics: str, wire: Wire | None = None) -> Any:
         wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics] if topics else None
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        return (wire or self.wire()).ask(request, 12)
+        return (wire or self.wire()).call(request, 12)
 
     def ports(self) -> dict[int, int]:
         return {node.node_id: node.port for node in self.metadata().brokers}

@@ -81,8 +81,8 @@ def test_a_request_is_counted_where_it_came_in(serve: Serve) -> None:
     ports = serving.ports()
     wire = serving.wire(ports[2])
     topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-    wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)  # passed on to the first
-    wire.ask(DescribeClusterRequest(), 0)
+    wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)  # passed on to the first
+    wire.call(DescribeClusterRequest(), 0)
     counted = samples(get(json.loads(serving.said)["metrics"]), "ottla_requests_total")
     by_api = {(dict(labels)["api"], dict(labels)["worker"]): value for labels, value in counted.items()}
     assert by_api["CreateTopics", "2"] == by_api["DescribeCluster", "2"] == 1.0

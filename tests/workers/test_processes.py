@@ -31,7 +31,7 @@ CLEAN = ".kafka_cleanshutdown"
 
 def create(wire: Any, name: str, partitions: int) -> None:
     topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    (result,) = wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
+    (result,) = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
     assert result.error_code == 0, result
 
 
@@ -41,7 +41,7 @@ def produce(wire: Any, topic: str, index: int, *values: bytes) -> int:
     request = ProduceRequest(
         acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
     )
-    (outcome,) = wire.ask(request, 9).responses[0].partition_responses
+    (outcome,) = wire.call(request, 9).responses[0].partition_responses
     assert outcome.error_code == 0, outcome
     return int(outcome.base_offset)
 
@@ -49,13 +49,13 @@ def produce(wire: Any, topic: str, index: int, *values: bytes) -> int:
 def fetch(wire: Any, topic: str, index: int) -> list[bytes | None]:
     part = FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(topics=[FetchRequest.FetchTopic(topic=topic, partitions=[part])], max_bytes=1 << 20)
-    (answer,) = wire.ask(request, 12).responses[0].partitions
+    (answer,) = wire.call(request, 12).responses[0].partitions
     assert answer.error_code == 0, answer
     return [record.value for batch in batches(answer.records or b"") for record in batch.records()]
 
 
 def coordinator_port(serving: Any, group: str) -> int:
-    answer = serving.wire().ask(FindCoordinatorRequest(key=group, key_type=0), 3)
+    answer = serving.wire().call(FindCoordinatorRequest(key=group, key_type=0), 3)
     assert answer.error_code == 0, answer
     return int(answer.port)
 
@@ -63,13 +63,13 @@ def coordinator_port(serving: Any, group: str) -> int:
 def commit(serving: Any, group: str, offset: int) -> None:
     part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])
-    answer = serving.wire(coordinator_port(serving, group)).ask(OffsetCommitRequest(group_id=group, topics=[topic]), 8)
+    answer = serving.wire(coordinator_port(serving, group)).call(OffsetCommitRequest(group_id=group, topics=[topic]), 8)
     assert answer.topics[0].partitions[0].error_code == 0
 
 
 def committed(serving: Any, group: str) -> int:
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-    answer = serving.wire(coordinator_port(serving, group)).ask(OffsetFetchRequest(groups=[asked]), 8)
+    answer = serving.wire(coordinator_port(serving, group)).call(OffsetFetchRequest(groups=[asked]), 8)
     return int(answer.groups[0].topics[0].partitions[0].committed_offset)
 
 
@@ -201,7 +201,7 @@ def test_every_worker_asks_the_authorizer(serve: Serve) -> None:
     serving = serve(2, "--set", AUTHORIZER, "--set", "super.users=User:somebody")
     topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     for port in serving.ports().values():
-        (result,) = serving.wire(port).ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
+        (result,) = serving.wire(port).call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
         assert result.error_code == TopicAuthorizationFailed.code
     assert serving.stop()[0] == 0
 

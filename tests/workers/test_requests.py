@@ -47,7 +47,7 @@ def create(wire: Any, name: str, partitions: int = 3, factor: int = 1, assignmen
             for index, replicas in enumerate(assignments)
         ],
     )
-    (result,) = wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
+    (result,) = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
     return result
 
 
@@ -57,7 +57,7 @@ def produce_code(wire: Any, topic: str, index: int) -> int:
     request = ProduceRequest(
         acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
     )
-    return int(wire.ask(request, 9).responses[0].partition_responses[0].error_code)
+    return int(wire.call(request, 9).responses[0].partition_responses[0].error_code)
 
 
 def test_a_topic_is_ready_everywhere_when_its_creation_is_answered(serving: Any, wires: dict[int, Any]) -> None:
@@ -79,7 +79,7 @@ def test_a_topic_that_comes_again_elsewhere_is_a_new_one(wires: dict[int, Any]) 
         leader, asked = number % 3 + 1, wires[number // 3 % 3 + 1]
         assert create(asked, "again", assignments=[[leader]]).error_code == 0
         assert produce_code(wires[leader], "again", 0) == 0
-        deleted = wires[number % 2 + 1].ask(DeleteTopicsRequest(topic_names=["again"], timeout_ms=10_000), 5)
+        deleted = wires[number % 2 + 1].call(DeleteTopicsRequest(topic_names=["again"], timeout_ms=10_000), 5)
         assert deleted.responses[0].error_code == 0
 
 
@@ -87,7 +87,7 @@ def test_topics_are_created_by_asking_for_them_at_any_worker(serving: Any, wires
     for asked, wire in wires.items():
         wanted = [MetadataRequest.MetadataRequestTopic(name=f"auto-{asked}")]
         first, topic = (
-            wire.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12).topics[0] for _ in range(2)
+            wire.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12).topics[0] for _ in range(2)
         )
         assert (first.error_code, topic.error_code) == (3, 0)  # as with Kafka, it is made for who asks next
         for partition in topic.partitions:
@@ -97,7 +97,7 @@ def test_topics_are_created_by_asking_for_them_at_any_worker(serving: Any, wires
 def test_more_partitions_are_spread_and_ready(serving: Any, wires: dict[int, Any]) -> None:
     assert create(wires[2], "grows", 1).error_code == 0
     more = CreatePartitionsRequest.CreatePartitionsTopic(name="grows", count=7, assignments=None)
-    (result,) = wires[3].ask(CreatePartitionsRequest(topics=[more], timeout_ms=10_000), 3).results
+    (result,) = wires[3].call(CreatePartitionsRequest(topics=[more], timeout_ms=10_000), 3).results
     assert result.error_code == 0
     leaders = serving.leaders("grows")
     assert len(leaders) == 7 and set(leaders.values()) == {1, 2, 3}
@@ -116,14 +116,14 @@ def test_partitions_stay_where_they_are(wires: dict[int, Any]) -> None:
         name="stays",
         partitions=[partition(partition_index=0, replicas=[3]), partition(partition_index=1, replicas=[2])],
     )
-    answer = wires[2].ask(AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=10_000), 0)
+    answer = wires[2].call(AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=10_000), 0)
     codes = {p.partition_index: p.error_code for t in answer.responses for p in t.partitions}
     assert codes == {0: InvalidReplicaAssignment.code, 1: 0}
 
 
 def test_workers_that_run_stay_registered(wires: dict[int, Any]) -> None:
     for broker_id in (1, 2, 3):
-        assert wires[2].ask(UnregisterBrokerRequest(broker_id=broker_id), 0).error_code == InvalidRequest.code
+        assert wires[2].call(UnregisterBrokerRequest(broker_id=broker_id), 0).error_code == InvalidRequest.code
 
 
 def alter(wire: Any, *changes: tuple[int, str, str, str]) -> list[int]:
@@ -135,7 +135,7 @@ def alter(wire: Any, *changes: tuple[int, str, str, str]) -> list[int]:
         resource(resource_type=kind, resource_name=name, configs=[config(name=key, config_operation=0, value=value)])
         for kind, name, key, value in changes
     ]
-    answer = wire.ask(IncrementalAlterConfigsRequest(resources=resources), 1)
+    answer = wire.call(IncrementalAlterConfigsRequest(resources=resources), 1)
     return sorted(result.error_code for result in answer.responses)
 
 
@@ -144,7 +144,7 @@ def described(wire: Any, kind: int, name: str, key: str) -> str:
     request = DescribeConfigsRequest(
         resources=[resource(resource_type=kind, resource_name=name, configuration_keys=[key])]
     )
-    (result,) = wire.ask(request, 4).results
+    (result,) = wire.call(request, 4).results
     assert result.error_code == 0, result
     return str(result.configs[0].value)
 
@@ -169,7 +169,7 @@ def test_a_brokers_own_settings_and_log_levels_are_its_own(wires: dict[int, Any]
 
 def test_producer_ids_are_never_given_twice(wires: dict[int, Any]) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    given = [wire.ask(request, 4) for _ in range(1100) for wire in wires.values()]
+    given = [wire.call(request, 4) for _ in range(1100) for wire in wires.values()]
     assert {answer.error_code for answer in given} == {0}
     assert len({answer.producer_id for answer in given}) == 3300
 
@@ -184,7 +184,7 @@ def test_the_controller_is_the_first_worker(serving: Any, wires: dict[int, Any])
         ]
     )
     for wire in wires.values():
-        assert wire.ask(quorum, 0).topics[0].partitions[0].leader_id == 1
+        assert wire.call(quorum, 0).topics[0].partitions[0].leader_id == 1
         assert serving.metadata(wire=wire).controller_id == 1
 
 
@@ -192,6 +192,6 @@ def test_each_worker_shows_the_logs_that_it_keeps(wires: dict[int, Any]) -> None
     create(wires[1], "kept", assignments=[[1], [2], [3], [2]])
     shown = {}
     for node_id, wire in wires.items():
-        (folder,) = wire.ask(DescribeLogDirsRequest(topics=None), 4).results
+        (folder,) = wire.call(DescribeLogDirsRequest(topics=None), 4).results
         shown[node_id] = sorted(p.partition_index for t in folder.topics if t.name == "kept" for p in t.partitions)
     assert shown == {1: [0], 2: [1, 3], 3: [2]}

@@ -37,11 +37,11 @@ def test_groups_on_every_worker_get_their_internal_topics(serving: Any) -> None:
     ports = serving.ports()
     wire = serving.wire(next(iter(ports.values())))
     topic = CreateTopicsRequest.CreatableTopic(name="source", num_partitions=3, replication_factor=1)
-    assert wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics[0].error_code == 0
+    assert wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics[0].error_code == 0
     homes = set()
     for number in range(40):
         group = f"app-{number}"
-        (home,) = wire.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+        (home,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
         if home.node_id in homes:
             continue
         homes.add(home.node_id)
@@ -50,13 +50,13 @@ def test_groups_on_every_worker_get_their_internal_topics(serving: Any) -> None:
         beat, tasks = joining(group, "source"), None
         while not tasks:
             assert time.monotonic() < deadline
-            answer = own.ask(beat, 0)
+            answer = own.call(beat, 0)
             assert answer.error_code == 0, answer
             tasks = answer.active_tasks
             beat = Beat(group_id=group, member_id="m", member_epoch=answer.member_epoch)
             time.sleep(0.05)
         assert [(each.subtopology_id, each.partitions) for each in tasks] == [("0", [0, 1, 2])]
         named = [MetadataRequest.MetadataRequestTopic(name=f"{group}-store")]
-        (made,) = own.ask(MetadataRequest(topics=named, allow_auto_topic_creation=False), 12).topics
+        (made,) = own.call(MetadataRequest(topics=named, allow_auto_topic_creation=False), 12).topics
         assert len(made.partitions) == 3
     assert homes == set(ports)

@@ -75,7 +75,7 @@ class FrameMaker:
 
     def make(self, cls: type[Any], version: int) -> Any:
         chance = self.chance
-        values = {}
+        values: dict[str, Any] = {}
         for field in cls.FIELDS:
             if not field.exists(version) or (field.is_tagged(version) and chance.random() < 0.5):
                 continue
@@ -87,6 +87,7 @@ class FrameMaker:
 
     def _value(self, field: Field, version: int) -> Any:
         if field.kind == "struct":
+            assert field.struct is not None
             return self.make(field.struct, version)
         if field.kind != "array":
             return self._scalar(field.kind, field.name)

@@ -79,7 +79,7 @@ class Target:
                 name=name, num_partitions=2, replication_factor=1, configs=configs
             )
             await client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7)
-        client.close()
+        client.disconnect()
 
     def topic_ids(self) -> list[bytes]:
         return [topic.topic_id for topic in self.broker.metadata.topics.values()]
@@ -106,7 +106,7 @@ class Target:
 
     def _connect(self) -> None:
         client = self.client()
-        self._client = client._sock
+        self._client = client.socket
         before = self.broker._connections
         self._connection = next(c for c in before if c.peer == f"127.0.0.1:{40_000 + self._number}")
 
@@ -121,5 +121,5 @@ class Target:
         """Whether a well-behaved client is served."""
         client = self.client()
         answer = await client.call(MetadataRequest(topics=None), 12)
-        client.close()
+        client.disconnect()
         return len(answer.brokers) == 1

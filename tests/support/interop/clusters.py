@@ -24,8 +24,9 @@ from ottla.wire.messages import (
     ListOffsetsRequest,
     ProduceRequest,
 )
+from support.batches import batch
 from support.ports import free_ports
-from support.wire import LATEST, NOT_READY, Wire, batch
+from support.wire import LATEST, NOT_READY, Wire
 
 PATIENCE_S = 120
 PREFERRED, UNCLEAN = 0, 1

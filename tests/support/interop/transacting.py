@@ -18,7 +18,8 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from support.wire import TIMEOUT_S, Wire, batch, batches_of
+from support.batches import batch, batches_of
+from support.wire import TIMEOUT_S, Wire
 
 NOT_YET = (14, 15, 16, 51)  # a coordinator that loads, is made, or still writes the markers of the last transaction
 TRANSACTION, GROUP = 1, 0

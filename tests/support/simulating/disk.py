@@ -147,7 +147,7 @@ class SimDisk(MemoryDisk):
 
     def after_kill(self) -> "SimDisk":
         """The process is gone, the machine is not: everything written is there."""
-        return self._again({path: file.content() for path, file in self._files.items()}, list(self._folders))
+        return self._again({path: b"".join(file._chunks) for path, file in self._files.items()}, list(self._folders))
 
     def after_power_loss(self, chance: random.Random) -> "SimDisk":
         names = dict(self._kept)

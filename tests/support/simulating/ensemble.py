@@ -5,30 +5,53 @@ as a real client does. Every topic has three replicas and `min.insync.replicas` 
 """
 
 import asyncio
-import logging
+from collections.abc import Container
 from typing import Any
 
+from ottla import errors
 from ottla.config import Config
-from ottla.errors import KafkaError
 from ottla.log.memory import MemoryDisk
 from ottla.multibroker.broker import NodeBroker
 from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.ensemble import Ensemble
 from ottla.multibroker.network import sides_of
 from ottla.server.randomness import SeededChance
-from ottla.wire.messages import CreateTopicsRequest, FetchRequest, FindCoordinatorRequest, MetadataRequest
-from support.crashing.history import Violation
-from support.simulating import world as single
+from ottla.wire.messages import CreateTopicsRequest, FindCoordinatorRequest, MetadataRequest
+from support.crashing.history import Outcome, Violation
 from support.simulating.loop import Lost, SimClient, SimLoop
-from support.simulating.world import PARTITIONS, Committer, Producer, Reader, Transactor, World
+from support.simulating.world import PARTITIONS, Committer, Producer, Reader, Transactor, World, run_world
 
 BROKERS = (1, 2, 3)
 ANSWER_TIMEOUT_S = 2.0
 PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, INIT_PRODUCER, END_TXN, TXN_OFFSETS = 0, 1, 8, 9, 22, 26, 28
-RETRIABLE = frozenset({3, 5, 6, 7, 14, 15, 16, 19, 20, 51, 74, 75})
-TRANSACTIONAL = frozenset({47, 48, 49, 90, 120})
+NOT_LEADER_ERRORS = (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch)
+NOT_COORDINATOR_ERRORS = (errors.CoordinatorLoadInProgress, errors.CoordinatorNotAvailable, errors.NotCoordinator)
+_ROUTES_WRONG = frozenset(
+    error.code
+    for error in (
+        errors.UnknownTopicOrPartition,
+        errors.LeaderNotAvailable,
+        *NOT_LEADER_ERRORS,
+        *NOT_COORDINATOR_ERRORS,
+    )
+)
+RETRIABLE = _ROUTES_WRONG | {
+    errors.RequestTimedOut.code,
+    errors.NotEnoughReplicas.code,
+    errors.NotEnoughReplicasAfterAppend.code,
+    errors.ConcurrentTransactions.code,
+}
+TRANSACTIONAL = frozenset(
+    error.code
+    for error in (
+        errors.InvalidProducerEpoch,
+        errors.InvalidTxnState,
+        errors.InvalidProducerIdMapping,
+        errors.ProducerFenced,
+        errors.TransactionAbortable,
+    )
+)
 """Beside those: what a transaction's producer is told after its coordinator aborted what it began."""
-_ROUTES_WRONG = frozenset({3, 5, 6, 14, 15, 16, 74, 75})
 
 
 class RoutingClient:
@@ -40,9 +63,9 @@ class RoutingClient:
         self._leaders: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         for connection in self._connections.values():
-            connection.close()
+            connection.disconnect()
         self._connections.clear()
 
     async def call(self, request: Any, version: int) -> Any:
@@ -115,7 +138,7 @@ class RoutingClient:
         try:
             return await asyncio.wait_for(connection.call(request, version), ANSWER_TIMEOUT_S)
         except (Lost, TimeoutError) as error:
-            connection.close()
+            connection.disconnect()
             self._connections.pop(target, None)
             self._leaders.clear()
             self._coordinators.clear()
@@ -140,7 +163,8 @@ class ClusterWorld(World):
         super().__init__(seed)
         self.fsync = False
         self.pace_s = 0.4
-        self.refused = single.Outcome.IN_DOUBT  # an append that was not replicated in time may be later
+        self.retriable = RETRIABLE
+        self.refused = Outcome.IN_DOUBT  # an append that was not replicated in time may be later
         self.ensemble: Ensemble
         self.disks = {number: MemoryDisk() for number in (*BROKERS, CONTROLLER_ID)}
         self.nodes: dict[int, NodeBroker] = {}
@@ -239,7 +263,7 @@ class ClusterWorld(World):
             )
             made = await client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7)
             assert made.topics[0].error_code == 0, made
-        client.close()
+        client.disconnect()
 
     async def _trouble_brokers(self) -> None:
         """Something happens to one of them, or something is over."""
@@ -344,49 +368,25 @@ class ClusterWorld(World):
                 self.history.check_committed("g", ("t", index), await committer.committed(client, "g", "t", index))
         for transactor in (c for c in self.clients if isinstance(c, Transactor)):
             await transactor.check(client)
-        client.close()
+        client.disconnect()
         self.note("checked")
 
     def abandon(self) -> None:
         for node in self.nodes.values():
             node.kill()
         for client in self.open_connections:
-            client.close()
+            client.disconnect()
 
 
 class ClusterTransactor(Transactor):
     """A fail-over in the middle of a transaction may abort it: its producer learns that from many errors."""
 
-    def expect(self, answer: Any, code: int, allowed: frozenset[int] = RETRIABLE | TRANSACTIONAL) -> bool:
-        return super().expect(answer, code, allowed)
+    def expect(self, answer: Any, code: int, allowed: Container[int] | None = None) -> bool:
+        return super().expect(answer, code, allowed or RETRIABLE | TRANSACTIONAL)
 
 
 def run_cluster_seed(seed: int, troubles: int = 12) -> ClusterWorld:
     """A whole run; the world is left for a look."""
     world = ClusterWorld(seed)
-
-    async def main() -> None:
-        try:
-            await world.run(troubles)
-        except BaseException:
-            world.abandon()
-            raise
-
-    logging.getLogger("ottla").setLevel(logging.CRITICAL)
-    before, single.RETRIABLE = single.RETRIABLE, RETRIABLE
-    defaults = single.Worker.expect.__defaults__
-    single.Worker.expect.__defaults__ = (RETRIABLE,)
-    try:
-        with asyncio.Runner(loop_factory=lambda: SimLoop()) as runner:
-            runner.run(main())
-    except (AssertionError, KafkaError) as error:
-        error.add_note(f"seed {seed}; the end of its trace:\n" + "\n".join(world.trace[-40:]))
-        raise
-    finally:
-        single.RETRIABLE = before
-        single.Worker.expect.__defaults__ = defaults
-        logging.getLogger("ottla").setLevel(logging.NOTSET)
+    run_world(world, troubles)
     return world
-
-
-__all__ = ["ClusterWorld", "FetchRequest", "run_cluster_seed"]

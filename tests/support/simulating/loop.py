@@ -2,19 +2,19 @@
 
 import asyncio
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
 from ottla.clock import VirtualLoop
-from ottla.wire.frames import decode_response_header, encode_request, response_header_version
-from ottla.wire.messages import RESPONSES
+from support.async_wire import AsyncWire
 
 
 class SimLoop(VirtualLoop):
     """Background work is done at once: a thread would end when it likes."""
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
         future = self.create_future()
         try:
             future.set_result(func(*args))
@@ -34,41 +34,48 @@ class Lost(Exception):
     """The connection is gone, and nobody knows whether the last request was served."""
 
 
-class SimClient:
-    """One connection to a broker in the same process; requests one at a time."""
+class _PairStream:
+    """The client's end of a socket pair, with the methods of asyncio's streams but without their transports."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._loop = asyncio.get_running_loop()
+        self._unsent = b""
+
+    def write(self, data: bytes) -> None:
+        self._unsent += data
+
+    async def readexactly(self, size: int) -> bytes:
+        try:
+            unsent, self._unsent = self._unsent, b""
+            if unsent:
+                await self._loop.sock_sendall(self.socket, unsent)
+            data = b""
+            while len(data) < size:
+                more = await self._loop.sock_recv(self.socket, size - len(data))
+                if not more:
+                    raise Lost("closed")
+                data += more
+        except OSError as error:
+            raise Lost(str(error)) from error
+        return data
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class SimClient(AsyncWire):
+    """One connection to a broker in the same process."""
 
     def __init__(self, broker: Any, number: int) -> None:
         mine, theirs = socket.socketpair()
         mine.setblocking(False)
         theirs.setblocking(False)
-        self._loop = asyncio.get_running_loop()
-        self._sock = mine
-        self._correlation = 0
+        stream = _PairStream(mine)
+        super().__init__(stream, stream, "sim")
+        self.socket = mine
         broker._connected(
             broker._listeners[0],
             _PairSocket(theirs.family, theirs.type, theirs.proto, theirs.detach()),
             ("127.0.0.1", 40_000 + number),
         )
-
-    async def call(self, request: Any, version: int) -> Any:
-        self._correlation += 1
-        try:
-            await self._loop.sock_sendall(self._sock, encode_request(request, version, self._correlation, "sim"))
-            frame = await self._exactly(struct.unpack(">i", await self._exactly(4))[0])
-        except OSError as error:
-            raise Lost(str(error)) from error
-        correlation, position = decode_response_header(frame, response_header_version(request.API_KEY, version))
-        assert correlation == self._correlation
-        return RESPONSES[request.API_KEY].decode(memoryview(frame)[position:], version)
-
-    async def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = await self._loop.sock_recv(self._sock, size - len(data))
-            if not more:
-                raise Lost("closed")
-            data += more
-        return data
-
-    def close(self) -> None:
-        self._sock.close()

@@ -7,12 +7,13 @@ stop, a kill or, where everything is flushed, a loss of power, and the next life
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Container
 from typing import Any
 
+from ottla import errors
 from ottla.config import Config
 from ottla.errors import KafkaError
-from ottla.records.batch import CONTROL_ABORT, Record, batches, build_batch
+from ottla.records.batch import Record, batches, build_batch
 from ottla.server.broker import Broker
 from ottla.server.randomness import SeededChance
 from ottla.wire.messages import (
@@ -26,6 +27,7 @@ from ottla.wire.messages import (
     ProduceRequest,
     TxnOffsetCommitRequest,
 )
+from support.batches import batches_of, visible_batches
 from support.crashing.history import Commit, History, Outcome, Violation, Write
 from support.simulating.disk import SimDisk
 from support.simulating.loop import Lost, SimClient, SimLoop
@@ -38,7 +40,20 @@ TOPICS = {
     "x": {},
     COMPACTED: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"},
 }
-RETRIABLE = frozenset({3, 5, 6, 7, 14, 15, 16, 51, 56})
+RETRIABLE = frozenset(
+    error.code
+    for error in (
+        errors.UnknownTopicOrPartition,
+        errors.LeaderNotAvailable,
+        errors.NotLeaderOrFollower,
+        errors.RequestTimedOut,
+        errors.CoordinatorLoadInProgress,
+        errors.CoordinatorNotAvailable,
+        errors.NotCoordinator,
+        errors.ConcurrentTransactions,
+        errors.KafkaStorageError,
+    )
+)
 STEPS_PER_LIFE = 12
 WRITES = frozenset({"append", "write", "touch", "mkdir", "rename", "truncate", "remove", "sync", "fsync"})
 
@@ -52,6 +67,7 @@ class World:
         self.fsync = seed % 2 == 1
         # Bytes whose flush failed are taken back, but a loss of power may bring them back again.
         self.refused = Outcome.IN_DOUBT if self.fsync else Outcome.REFUSED
+        self.retriable = RETRIABLE
         self.trace: list[str] = []
         self.history = History()
         self.disk: SimDisk
@@ -125,7 +141,7 @@ class World:
             )
             made = await client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7)
             assert made.topics[0].error_code in (0, 36), made
-        client.close()
+        client.disconnect()
 
     async def _life(self) -> None:
         await self._start()
@@ -215,7 +231,7 @@ class World:
                 self.history.check_committed("g", ("t", index), await committer.committed(client, "g", "t", index))
         for transactor in (c for c in self.clients if isinstance(c, Transactor)):
             await transactor.check(client)
-        client.close()
+        client.disconnect()
         self.note("checked")
 
     async def read_all(self, client: SimClient, topic: str, index: int, isolation: int = 0) -> list[tuple[int, bytes]]:
@@ -224,21 +240,14 @@ class World:
         while True:
             answer = await fetch(client, topic, index, offset, isolation)
             assert answer.error_code == 0, answer
-            data = list(batches(bytes(answer.records or b"")))
-            if not data:
+            fetched = batches_of(answer)
+            if not fetched:
                 return found
-            aborted = sorted((a.first_offset, a.producer_id) for a in answer.aborted_transactions or [])
-            skipping: set[int] = set()
-            for one in data:
+            for one in fetched:
                 assert one.crc_ok(), f"{topic}-{index} offset {one.base_offset}"
-                while aborted and aborted[0][0] <= one.last_offset:
-                    skipping.add(aborted.pop(0)[1])
-                if one.is_control:
-                    if one.control_type() == CONTROL_ABORT:
-                        skipping.discard(one.producer_id)
-                elif not (isolation and one.is_transactional and one.producer_id in skipping):
-                    found += [(r.offset, bytes(r.value or b"")) for r in one.records()]
-                offset = one.next_offset
+            for one in visible_batches(answer, isolation):
+                found += [(r.offset, bytes(r.value or b"")) for r in one.records()]
+            offset = fetched[-1].next_offset
 
     async def read_keyed(self, client: SimClient) -> list[tuple[int, bytes, bytes | None]]:
         """The compacted partition."""
@@ -247,7 +256,7 @@ class World:
         while True:
             answer = await fetch(client, COMPACTED, 0, offset)
             assert answer.error_code == 0, answer
-            data = list(batches(bytes(answer.records or b"")))
+            data = batches_of(answer)
             if not data:
                 return found
             for one in data:
@@ -261,7 +270,7 @@ class World:
         """After a violation: leave no sockets behind."""
         self.broker.kill()
         for client in self.open_connections:
-            client.close()
+            client.disconnect()
 
     def connect(self) -> SimClient:
         self.connections += 1
@@ -326,13 +335,13 @@ class Worker:
 
     def disconnect(self) -> None:
         if self.connection is not None:
-            self.connection.close()
+            self.connection.disconnect()
             self.connection = None
 
-    def expect(self, answer: Any, code: int, allowed: frozenset[int] = RETRIABLE) -> bool:
+    def expect(self, answer: Any, code: int, allowed: Container[int] | None = None) -> bool:
         """Whether it went well; errors must be among those that say: try again."""
         self.world.note(f"{type(self).__name__} {code}")
-        if code and code not in allowed:
+        if code and code not in (allowed or self.world.retriable):
             raise Violation(f"{type(self).__name__} got error {code}: {answer}")
         return code == 0
 
@@ -449,7 +458,7 @@ class Reader(Worker):
         answer = await fetch(client, "t", index, self.offsets[index], wait_ms=self.world.chance.choice((0, 50)))
         if not self.expect(answer, answer.error_code):
             return
-        for one in batches(bytes(answer.records or b"")):
+        for one in batches_of(answer):
             for record in one.records():
                 if record.offset >= answer.high_watermark:
                     raise Violation(f"offset {record.offset} was read, the high watermark is {answer.high_watermark}")
@@ -540,24 +549,26 @@ class Transactor(Worker):
 def run_seed(seed: int, lives: int = 3) -> World:
     """A whole run; the world is left for a look."""
     world = World(seed)
+    run_world(world, lives)
+    return world
+
+
+def run_world(world: World, length: int) -> None:
+    """Runs it in virtual time; an error names the seed and says what happened last."""
 
     async def main() -> None:
         try:
-            await world.run(lives)
+            await world.run(length)
         except BaseException:
             world.abandon()
             raise
 
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
     try:
-        with asyncio.Runner(loop_factory=lambda: SimLoop()) as runner:
+        with asyncio.Runner(loop_factory=SimLoop) as runner:
             runner.run(main())
     except (AssertionError, KafkaError) as error:
-        error.add_note(f"seed {seed}; the end of its trace:\n" + "\n".join(world.trace[-30:]))
+        error.add_note(f"seed {world.seed}; the end of its trace:\n" + "\n".join(world.trace[-40:]))
         raise
     finally:
         logging.getLogger("ottla").setLevel(logging.NOTSET)
-    return world
-
-
-Step = Callable[[SimClient], Awaitable[None]]
