@@ -18,7 +18,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From left to right; a layer imports itself, what stands left of it, and the leaves.
 LAYERS = ("wire", "records", "log", "metadata", "replication", "coordinator", "server", "http")
-LEAVES = ("enums", "errors", "clock", "config")
+LEAVES = ("enums", "errors", "clock", "config", "lazy_imports")
 # Decision 5 of the architecture: below this line, time, disk, network and chance are passed in.
 BELOW_THE_RIM = (*LEAVES, "wire", "records", "log", "metadata", "replication", "coordinator")
 
@@ -45,7 +45,16 @@ SEAMS = {
     "clock.py": "the clock itself",
     "log/files.py": "the disk itself",
     "log/multi_dir_disk.py": "a disk of several folders",
+    "lazy_imports.py": "keeps a file handle, to import modules with",
     "config/properties.py": "reads the file that the command line names, before there is a disk seam",
+}
+
+# Modules that may import inside functions, and why they may not be lazy as others are.
+IMPORTS_IN_FUNCTIONS = {
+    "bench/embedded.py": "measures how long the import takes",
+    "bench/in_tests.py": "measures a first test, without the imports of its own client",
+    "bench/spark_job.py": "runs inside Spark, with or without Ottla's data source",
+    "testing/serve_command.py": "moves",
 }
 
 MAX_FILE_LINES = 600
@@ -90,7 +99,7 @@ def imported_parts(tree: ast.AST, module: Path) -> Iterator[tuple[str, int]]:
 def allowed_for(part: str) -> set[str]:
     if part in LEAVES:
         # config and errors stand alone; the clock may raise errors.
-        return {part, "enums", "errors"}
+        return {part, "enums", "errors", "lazy_imports"}
     if part in LAYERS:
         return {*LAYERS[: LAYERS.index(part) + 1], *LEAVES}
     return {*LAYERS, *LEAVES, part}
@@ -104,6 +113,70 @@ def test_imports_point_one_way() -> None:
         for other, line in imported_parts(tree_of(module), module)
         if other not in allowed_for(part_of(module))
     ]
+    assert not wrong
+
+
+def function_level_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Modules that are imported inside functions."""
+    for function in ast.walk(tree):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield "." * node.level + (node.module or ""), node.lineno
+
+
+def test_imports_stand_at_the_top() -> None:
+    """What must not be imported with its user is lazy: see `ottla/lazy_imports.py`."""
+    inside = {
+        name_of(module): sorted(set(found))
+        for module in MODULES
+        if (found := list(function_level_imports(tree_of(module))))
+        and part_of(module) not in {"server", "coordinator", "workers", "multibroker", "spark", "http"}
+        and not name_of(module).startswith("cli/pipeline")
+    }
+    assert {name: found for name, found in inside.items() if name not in IMPORTS_IN_FUNCTIONS} == {}
+    assert set(IMPORTS_IN_FUNCTIONS) <= set(inside), "a module needs no exception any more: take it off the list"
+
+
+def lazy_modules(statements: list[ast.stmt]) -> dict[str, str]:
+    """`name = lazy("module")`, by name."""
+    return {
+        node.targets[0].id: node.value.args[0].value
+        for node in statements
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Name)
+        and node.value.func.id == "lazy"
+        and isinstance(node.value.args[0], ast.Constant)
+    }
+
+
+def imported_modules(statements: list[ast.stmt]) -> dict[str, str]:
+    """What each imported name stands for, as if all of them were modules."""
+    found: dict[str, str] = {}
+    for node in statements:
+        if isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_lazy_modules_are_those_that_type_checkers_see() -> None:
+    wrong = []
+    for module in MODULES:
+        for node in ast.walk(tree_of(module)):
+            if isinstance(node, ast.If):
+                known = imported_modules(node.body)
+                wrong += [
+                    f"{name_of(module)}:{node.lineno} {name} is {target}, not {known.get(name)}"
+                    for name, target in lazy_modules(node.orelse).items()
+                    if known.get(name) != target
+                ]
     assert not wrong
 
 

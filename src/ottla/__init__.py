@@ -4,6 +4,7 @@
 several that replicate. The names below are the public ones, with those of `ottla.testing`; everything else may change.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import ottla` alone costs nothing."""
-    from importlib import import_module
-
     if name == "errors":
         return import_module("ottla.errors")
     if name in _HOMES:

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from ottla.lazy_imports import lazy
+
 if TYPE_CHECKING:
+    from ottla.testing import cluster as cluster_module
+    from ottla.testing import namespace, over_http, plain_kafka, threaded
+    from ottla.testing import report as report_module
     from ottla.testing.cluster import Cluster
     from ottla.testing.namespace import AnyBroker, Kafka
-    from ottla.testing.plain_kafka import ExternalBroker
     from ottla.testing.threaded import ServedBroker
+else:
+    cluster_module = lazy("ottla.testing.cluster")
+    namespace = lazy("ottla.testing.namespace")
+    over_http = lazy("ottla.testing.over_http")
+    plain_kafka = lazy("ottla.testing.plain_kafka")
+    report_module = lazy("ottla.testing.report")
+    threaded = lazy("ottla.testing.threaded")
 
 _SHARED = pytest.StashKey["ServedBroker"]()
 _USED = pytest.StashKey["list[_Used]"]()
@@ -57,9 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not getattr(config.option, "numprocesses", None):
         return  # without workers the session's broker is the shared one
-    from ottla.testing.threaded import serve
-
-    broker = serve(preset=config.getini("ottla_preset"), control=0)
+    broker = threaded.serve(preset=config.getini("ottla_preset"), control=0)
     broker.start()
     config.stash[_SHARED] = broker
     config.pluginmanager.register(_Workers(broker), "ottla-workers")
@@ -97,36 +106,28 @@ def ottla_session(request: pytest.FixtureRequest, ottla_options: dict[str, Any])
     if bootstrap:
         yield _external(bootstrap)
     elif shared is not None:
-        from ottla.testing.over_http import RemoteBroker
-
-        yield RemoteBroker(*shared)
+        yield over_http.RemoteBroker(*shared)
     else:
-        from ottla.testing.threaded import serve
-
-        with serve(**{"preset": config.getini("ottla_preset"), **ottla_options}) as broker:
+        with threaded.serve(**{"preset": config.getini("ottla_preset"), **ottla_options}) as broker:
             yield broker
 
 
-def _external(bootstrap: str) -> ExternalBroker:
-    from ottla.testing.plain_kafka import ExternalBroker
-
-    return ExternalBroker(bootstrap)
+def _external(bootstrap: str) -> plain_kafka.ExternalBroker:
+    return plain_kafka.ExternalBroker(bootstrap)
 
 
 @pytest.fixture
-def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+def kafka(request: pytest.FixtureRequest) -> Iterator[namespace.Kafka]:
     """A broker and names of this test's own: `kafka.bootstrap`, `kafka.topic()`, `kafka.group()`.
 
     In a unittest.TestCase, `@pytest.mark.usefixtures("kafka")` sets `self.kafka`.
     """
-    from ottla.testing.namespace import Kafka
-
     options = _marked(request, "ottla")
     if options is not None:
         broker: AnyBroker = request.getfixturevalue("ottla_broker")(**options)
     else:
         broker = request.getfixturevalue("ottla_session")
-    kafka = Kafka(broker, request.node.name)
+    kafka = namespace.Kafka(broker, request.node.name)
     _note(request, kafka)
     if isinstance(request.instance, unittest.TestCase):
         request.instance.kafka = kafka  # type: ignore[attr-defined]
@@ -139,16 +140,13 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
     """Makes brokers with options of their own: `ottla_broker(partitions=3, preset="kafka")`; stopped after the test."""
     if request.config.getoption("ottla_bootstrap"):
         pytest.skip("makes a broker of its own, and --ottla-bootstrap names one that is there already")
-    from ottla.testing.namespace import Kafka
-    from ottla.testing.threaded import serve
-
     started: list[ServedBroker] = []
 
     def start(**options: Any) -> ServedBroker:
-        broker = serve(**options)
+        broker = threaded.serve(**options)
         broker.start()
         started.append(broker)
-        _note(request, Kafka(broker, request.node.name))
+        _note(request, namespace.Kafka(broker, request.node.name))
         return broker
 
     yield start
@@ -157,23 +155,22 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
 
 
 @pytest.fixture
-def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cluster]]:
+def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., cluster_module.Cluster]]:
     """Makes clusters, with the options of `ottla.Cluster`: `ottla_cluster(brokers=5)`; stopped after the test.
 
     A cluster runs in a thread of its own, so that it serves synchronous and asynchronous tests.
     """
     if request.config.getoption("ottla_bootstrap"):
         pytest.skip("makes a cluster of its own, and --ottla-bootstrap names one that is there already")
-    from ottla.testing.cluster import Cluster
-    from ottla.testing.report import cluster_report
-
     with ExitStack() as running:
 
-        def start(*brokers: int, **options: Any) -> Cluster:
+        def start(*brokers: int, **options: Any) -> cluster_module.Cluster:
             cluster = running.enter_context(
-                Cluster(*brokers, **{"preset": request.config.getini("ottla_preset"), **options})
+                cluster_module.Cluster(*brokers, **{"preset": request.config.getini("ottla_preset"), **options})
             )
-            used = _Used(f"Kafka cluster at {cluster.bootstrap}", cluster, lambda: cluster_report(cluster))
+            used = _Used(
+                f"Kafka cluster at {cluster.bootstrap}", cluster, lambda: report_module.cluster_report(cluster)
+            )
             request.node.stash.setdefault(_USED, []).append(used)
             return cluster
 
@@ -221,9 +218,7 @@ def _skipped_elsewhere() -> Generator[None, object, object]:
     try:
         return (yield)
     except RuntimeError as error:
-        from ottla.testing.plain_kafka import NeedsOttla
-
-        if isinstance(error, NeedsOttla):
+        if isinstance(error, plain_kafka.NeedsOttla):
             pytest.skip(str(error))
         raise
 

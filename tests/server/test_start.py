@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla import lazy_imports
 from ottla.server import apis as handlers
-from ottla.server import lazy_imports as late
 from ottla.server.api import RequestContext, Route, handles, registered_apis
 from ottla.server.randomness import SystemChance
 from ottla.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
@@ -150,17 +150,17 @@ def test_chance_is_below_its_limit(limit: int) -> None:
 
 
 def test_a_file_handle_is_kept_while_a_broker_runs() -> None:
-    others = late._running  # of other tests
-    late.started()
-    late.started()
-    kept = late._spare
+    others = lazy_imports._running  # of other tests
+    lazy_imports.started()
+    lazy_imports.started()
+    kept = lazy_imports._spare
     assert kept is not None
-    late.stopped()
+    lazy_imports.stopped()
     os.fstat(kept)
-    late.import_late("ottla.server.apis.fetch")
-    assert late._spare is not None
-    late.stopped()
-    assert (late._spare is not None) is (others > 0)
+    lazy_imports.import_late("ottla.server.apis.fetch")
+    assert lazy_imports._spare is not None
+    lazy_imports.stopped()
+    assert (lazy_imports._spare is not None) is (others > 0)
 
 
 def walked_over(name: str) -> list[bool]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    from ottla.bench import command
+else:
+    command = lazy("ottla.bench.command")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,6 +62,4 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ottla.bench.command import run_command
-
-    return run_command(args)
+    return command.run_command(args)

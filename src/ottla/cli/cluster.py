@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ottla.cli import common, terminal
 from ottla.cli.faults import CONTROL_VARIABLE, DEFAULT_CONTROL, control_url
+from ottla.testing.over_http import Control, RemoteError
 
 EXAMPLES: Final = (
     "ottla serve --brokers 3 --ephemeral --control 9099 &",
@@ -79,8 +80,6 @@ def _replicas(text: str) -> list[int] | None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the cluster did it, 1 when it refused, 2 for a wrong command line."""
-    from ottla.testing.over_http import Control, RemoteError
-
     control = Control(control_url(arguments))
 
     def main() -> int:

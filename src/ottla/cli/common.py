@@ -9,14 +9,26 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli import terminal
 from ottla.cli.parsers import subcommand as subcommand
+from ottla.client import Client, Security
+from ottla.client.connection import ClientError
+from ottla.client.security import READ
+from ottla.config import TOPIC_KEYS, ConfigError
+from ottla.config.properties import read_properties
+from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    import difflib
+
     from ottla.client import Client, Security
     from ottla.errors import KafkaError
+else:
+    difflib = lazy("difflib")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP"
@@ -72,8 +84,6 @@ def bootstrap_of(arguments: argparse.Namespace) -> str:
 
 def connect(arguments: argparse.Namespace, bootstrap: str | None = None, config: str | None = None) -> Client:
     """The client that the options ask for; nothing is sent yet."""
-    from ottla.client import Client
-
     address = bootstrap if bootstrap is not None else bootstrap_of(arguments)
     try:
         return Client(
@@ -86,13 +96,8 @@ def connect(arguments: argparse.Namespace, bootstrap: str | None = None, config:
 
 
 def load_security(path: str | None) -> Security:
-    from ottla.client import Security
-
     if path is None:
         return Security()
-    from ottla.config import ConfigError
-    from ottla.config.properties import read_properties
-
     try:
         properties = {key: text for key, (text, _) in read_properties(path).items()}
         _warn_of_misspelt(path, properties)
@@ -103,12 +108,8 @@ def load_security(path: str | None) -> Security:
 
 def _warn_of_misspelt(path: str, properties: dict[str, str]) -> None:
     """A client's file may say much that does not count here; what is nearly a word that counts is told of."""
-    from difflib import get_close_matches
-
-    from ottla.client.security import READ
-
     for key in properties.keys() - set(READ):
-        if close := get_close_matches(key, READ, n=1, cutoff=0.9):
+        if close := difflib.get_close_matches(key, READ, n=1, cutoff=0.9):
             terminal.warn(f"{path}: {key} is ignored; did you mean {close[0]}?")
 
 
@@ -118,9 +119,6 @@ def run_async(main: Coroutine[Any, Any, int]) -> int:
 
 
 def guarded(main: Callable[[], int]) -> int:
-    from ottla.client.connection import ClientError
-    from ottla.errors import KafkaError
-
     try:
         return main()
     except UsageError as error:
@@ -154,18 +152,12 @@ def explained(error: KafkaError) -> str:
     before, colon, name = error.message.partition("config name: ")
     if before != "Unknown topic " or not colon:
         return text
-    from difflib import get_close_matches
-
-    from ottla.config import TOPIC_KEYS
-
-    close = get_close_matches(name, list(TOPIC_KEYS), n=1)
+    close = difflib.get_close_matches(name, list(TOPIC_KEYS), n=1)
     return f"{text}; did you mean {close[0]}?" if close else text
 
 
 def report_results(results: dict[str, Any], done: Callable[[str, Any], str], as_json: bool, **extra: Any) -> int:
     """Print a result for each name: what worked on stdout, what did not on stderr; 1 if anything failed."""
-    from ottla.errors import KafkaError
-
     failed = False
     entries: list[dict[str, Any]] = []
     for name, result in results.items():
@@ -256,8 +248,6 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     """Names by shell patterns; a pattern that is a plain name must be there."""
-    from fnmatch import fnmatchcase
-
     known = sorted(names)
     found: dict[str, None] = {}
     for pattern in patterns:

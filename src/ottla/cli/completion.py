@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from ottla.cli.common import OK, subcommand
+from ottla.cli.main import full_parser
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -37,8 +38,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ottla.cli.main import full_parser
-
     levels = list(walk(full_parser()))
     print({"bash": bash, "zsh": zsh, "fish": fish}[arguments.shell](levels))
     return OK

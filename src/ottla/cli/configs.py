@@ -13,12 +13,16 @@ from ottla.cli.common import (
     add_connection,
     add_json,
     connect,
+    matching,
     run_async,
     subcommand,
     verbs,
     words_go_to,
 )
+from ottla.client.admin import CONFIG_SOURCES, OVERRIDES, alter_configs, alter_quotas, describe_configs, describe_quotas
 from ottla.enums import ConfigResourceType
+from ottla.errors import KafkaError, error_for
+from ottla.wire.messages.configs import ListConfigResourcesRequest
 
 if TYPE_CHECKING:
     from ottla.client import Client
@@ -127,9 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _get(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import describe_configs
-    from ottla.errors import KafkaError
-
     kind = _RESOURCES[arguments.kind]
     async with connect(arguments) as client:
         names, keys = await _names(client, arguments, kind)
@@ -157,8 +158,6 @@ async def _get(arguments: argparse.Namespace) -> int:
 
 async def _names(client: Client, arguments: argparse.Namespace, kind: int) -> tuple[list[str], list[str] | None]:
     """Whose settings are wanted, and which. A name with a dot after a topic's name may be a key."""
-    from ottla.cli.common import matching
-
     keys: list[str] | None = arguments.key
     names: list[str] = list(arguments.names)
     if arguments.default:
@@ -185,9 +184,6 @@ async def _names(client: Client, arguments: argparse.Namespace, kind: int) -> tu
 
 
 async def _listed(client: Client, kind: int) -> list[str]:
-    from ottla.errors import error_for
-    from ottla.wire.messages.configs import ListConfigResourcesRequest
-
     response = await client.ask(ListConfigResourcesRequest(resource_types=[kind]))
     if response.error_code:
         raise error_for(response.error_code)
@@ -195,16 +191,12 @@ async def _listed(client: Client, kind: int) -> list[str]:
 
 
 def _is_own(kind: int, name: str, entry: ConfigEntry) -> bool:
-    from ottla.client.admin import OVERRIDES
-
     if kind == _RESOURCES["broker"]:
         return entry.source in ((3,) if name == "" else (2, 3))
     return entry.source in OVERRIDES or kind == _RESOURCES["broker-logger"]
 
 
 def _line(arguments: argparse.Namespace, entry: ConfigEntry) -> str:
-    from ottla.client.admin import CONFIG_SOURCES
-
     value = _HIDDEN if entry.sensitive else "" if entry.value is None else entry.value
     source = CONFIG_SOURCES.get(entry.source, "?")
     text = f"  {terminal.paint(entry.name, 'cyan')}={value}  {terminal.paint(f'({source})', 'dim')}"
@@ -217,8 +209,6 @@ def _line(arguments: argparse.Namespace, entry: ConfigEntry) -> str:
 
 
 def _as_json(arguments: argparse.Namespace, name: str, entries: list[ConfigEntry]) -> dict[str, Any]:
-    from ottla.client.admin import CONFIG_SOURCES
-
     configs = []
     for entry in entries:
         fields: dict[str, Any] = {
@@ -238,8 +228,6 @@ def _as_json(arguments: argparse.Namespace, name: str, entries: list[ConfigEntry
 
 
 async def _get_quotas(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import describe_quotas
-
     kind = _QUOTAS[arguments.kind]
     wanted: list[dict[str, str | None] | None] = [{kind: name} for name in arguments.names]
     if arguments.default:
@@ -308,8 +296,6 @@ def _operation(text: str) -> tuple[str, int, str | None]:
 async def _alter(
     client: Client, arguments: argparse.Namespace, name: str | None, changes: list[tuple[str, int, str | None]]
 ) -> None:
-    from ottla.client.admin import alter_configs
-
     kind = _RESOURCES[arguments.kind]
     if name is None and kind != _RESOURCES["broker"]:
         raise UsageError("--default is for brokers, clients, users and addresses")
@@ -321,8 +307,6 @@ async def _alter(
 async def _alter_quotas(
     client: Client, arguments: argparse.Namespace, name: str | None, changes: list[tuple[str, int, str | None]]
 ) -> None:
-    from ottla.client.admin import alter_quotas
-
     values: dict[str, float | None] = {}
     for key, operation, text in changes:
         if operation not in (0, 1):

@@ -25,6 +25,8 @@ from ottla.cli.common import (
     words_go_to,
 )
 from ottla.cli.lines import ENCODERS, FORMATS, compile_template, to_json, to_plain
+from ottla.client.fetcher import Fetcher, visible
+from ottla.client.offsets import Committed, bounds, commit, committed, list_offsets
 from ottla.enums import IsolationLevel, OffsetTimestamp
 
 if TYPE_CHECKING:
@@ -122,8 +124,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _consume(arguments: argparse.Namespace) -> int:
-    from ottla.client.fetcher import Fetcher
-
     isolation = (
         IsolationLevel.READ_COMMITTED if arguments.isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     )
@@ -187,8 +187,6 @@ class _Reader:
         return self._left is not None and self._left <= 0
 
     def take(self, fetched: Fetched) -> None:
-        from ottla.client.fetcher import visible
-
         topic, partition = tp = fetched.tp
         end = None if self._ends is None else self._ends[tp]
         write = sys.stdout.buffer.write
@@ -219,8 +217,6 @@ class _Reader:
             await self.commit()
 
     async def commit(self) -> None:
-        from ottla.client.offsets import Committed, commit
-
         if self._group is not None and self._printed:
             sys.stdout.buffer.flush()
             await commit(self._client, self._group, {tp: Committed(at) for tp, at in self._printed.items()})
@@ -243,8 +239,6 @@ async def _partitions(client: Client, arguments: argparse.Namespace) -> list[Top
 async def _starts(
     client: Client, arguments: argparse.Namespace, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    from ottla.client.offsets import committed
-
     starts = await _resolve(client, arguments.start or Where("earliest"), partitions)
     if arguments.group is not None and arguments.start is None:
         edges = await _resolve(client, Where("earliest"), partitions)
@@ -257,8 +251,6 @@ async def _ends(
     client: Client, arguments: argparse.Namespace, partitions: Sequence[TopicPartition], isolation: int
 ) -> dict[TopicPartition, int] | None:
     """Where to stop; None with --follow."""
-    from ottla.client.offsets import list_offsets
-
     if arguments.follow:
         if arguments.until is not None:
             raise UsageError("--follow never stops, --until does: give one of them")
@@ -272,8 +264,6 @@ async def _ends(
 
 
 async def _resolve(client: Client, where: Where, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    from ottla.client.offsets import bounds, list_offsets
-
     edges = await bounds(client, partitions)
     if where.kind == "earliest":
         return {tp: start for tp, (start, _) in edges.items()}

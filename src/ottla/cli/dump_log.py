@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 from ottla.cli import terminal
 from ottla.cli.common import FAILED, OK, CommandError, add_json, guarded, subcommand, words_go_to
+from ottla.cli.dumping import Options, dump_file, is_known
+from ottla.cli.lines import to_json_bytes
 
 DECODERS: Final = ("auto", "offsets", "transactions", "share-state", "metadata", "none")
 
@@ -49,8 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _dump(arguments: argparse.Namespace) -> int:
-    from ottla.cli.dumping import Options, dump_file
-
     options = Options(arguments.records, arguments.decode, _range(arguments.offsets))
     bad = False
     files = [path for given in arguments.paths for path in _files(Path(given))]
@@ -86,8 +87,6 @@ def _range(text: str | None) -> tuple[int, int] | None:
 
 def _files(path: Path) -> Iterator[Path]:
     """A file, or all that a folder holds and that can be printed."""
-    from ottla.cli.dumping import is_known
-
     if not path.exists():
         raise CommandError(f"{path} does not exist")
     if path.is_file():
@@ -101,14 +100,10 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _write_json(entry: dict[str, Any]) -> None:
-    import json
-
     sys.stdout.write(json.dumps(entry, default=_plain) + "\n")
 
 
 def _plain(value: Any) -> Any:
-    from ottla.cli.lines import to_json_bytes
-
     if isinstance(value, bytes | bytearray | memoryview):
         return to_json_bytes(bytes(value))
     raise TypeError(f"{type(value).__name__} has no JSON form")

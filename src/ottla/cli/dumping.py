@@ -13,6 +13,7 @@ from ottla.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from ottla.log.producers import CorruptSnapshot, decode_snapshot
 from ottla.records.batch import Batch, ControlRecord
 from ottla.records.legacy import LegacyBatch, any_batches
+from ottla.wire import stored
 from ottla.wire.primitives import MalformedMessage, uuid_to_base64
 from ottla.wire.schema import Struct
 
@@ -192,8 +193,6 @@ def _record_entries(batch: Batch | LegacyBatch, decode: str) -> Iterator[Entry]:
 
 
 def _control_entry(control: ControlRecord) -> Entry:
-    from ottla.wire import stored
-
     known = control.type < len(CONTROL_TYPES)
     entry: Entry = {
         "kind": "record",
@@ -227,8 +226,6 @@ def _decoder_for(path: Path, options: Options) -> str:
 
 def _decoded(decode: str, key: bytes | None, value: bytes | None) -> Entry:
     """Key and value in words; as bytes where they are an application's own, or cannot be read."""
-    from ottla.wire import stored
-
     if decode == "none":
         return {"key": key, "value": value}
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.cli import common, terminal
+from ottla.testing.over_http import Control, RemoteError
 
 CONTROL_VARIABLE: Final = "OTTLA_TEST_CONTROL"
 DEFAULT_CONTROL: Final = "http://127.0.0.1:9093"
@@ -56,8 +57,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the broker did it, 1 when it refused, 2 for a wrong command line."""
-    from ottla.testing.over_http import Control, RemoteError
-
     control = Control(control_url(arguments))
 
     def main() -> int:

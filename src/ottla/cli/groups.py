@@ -27,7 +27,10 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.client.admin import delete_groups, describe_group, list_groups, share_offsets
+from ottla.client.offsets import Committed, bounds, commit, committed, delete_offsets, list_offsets
 from ottla.enums import IsolationLevel, OffsetTimestamp
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.client import Client
@@ -115,8 +118,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _list(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import list_groups
-
     async with connect(arguments) as client:
         groups = await list_groups(client)
         if arguments.state:
@@ -150,10 +151,6 @@ async def _offset_rows(
     client: Client, group: str, kind: str, owners: Mapping[TopicPartition, Any]
 ) -> list[dict[str, Any]]:
     """Committed offset, end and lag of every partition that the group has a commit or a member for."""
-    from ottla.client.admin import share_offsets
-    from ottla.client.offsets import bounds, committed
-    from ottla.errors import KafkaError
-
     lags: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, int]
     if kind == "share":
@@ -191,8 +188,6 @@ async def _offset_rows(
 
 
 async def _describe(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import describe_group
-
     found = []
     async with connect(arguments) as client:
         for name in arguments.groups:
@@ -275,9 +270,6 @@ def _as_json(group: Group, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 async def _reset(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import describe_group
-    from ottla.client.offsets import Committed, commit, committed
-
     if arguments.execute and arguments.dry_run:
         raise UsageError("give either --execute or --dry-run")
     if arguments.from_file is None and not arguments.topic and not arguments.all_topics:
@@ -337,8 +329,6 @@ async def _scope(
 async def _planned(
     client: Client, arguments: argparse.Namespace, before: Mapping[TopicPartition, Any], scope: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    from ottla.client.offsets import bounds, list_offsets
-
     if arguments.to_earliest or arguments.to_latest:
         edge = OffsetTimestamp.EARLIEST if arguments.to_earliest else OffsetTimestamp.LATEST
         return {tp: at.offset for tp, at in (await list_offsets(client, dict.fromkeys(scope, edge))).items()}
@@ -367,8 +357,6 @@ async def _planned(
 
 async def _within_logs(client: Client, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """As Kafka's tool: what lies outside a log becomes its nearest edge, with a warning."""
-    from ottla.client.offsets import bounds
-
     plan = {}
     for tp, (start, end) in (await bounds(client, wanted)).items():
         plan[tp] = min(max(wanted[tp], start), end)
@@ -398,10 +386,6 @@ def _read_plan(path: str, group: str) -> dict[TopicPartition, int]:
 
 
 async def _delete(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import delete_groups
-    from ottla.client.offsets import committed, delete_offsets
-    from ottla.errors import KafkaError
-
     async with connect(arguments) as client:
         if not arguments.topic:
             results = await delete_groups(client, arguments.groups)

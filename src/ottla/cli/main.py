@@ -7,10 +7,16 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ottla import __version__
 from ottla.cli.parsers import Formatter
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 _COMMANDS = {
     "serve": ("ottla.cli.serve", "run a broker in the foreground"),
@@ -117,9 +123,7 @@ def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) ->
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only those who mistype wait for it
-
-    close = get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

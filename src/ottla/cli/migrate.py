@@ -23,7 +23,11 @@ from ottla.cli.common import (
     subcommand,
     words_go_to,
 )
+from ottla.cli.migration import Copier, Copy, State, resume_points, target_offset
+from ottla.client.admin import OVERRIDES, NewTopic, alter_configs, create_topics, describe_configs, list_groups
+from ottla.client.offsets import Committed, bounds, commit, committed
 from ottla.enums import AlterConfigOp, ConfigResourceType, IsolationLevel
+from ottla.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
     from ottla.cli.migration import Copy, State
@@ -91,8 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _migrate(arguments: argparse.Namespace) -> int:
     """Whatever the moment of Ctrl-C or SIGTERM, the state is saved and the same command goes on later."""
-    from ottla.cli.migration import State
-
     state = State(Path(arguments.state))
     work = asyncio.create_task(_work(arguments, state))
     loop = asyncio.get_running_loop()
@@ -153,9 +155,6 @@ async def _check_clusters(source: Client, target: Client, state: State) -> None:
 
 
 async def _overrides(source: Client, names: list[str]) -> dict[str, dict[str, str | None]]:
-    from ottla.client.admin import OVERRIDES, describe_configs
-    from ottla.errors import KafkaError
-
     found: dict[str, dict[str, str | None]] = {}
     for name, entries in (await describe_configs(source, ConfigResourceType.TOPIC, names)).items():
         if isinstance(entries, KafkaError):
@@ -173,9 +172,6 @@ async def _plan(
     known: Mapping[str, Topic],
 ) -> None:
     """Positions and ends of all partitions; refuses a target that holds something else."""
-    from ottla.cli.migration import Copy, resume_points
-    from ottla.client.offsets import bounds
-
     partitions = [(name, index) for name, topic in topics.items() for index in topic.partitions]
     edges = await bounds(source, partitions, IsolationLevel.READ_COMMITTED)
     fresh = []
@@ -246,9 +242,6 @@ async def _create(
     configs: Mapping[str, Mapping[str, str | None]],
     known: Mapping[str, Topic],
 ) -> None:
-    from ottla.client.admin import NewTopic, create_topics
-    from ottla.errors import InvalidConfig, KafkaError
-
     for name, topic in topics.items():
         if name in known:
             continue
@@ -266,8 +259,6 @@ async def _create(
 
 async def _reopen(arguments: argparse.Namespace, target: Client, state: State, names: list[str]) -> None:
     """Topics of an earlier run have their own settings already: they get those for copying again."""
-    from ottla.client.admin import alter_configs, describe_configs
-
     pending = {copy.tp[0] for copy in state.copies.values() if arguments.follow or copy.next_offset < copy.end}
     waiting = [name for name in names if name in pending]
     asked: set[str] = set()
@@ -295,8 +286,6 @@ async def _reopen(arguments: argparse.Namespace, target: Client, state: State, n
 async def _copy(
     arguments: argparse.Namespace, source: Client, target: Client, state: State, topics: Mapping[str, Topic]
 ) -> None:
-    from ottla.cli.migration import Copier
-
     copies = [copy for copy in state.copies.values() if copy.tp[0] in topics]
     total = sum(max(copy.end - copy.next_offset, 0) for copy in copies)
     state.save()
@@ -329,10 +318,6 @@ async def _copy_groups(
     arguments: argparse.Namespace, source: Client, target: Client, state: State
 ) -> dict[str, dict[TopicPartition, int]]:
     """Offsets of the groups, in terms of the target."""
-    from ottla.cli.migration import target_offset
-    from ottla.client.admin import list_groups
-    from ottla.client.offsets import Committed, commit, committed
-
     moved: dict[str, dict[TopicPartition, int]] = {}
     patterns = arguments.groups or ["*"]
     for group in await list_groups(source):
@@ -357,8 +342,6 @@ async def _finish_configs(
     target: Client, topics: Mapping[str, Topic], configs: Mapping[str, Mapping[str, str | None]]
 ) -> None:
     """Give topics their own settings, and take back those for the time of copying."""
-    from ottla.client.admin import OVERRIDES, alter_configs, describe_configs
-
     there = await describe_configs(target, ConfigResourceType.TOPIC, list(topics))
     for name in topics:
         entries = there[name]

@@ -23,6 +23,8 @@ from ottla.cli.common import (
     subcommand,
 )
 from ottla.cli.lines import FORMATS, Line, LineError, from_json, from_plain
+from ottla.client.connection import UnknownTopic
+from ottla.client.producer import Gatherer, Producer, partition_for
 
 if TYPE_CHECKING:
     from ottla.client import Client
@@ -78,8 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _produce(arguments: argparse.Namespace) -> int:
-    from ottla.client.producer import Gatherer, Producer
-
     _check(arguments)
     acks = -1 if arguments.acks == "all" else int(arguments.acks)
     counts: dict[tuple[str, int], tuple[int, int]] = {}
@@ -198,9 +198,6 @@ class _Writer:
         await self._gatherer.add((topic, partition), timestamp, key, line.value, line.headers + self._headers)
 
     async def _place(self, topic: str, line: Line) -> int:
-        from ottla.client.connection import UnknownTopic
-        from ottla.client.producer import partition_for
-
         known = self._partitions.get(topic)
         if known is None:
             try:

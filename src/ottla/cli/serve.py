@@ -17,15 +17,31 @@ from ottla import __version__
 from ottla.cli.parsers import subcommand
 from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.server.broker import Broker, StartError
 from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
 
 if TYPE_CHECKING:
+    import json
+
+    import uvloop
+
+    from ottla.http import metrics
     from ottla.http.endpoint import HttpEndpoint
+    from ottla.log import multi_dir_disk
+    from ottla.testing import serve_command
     from ottla.testing.broker import Embedded
     from ottla.testing.cluster import Cluster
+    from ottla.workers import supervisor
+else:
+    json = lazy("json")
+    metrics = lazy("ottla.http.metrics")
+    multi_dir_disk = lazy("ottla.log.multi_dir_disk")
+    serve_command = lazy("ottla.testing.serve_command")
+    supervisor = lazy("ottla.workers.supervisor")
+    uvloop = lazy("uvloop")
 
 logger = logging.getLogger(__name__)
 
@@ -145,9 +161,7 @@ def _disk(config: Config) -> Disk:
     folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
     if len(folders) == 1 and metadata_folder == folders[0]:
         return PosixDisk(folders[0])
-    from ottla.log.multi_dir_disk import SpreadDisk
-
-    return SpreadDisk(folders, metadata_folder)
+    return multi_dir_disk.SpreadDisk(folders, metadata_folder)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -209,8 +223,6 @@ def load_config(arguments: argparse.Namespace) -> Config:
 
 
 def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
-    from ottla.testing.serve_command import serve_with_control
-
     data = None if arguments.ephemeral else config.log_dirs[0]
     where = "in memory" if data is None else f"data in {data}"
 
@@ -218,17 +230,15 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
         addresses = ", ".join(f"{host}:{port}" for host, port in broker.server.addresses)
         _announce(arguments, addresses, where, metrics_url, broker.control_url)
 
-    return asyncio.run(serve_with_control(config, data, arguments.control, arguments.metrics, announce))
+    return asyncio.run(serve_command.serve_with_control(config, data, arguments.control, arguments.metrics, announce))
 
 
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
     if arguments.workers > 1:
         raise ConfigError("--brokers is a cluster in one process: leave out --workers")
-    from ottla.testing.serve_command import serve_cluster
-
     data = None if arguments.ephemeral else config.log_dirs[0]
     return _run_on_loop(
-        serve_cluster(
+        serve_command.serve_cluster(
             config,
             arguments.brokers,
             data,
@@ -268,10 +278,8 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     for option, given in (("ephemeral", arguments.ephemeral), ("control", arguments.control is not None)):
         if given:
             raise ConfigError(f"--{option} goes with one worker only, not with --workers {arguments.workers}")
-    from ottla.workers.supervisor import serve_workers
-
     where = f"{arguments.workers} workers, data in {config.log_dirs[0]}"
-    return serve_workers(
+    return supervisor.serve_workers(
         config,
         arguments.workers,
         lambda addresses, metrics_url: _announce(arguments, addresses, where, metrics_url),
@@ -305,8 +313,6 @@ def _announce(
 
 
 def _print_json(found: dict[str, Any]) -> None:
-    import json  # few ask for it, and every start would wait for it
-
     print(json.dumps(found, ensure_ascii=False), flush=True)
 
 
@@ -314,8 +320,6 @@ def _run_on_loop(work: Coroutine[Any, Any, int]) -> int:
     """With uvloop, if it is there."""
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
-        import uvloop
-
         new_loop = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)
@@ -347,9 +351,7 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
 
 
 def _metrics_endpoint(broker: Broker, address: tuple[str, int]) -> HttpEndpoint:
-    from ottla.http.metrics import metrics_endpoint
-
     try:
-        return metrics_endpoint(broker, *address)
+        return metrics.metrics_endpoint(broker, *address)
     except RuntimeError as error:
         raise StartError(str(error)) from error

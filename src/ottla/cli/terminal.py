@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import IO, Any, Final
 
+from ottla.cli.lines import to_json_bytes
+
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 _REDRAW_S: Final = 0.1
@@ -93,8 +95,6 @@ def print_json(value: Any, *, stream: IO[str] | None = None) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
-        from ottla.cli.lines import to_json_bytes
-
         return to_json_bytes(bytes(value))
     raise TypeError(f"{type(value).__name__} has no JSON form")
 

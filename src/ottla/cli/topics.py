@@ -25,7 +25,21 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.client.admin import (
+    OVERRIDES,
+    NewTopic,
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_configs,
+    partition_sizes,
+)
+from ottla.client.offsets import bounds
+from ottla.client.routing import named
 from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from ottla.client.routing import Topic
@@ -157,9 +171,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _create(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import NewTopic, create_topics
-    from ottla.errors import TopicAlreadyExists
-
     assignment = {}
     for text in arguments.assign:
         partition, _, brokers = text.partition(":")
@@ -187,9 +198,6 @@ async def _create(arguments: argparse.Namespace) -> int:
 
 
 async def _list(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import partition_sizes
-    from ottla.client.offsets import bounds
-
     async with connect(arguments) as client:
         known = (await client.metadata()).topics
         names = matching(known, arguments.patterns) if arguments.patterns else sorted(known)
@@ -232,8 +240,6 @@ def _replicas(topic: Topic) -> int:
 
 
 def _summary(topic: Topic) -> dict[str, Any]:
-    from ottla.client.routing import named
-
     return {
         "name": topic.name,
         "id": named(topic.topic_id),
@@ -244,10 +250,6 @@ def _summary(topic: Topic) -> dict[str, Any]:
 
 
 async def _describe(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import OVERRIDES, describe_configs
-    from ottla.client.offsets import bounds
-    from ottla.errors import KafkaError
-
     async with connect(arguments) as client:
         known = (await client.metadata()).topics
         names = (
@@ -324,9 +326,6 @@ def _ids(numbers: Sequence[int]) -> str:
 
 
 async def _alter(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import alter_configs, create_partitions, delete_records
-    from ottla.errors import KafkaError
-
     settings = parse_settings(arguments.config)
     changes: list[tuple[str, int, str | None]] = [(key, AlterConfigOp.SET, value) for key, value in settings.items()]
     changes += [(key, AlterConfigOp.DELETE, None) for key in arguments.delete_config]
@@ -352,9 +351,6 @@ async def _alter(arguments: argparse.Namespace) -> int:
 
 
 async def _delete(arguments: argparse.Namespace) -> int:
-    from ottla.client.admin import delete_topics
-    from ottla.errors import UnknownTopicOrPartition
-
     async with connect(arguments) as client:
         known = (await client.metadata()).topics
         plain = [name for name in arguments.topics if name in known or not any(c in name for c in "*?[")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import json
 import re
 import sys
 from collections import Counter
@@ -11,6 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli import terminal
 from ottla.cli.common import FAILED, OK, CommandError, add_json, guarded, subcommand
+from ottla.cli.verification import ERROR, NOTE, WARNING, Finding, PartitionCheck, read_checkpoint
+from ottla.errors import KafkaError
+from ottla.log.checkpoints import MetaProperties, read_partition_metadata
+from ottla.log.files import PosixDisk
+from ottla.records.batch import batches
 
 if TYPE_CHECKING:
     from ottla.cli.verification import Finding, PartitionReport, SegmentReport
@@ -59,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from ottla.cli.verification import NOTE, WARNING, Finding, PartitionCheck
-
     folder = Path(arguments.folder)
     if not folder.is_dir():
         raise CommandError(f"{folder} is no folder")
@@ -114,8 +119,6 @@ def _partition_folders(folder: Path) -> list[Path]:
 
 def _is_locked(folder: Path) -> bool:
     """Whether a broker holds the folder's lock, Ottla's or Kafka's."""
-    import fcntl
-
     try:
         file = (folder / ".lock").open("rb")  # who may only read the folder can verify it
     except FileNotFoundError:
@@ -135,11 +138,6 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]:
-    from ottla.cli.verification import ERROR, WARNING, Finding
-    from ottla.errors import KafkaError
-    from ottla.log.checkpoints import MetaProperties
-    from ottla.log.files import PosixDisk
-
     found: list[Finding] = []
     try:
         if MetaProperties.read(PosixDisk(folder)) is None:
@@ -160,11 +158,6 @@ def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]
 
 def _check_quorum(folder: Path) -> list[Finding]:
     """The files beside the metadata log; a broker goes on without them."""
-    import json
-
-    from ottla.cli.verification import WARNING, Finding
-    from ottla.records.batch import batches
-
     found: list[Finding] = []
     state = folder / "__cluster_metadata-0" / "quorum-state"
     try:
@@ -182,10 +175,6 @@ def _check_quorum(folder: Path) -> list[Finding]:
 
 
 def _check_topic_ids(folder: Path, reports: list[PartitionReport]) -> list[Finding]:
-    from ottla.cli.verification import ERROR, WARNING, Finding
-    from ottla.log.checkpoints import read_partition_metadata
-    from ottla.log.files import PosixDisk
-
     disk = PosixDisk(folder)
     ids: dict[str, dict[bytes, list[str]]] = {}
     found: list[Finding] = []
@@ -207,8 +196,6 @@ def _check_topic_ids(folder: Path, reports: list[PartitionReport]) -> list[Findi
 
 
 def _check_checkpoint(path: Path, by_name: dict[str, PartitionReport]) -> list[Finding]:
-    from ottla.cli.verification import ERROR, WARNING, Finding, read_checkpoint
-
     found: list[Finding] = []
     for entry in read_checkpoint(path):
         if isinstance(entry, str):

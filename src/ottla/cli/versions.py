@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ottla import __version__
 from ottla.cli import terminal
 from ottla.cli.common import OK, add_connection, add_json, connect, run_async, subcommand
+from ottla.metadata.features import FORMATTED_FEATURES, SUPPORTED_FEATURES
+from ottla.server.api import registered_apis
+from ottla.wire.messages import API_NAMES
 
 
 def add_parser(subparsers: Any) -> None:
@@ -29,11 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _versions(arguments: argparse.Namespace) -> int:
-    from ottla import __version__
-    from ottla.metadata.features import FORMATTED_FEATURES, SUPPORTED_FEATURES
-    from ottla.server.api import registered_apis
-    from ottla.wire.messages import API_NAMES
-
     ours = {key: (api.min_version, api.max_version) for key, api in registered_apis().apis.items()}
     theirs: dict[int, tuple[int, int]] = {}
     features: list[dict[str, Any]] = [

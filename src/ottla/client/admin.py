@@ -16,11 +16,15 @@ from ottla.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.partitions import CreatePartitionsRequest, DeleteRecordsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from ottla.wire.messages.share_groups import DescribeShareGroupOffsetsRequest, ShareGroupDescribeRequest
+from ottla.wire.messages.streams_groups import StreamsGroupDescribeRequest
 from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from ottla.wire.primitives import MalformedMessage
 
 CONFIG_SOURCES: Final[dict[int, str]] = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
@@ -392,9 +396,6 @@ async def describe_group(client: Client, group: str) -> Group:
 def _classic_assignment(member: Any, group: Any) -> list[TopicPartition]:
     if group.protocol_type != "consumer" or len(member.member_assignment) < 2:
         return []
-    from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-    from ottla.wire.primitives import MalformedMessage
-
     version = min(int.from_bytes(member.member_assignment[:2], "big"), ConsumerProtocolAssignment.MAX_VERSION)
     try:
         assignment, _ = ConsumerProtocolAssignment.decoder(version)(member.member_assignment, 2)
@@ -418,12 +419,8 @@ async def _describe_consumer_group(client: Client, group: str, coordinator: int)
 async def _describe_other_group(client: Client, group: str, coordinator: int, kind: str) -> Group:
     request: Any
     if kind == "share":
-        from ottla.wire.messages.share_groups import ShareGroupDescribeRequest
-
         request = ShareGroupDescribeRequest(group_ids=[group])
     else:
-        from ottla.wire.messages.streams_groups import StreamsGroupDescribeRequest
-
         request = StreamsGroupDescribeRequest(group_ids=[group])
     found = (await client.ask_coordinator(group, request)).groups[0]
     if found.error_code:
@@ -454,8 +451,6 @@ def _assigned(topics: Iterable[Any]) -> list[TopicPartition]:
 
 async def share_offsets(client: Client, group: str) -> dict[TopicPartition, tuple[int, int]]:
     """(start offset, lag) of each partition of a share group; lag -1 where the broker does not know."""
-    from ottla.wire.messages.share_groups import DescribeShareGroupOffsetsRequest
-
     entry = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     request = DescribeShareGroupOffsetsRequest(groups=[entry(group_id=group, topics=None)])
     response = await client.ask_coordinator(group, request)

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla import __version__
+from ottla.client.sasl import authenticate
 from ottla.client.security import Security
 from ottla.errors import BY_CODE, SaslAuthenticationFailed, UnsupportedVersion, error_for
 from ottla.wire.frames import decode_response_header, encode_request, response_header_version
@@ -194,8 +195,6 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
 async def _begin(connection: Connection, security: Security) -> None:
     await connection.negotiate()
     if security.mechanism is not None:
-        from ottla.client.sasl import authenticate
-
         try:
             await authenticate(connection, security)
         except ConnectionLost as error:

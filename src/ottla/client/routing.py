@@ -21,7 +21,7 @@ from ottla.errors import (
     error_for,
 )
 from ottla.wire.messages.metadata import FindCoordinatorRequest, MetadataRequest, MetadataResponse
-from ottla.wire.primitives import ZERO_UUID
+from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
 from ottla.wire.schema import Message
 
 RETRY_TIMEOUT_S: Final = 30.0
@@ -350,6 +350,4 @@ def _error_codes(message: Any) -> Iterable[int]:
 
 def named(topic_id: bytes) -> str | None:
     """The id of a topic as text, None where the cluster has no ids."""
-    from ottla.wire.primitives import uuid_to_base64
-
     return None if topic_id == ZERO_UUID else uuid_to_base64(topic_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -77,8 +78,6 @@ class Security:
         """None for plain text. ValueError names the file that cannot be used."""
         if not self.tls:
             return None
-        import ssl
-
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except ssl.SSLError:
@@ -91,8 +90,6 @@ class Security:
         return context
 
     def _load_own(self, context: ssl.SSLContext, certificate_file: str) -> None:
-        import ssl
-
         files = certificate_file if self.key_file is None else f"{certificate_file} and {self.key_file}"
         try:
             context.load_cert_chain(certificate_file, self.key_file, self.key_password)

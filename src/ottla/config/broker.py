@@ -18,9 +18,13 @@ from ottla.config.listeners import Listener, parse_listeners, parse_protocol_map
 from ottla.config.loading import LISTENER_PREFIX, TELLS_NEW_TOPICS, Setting, base_key, collect, unknown_warnings
 from ottla.config.rules import check_broker
 from ottla.config.security_keys import SECURITY_KEYS
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.config import describe
     from ottla.config.describe import DescribedConfig
+else:
+    describe = lazy("ottla.config.describe")
 
 BROKER_KEYS: Mapping[str, ConfigKey] = {**SERVER_KEYS, **COORDINATOR_KEYS, **SECURITY_KEYS}
 ALL_KEYS: Mapping[str, ConfigKey] = {**BROKER_KEYS, **DYNAMIC_ONLY_KEYS}
@@ -302,9 +306,7 @@ class Config:
         self, resource: str, overrides: Mapping[str, str] = {}, names: Collection[str] | None = None
     ) -> list[DescribedConfig]:
         """DescribeConfigs of `broker`, `cluster` (the dynamic defaults), `topic`, `group` or `client-metrics`."""
-        from ottla.config.describe import describe  # admin tools ask for it, the data path never does
-
-        return describe(self, resource, overrides, names)
+        return describe.describe(self, resource, overrides, names)
 
     # Resolution -------------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,17 @@ Texts of the errors are Kafka's, because AlterConfigs and CreateTopics send them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.enums import ConfigType
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    from ottla.config import docs
+else:
+    docs = lazy("ottla.config.docs")
 
 BOOLEAN = ConfigType.BOOLEAN
 STRING = ConfigType.STRING
@@ -86,9 +93,7 @@ class ConfigKey:
 
     @property
     def doc(self) -> str:
-        from ottla.config.docs import doc_for  # only DescribeConfigs and the documentation read these
-
-        return doc_for(self)
+        return docs.doc_for(self)
 
     def __repr__(self) -> str:
         return f"ConfigKey({self.name!r}, {self.type.name}, {self.default!r})"
@@ -380,8 +385,6 @@ class OffsetReset(Validator):
 
 
 def _is_duration(text: str) -> bool:
-    import re  # one key of a share group needs it, no start-up does
-
     number = r"\+?\d+"
     pattern = rf"\+?P(?:{number}D)?(?:T(?=.)(?:{number}H)?(?:{number}M)?(?:{number}(?:[.,]\d{{0,9}})?S)?)?"
     return len(text) > 2 and re.fullmatch(pattern, text, re.IGNORECASE | re.ASCII) is not None

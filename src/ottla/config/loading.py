@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.keys import ConfigError, ConfigKey, to_text
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import difflib
+
+    from ottla.config import properties
+else:
+    difflib = lazy("difflib")
+    properties = lazy("ottla.config.properties")
 
 _ONE_REPLICA = {
     "offsets.topic.replication.factor": "1",
@@ -81,9 +90,7 @@ def collect(
             raise ConfigError(f"there is no preset '{preset}'; choose one of {', '.join(PRESETS)}")
         settings.update((key, Setting(text, f"preset {preset}")) for key, text in PRESETS[preset].items())
     if path is not None:
-        from ottla.config.properties import read_properties
-
-        for key, (text, line) in read_properties(path).items():
+        for key, (text, line) in properties.read_properties(path).items():
             settings[key] = Setting(text, f"{path}, line {line}")
     variables, warnings = from_environment(environ, keys)
     settings.update(variables)
@@ -156,7 +163,5 @@ def unknown_warnings(settings: Mapping[str, Setting], keys: Mapping[str, ConfigK
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # somebody mistyped: that may take a few milliseconds
-
-    close = get_close_matches(name, list(known), n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
     return f"; did you mean '{close[0]}'?" if close else "; it is ignored"

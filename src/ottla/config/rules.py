@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -181,8 +182,6 @@ def check_client_metrics(values: Mapping[str, Any], _broker: Mapping[str, Any]) 
         raise ConfigError(
             f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
         )
-    import re  # patterns of a subscription are rare, start-up does without
-
     for pattern in values["match"]:
         name, _, expression = pattern.partition("=")
         try:

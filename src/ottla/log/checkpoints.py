@@ -5,11 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.errors import KafkaStorageError
+from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy("json")
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +121,6 @@ def take_clean_stop(parts: Iterable[Disk]) -> tuple[bool, int]:
 def _take_clean_stop(disk: Disk) -> tuple[bool, int]:
     if not disk.exists(CLEAN_STOP_FILE):
         return False, -1
-    import json  # not for the first start in a folder
-
     try:
         content = json.loads(disk.read_bytes(CLEAN_STOP_FILE) or b"{}")
         epoch = int(content.get("brokerEpoch", -1)) if isinstance(content, dict) else -1

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ottla.errors import CorruptMessage
+from ottla.lazy_imports import lazy
 from ottla.log.cleaning_records import Filtered, Keep, filter_batch, filter_legacy, payload_of
 from ottla.log.cleaning_transactions import CleanedTransactions
 from ottla.log.files import Chunk, Disk
@@ -25,6 +26,11 @@ from ottla.log.segment import LOG_SUFFIX, Segment
 from ottla.records.batch import LOG_OVERHEAD, Batch
 from ottla.records.legacy import LegacyBatch, any_batches
 from ottla.records.record import spans
+
+if TYPE_CHECKING:
+    from ottla.log import offset_map
+else:
+    offset_map = lazy("ottla.log.offset_map")
 
 CLEANED_SUFFIX: Final = ".cleaned"
 MIN_BUFFER_BYTES: Final = 64 * 1024
@@ -103,13 +109,11 @@ class Compaction:
     """The work of one job; `groups` does it piece by piece."""
 
     def __init__(self, job: CleaningJob, disk: Disk, pace: Pace = lambda size: None) -> None:
-        from ottla.log.offset_map import OffsetMap  # its digests bring in OpenSSL, which a start can do without
-
         self.job = job
         self.stats = CleaningStats()
         self._disk = disk
         self._pace = pace
-        self._map = OffsetMap(job.map_bytes, job.load_factor)
+        self._map = offset_map.OffsetMap(job.map_bytes, job.load_factor)
 
     def groups(self) -> Iterator[CleanedGroup]:
         """Each cleaned segment as soon as it is complete and on the disk; those before it may be in place by then."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage
+from ottla.records import compression
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
     CONTROL_FLAG,
@@ -115,8 +116,6 @@ def _rebuilt(batch: Batch, data: bytes, kept: list[Kept], horizon_ms: int | None
         payload = b"".join([_with_timestamp(data, span, old_base, base_timestamp, append_time) for span in kept])
     codec = batch.codec
     if codec:
-        from ottla.records import compression
-
         payload = compression.compress(codec, payload)
     attributes = batch.attributes & ~DELETE_HORIZON_FLAG
     return pack_batch(

@@ -12,14 +12,21 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ottla.errors import KafkaStorageError
+from ottla.lazy_imports import lazy
 from ottla.log.disk import Chunk as Chunk
 from ottla.log.disk import Disk as Disk
 from ottla.log.disk import File as File
 from ottla.log.disk import FileRegion as FileRegion
 from ottla.log.memory import MemoryDisk as MemoryDisk
 from ottla.log.memory import MemoryFile as MemoryFile
+
+if TYPE_CHECKING:
+    import shutil
+else:
+    shutil = lazy("shutil")
 
 MAX_IOVECS = 1024
 """Linux refuses a `writev` of more buffers (IOV_MAX)."""
@@ -237,8 +244,6 @@ class PosixDisk:
             raise _failure("removal of", path, error) from error
 
     def remove_tree(self, folder: str) -> None:
-        import shutil  # brings in every archive format that Python knows
-
         shutil.rmtree(self.resolve(folder), ignore_errors=True)
 
     def read_bytes(self, path: str) -> bytes:

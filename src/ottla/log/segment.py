@@ -8,6 +8,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaStorageError
+from ottla.lazy_imports import lazy
 from ottla.log.files import Chunk, Disk, File, FileRegion
 from ottla.log.index import (
     MAX_RELATIVE_OFFSET,
@@ -22,9 +23,12 @@ from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Bat
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
+    from ottla.log import recovery_scan
     from ottla.log.epochs import LeaderEpochs
     from ottla.log.options import LogConfig
     from ottla.log.producers import ProducerStateManager
+else:
+    recovery_scan = lazy("ottla.log.recovery_scan")
 
 logger = logging.getLogger(__name__)
 
@@ -478,15 +482,13 @@ class Segment:
         Batches whose offsets are out of order stay, as in Kafka, where sound ones follow them; at the end of the last
         segment they go, so that the log's end is where the last sound one ends.
         """
-        from ottla.log.recovery_scan import sound_entries  # most starts have nothing to recover
-
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
         self._reset_progress()
         position = 0
         strange: list[tuple[Located, Batch | None]] = []
-        for located, batch, follows in in_order(sound_entries(self), *self._range):
+        for located, batch, follows in in_order(recovery_scan.sound_entries(self), *self._range):
             if not follows:
                 if before_cut is not None:
                     break

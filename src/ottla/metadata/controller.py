@@ -24,14 +24,18 @@ from ottla.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from ottla.lazy_imports import lazy
 from ottla.metadata.image import MetadataImage, PartitionState, TopicState
+from ottla.metadata.java_hash_order import by_hash
 from ottla.metadata.replica_placement import check_assignment, place_replicas
 from ottla.metadata.topics import INTERNAL_TOPICS, check_topic_name, collision_key, internal_topic_settings
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.metadata.broker_changes import Departures
+    from ottla.metadata import broker_changes
+else:
+    broker_changes = lazy("ottla.metadata.broker_changes")
 
 PRODUCER_ID_BLOCK = 1000
 """Ids handed to a broker at a time, as in Kafka: an id is never given twice, at the price of gaps after a restart."""
@@ -205,8 +209,6 @@ class Controller:
             raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
         overrides = {name: value for name, value in wanted.configs.items() if value is not None}
         if len(overrides) > 1:
-            from ottla.metadata.java_hash_order import by_hash  # most topics have no settings of their own
-
             overrides = by_hash(overrides)
         try:
             self._config().validate_topic(overrides)
@@ -341,11 +343,9 @@ class Controller:
     # -- brokers -----------------------------------------------------------------------------------------------
 
     @property
-    def departures(self) -> Departures:
+    def departures(self) -> broker_changes.Departures:
         """Plans what the coming and going of brokers does to partitions."""
-        from ottla.metadata.broker_changes import Departures  # a broker that is alone starts without
-
-        return Departures(self.image, self.directories, self.min_isr, self.may_elect_unclean)
+        return broker_changes.Departures(self.image, self.directories, self.min_isr, self.may_elect_unclean)
 
     def min_isr(self, topic: str) -> int:
         """`min.insync.replicas` of a topic."""

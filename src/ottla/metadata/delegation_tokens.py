@@ -6,6 +6,7 @@ it, and nobody who reads the metadata does.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 
 from ottla.errors import (
@@ -36,8 +37,6 @@ class TokenRules:
             raise DelegationTokenAuthDisabled()
 
     def hmac(self, token_id: str) -> bytes:
-        import hmac  # brings in OpenSSL, which a start-up without security can do without
-
         self.check_enabled()
         return hmac.digest((self._secret or "").encode(), token_id.encode(), "sha512")
 
@@ -91,8 +90,6 @@ class TokenRules:
         return [_record(token._replace(expiry_ms=expiry_ms))], expiry_ms
 
     def _found(self, image: MetadataImage, token_hmac: bytes) -> DelegationToken:
-        import hmac
-
         self.check_enabled()
         for token in image.delegation_tokens.values():
             if hmac.compare_digest(self.hmac(token.token_id), token_hmac):

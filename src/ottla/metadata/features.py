@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.enums import ConfigResourceType, FeatureUpgradeType
 from ottla.errors import InvalidUpdateVersion
+from ottla.lazy_imports import lazy
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
+    from ottla.metadata import java_hash_order
     from ottla.metadata.image import MetadataImage
     from ottla.wire.schema import Message
+else:
+    java_hash_order = lazy("ottla.metadata.java_hash_order")
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -58,10 +62,8 @@ def plan_updates(
 
     Kafka has them in a hash map: that decides which of several is complained about, and of one feature the last counts.
     """
-    from ottla.metadata.java_hash_order import by_hash  # a start has no updates
-
     records: list[Message] = []
-    for update in by_hash({update.name: update for update in updates}).values():
+    for update in java_hash_order.by_hash({update.name: update for update in updates}).values():
         reason = _reason_against(image, node_id, update)
         if reason is not None:
             raise InvalidUpdateVersion(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaStorageError
+from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.producers import Origin
 from ottla.metadata.features import ELIGIBLE_LEADERS, FORMATTED_FEATURES, METADATA_TRANSACTIONS, METADATA_VERSION
@@ -27,9 +28,13 @@ from ottla.wire.stored import UnknownRecordType, control, decode_metadata_record
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
+    import json
+
     from ottla.clock import Clock
     from ottla.log.files import Disk
     from ottla.log.log import Log
+else:
+    json = lazy("json")
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +108,6 @@ class MetadataLog:
         if not self._disk.exists(_QUORUM_STATE):
             return 0
         try:
-            import json  # not for the first start in a folder
-
             return int(json.loads(self._disk.read_bytes(_QUORUM_STATE))["leaderEpoch"])
         except (ValueError, KeyError, TypeError):
             logger.warning("%s is unreadable; taking the leader epoch from the log", _QUORUM_STATE)

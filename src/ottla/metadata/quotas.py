@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -117,9 +119,6 @@ def _keys_for(entity: QuotaEntity) -> frozenset[str]:
 
 def _is_host(text: str) -> bool:
     """An address or what may be the name of a host. Kafka resolves the name; a broker should not wait for that."""
-    import ipaddress  # quotas of addresses are rare, and a start-up should not pay for them
-    import re
-
     try:
         ipaddress.ip_address(text)
     except ValueError:

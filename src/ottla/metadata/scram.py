@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -40,9 +42,6 @@ class NewCredential(NamedTuple):
 
 def credential(mechanism: int, salt: bytes, salted_password: bytes, iterations: int) -> ScramCredential:
     """What a server keeps: keys that prove the password without being it (RFC 5802)."""
-    import hashlib  # brings in OpenSSL, which a start-up without SASL can do without
-    import hmac
-
     name = HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramCredential(

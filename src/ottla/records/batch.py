@@ -26,6 +26,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage, InvalidRecord
+from ottla.records import compression
 from ottla.records.checksum import crc32c
 from ottla.records.record import Buffer, Headers, Record, decode_records, encode_record, encode_varint
 
@@ -289,8 +290,6 @@ class Batch:
         codec = self.attributes & CODEC_MASK
         if codec == 0:
             return bytes(self.payload())
-        from ottla.records import compression
-
         return compression.decompress(codec, self.payload(), compression.DEFAULT_LIMIT if limit is None else limit)
 
     def records(self, limit: int | None = None) -> Iterator[Record]:
@@ -437,8 +436,6 @@ def build_batch(
     )
     payload = b"".join(parts)
     if codec:
-        from ottla.records import compression
-
         payload = compression.compress(codec, payload, level)
     return pack_batch(
         payload,

@@ -7,6 +7,7 @@ more of a start that must stay below 300 ms. The extension module inside is all 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, PathFinder
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,8 @@ def _load() -> Callable[[bytes | bytearray | memoryview, int], int]:
             function: Callable[[bytes | bytearray | memoryview, int], int] | None = getattr(module, "crc32c", None)
             if function is not None:
                 return function
-    from crc32c import crc32c as public_function
-
-    return public_function
+    public: Callable[[bytes | bytearray | memoryview, int], int] = import_module("crc32c").crc32c
+    return public
 
 
 if TYPE_CHECKING:

@@ -10,9 +10,19 @@ from the codec's stream. The bound is ours: MESSAGE_TOO_LARGE.
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import MessageTooLarge, UnknownServerError, UnsupportedCompressionType
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import snappy
+    import zstandard
+    from lz4 import frame as lz4_frame
+else:
+    lz4_frame = lazy("lz4.frame")
+    snappy = lazy("snappy")
+    zstandard = lazy("zstandard")
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -50,8 +60,6 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
     if codec == LZ4:
         return _lz4_compress(data, level, magic)
     if codec == ZSTD:
-        import zstandard
-
         compressor = zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL if level is None else level)
         return bytes(compressor.compress(data))
     raise UnsupportedCompressionType(f"unknown compression codec {codec}")
@@ -111,8 +119,6 @@ _SNAPPY_MAX_RATIO: Final = 24  # a three-byte copy element yields at most 64 byt
 
 
 def _snappy_compress(data: bytes | bytearray | memoryview) -> bytes:
-    import snappy
-
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK):
@@ -123,8 +129,6 @@ def _snappy_compress(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def _snappy_block(data: bytes | bytearray | memoryview, limit: int, total_limit: int) -> bytes:
-    import snappy
-
     # The block starts with its uncompressed size: check the claim before the library allocates it.
     claimed = 0
     for index, byte in enumerate(data[:5]):
@@ -219,14 +223,12 @@ def check_lz4_frame(data: bytes | bytearray | memoryview) -> int:
 
 
 def _lz4_compress(data: bytes | bytearray | memoryview, level: int | None, magic: int) -> bytes:
-    import lz4.frame
-
     # Kafka's default, 9, means the fast compressor; every other level the high one (which starts at 3 here).
     frame_level = _LZ4_FAST_LEVEL if level is None or level == LZ4_DEFAULT_LEVEL else max(3, min(level, 12))
-    frame = lz4.frame.compress(
+    frame = lz4_frame.compress(
         data,
         compression_level=frame_level,
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_size=lz4_frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,
     )
@@ -238,8 +240,6 @@ def _lz4_compress(data: bytes | bytearray | memoryview, level: int | None, magic
 
 
 def _lz4_decompress(data: bytes | bytearray | memoryview, limit: int, magic: int) -> bytes:
-    import lz4.frame
-
     end = check_lz4_frame(data)
     if end == 14 and int.from_bytes(data[6:14], "little") > limit:
         raise _too_large(limit)
@@ -247,7 +247,7 @@ def _lz4_decompress(data: bytes | bytearray | memoryview, limit: int, magic: int
         descriptor = bytes(data[:end])
         data = b"".join((descriptor, bytes((_xxh32_short(descriptor[4:]) >> 8 & 0xFF,)), data[end + 1 :]))
     try:
-        stream = lz4.frame.LZ4FrameDecompressor()
+        stream = lz4_frame.LZ4FrameDecompressor()
         if len(data) * _LZ4_MAX_RATIO <= limit:
             output = stream.decompress(data)
         else:
@@ -333,8 +333,6 @@ def _zstd_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
 
 
 def _zstd_frame_content(frame: memoryview, left: int, greatest: int, limit: int) -> bytes:
-    import zstandard
-
     try:
         claimed = zstandard.frame_content_size(frame)
         if claimed > left:

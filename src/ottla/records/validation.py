@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import (
     CorruptMessage,
@@ -33,6 +33,7 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
+from ottla.lazy_imports import lazy
 from ottla.records import compression
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
@@ -57,6 +58,12 @@ from ottla.records.batch import (
     pack_batch,
 )
 from ottla.records.walk import Walked, plain_record, walk
+
+if TYPE_CHECKING:
+    from ottla.records import legacy, legacy_validation
+else:
+    legacy = lazy("ottla.records.legacy")
+    legacy_validation = lazy("ottla.records.legacy_validation")
 
 LATEST_PRODUCE_VERSION: Final = 13
 FIRST_V2_PRODUCE_VERSION: Final = 3
@@ -227,26 +234,20 @@ def validate(
                 _check_zstd(batch, produce_version)
                 _refuse_more_batches(buffer, batch.size)
             return validate_batch(batch, options, now_ms, produce_version, origin)
-    from ottla.records.legacy_validation import validate_message_set
-
-    return validate_message_set(buffer, options, now_ms, produce_version)
+    return legacy_validation.validate_message_set(buffer, options, now_ms, produce_version)
 
 
 def _refuse_more_batches(buffer: Buffer, position: int) -> None:
     """A partial batch at the end is cut off silently, a whole one is an error."""
-    from ottla.records.legacy import any_batches
-
-    for _ in any_batches(buffer, position):
+    for _ in legacy.any_batches(buffer, position):
         raise NotOneBatch("a partition may carry one record batch only")
 
 
 def shape_error(buffer: Buffer, produce_version: int) -> KafkaError | None:
     """What is wrong with a partition's records before any log is looked at: `validate` finds it first of all."""
-    from ottla.records.legacy import any_batches
-
     if produce_version < FIRST_V2_PRODUCE_VERSION:
         return None
-    entries = any_batches(buffer)
+    entries = legacy.any_batches(buffer)
     try:
         first = next(entries, None)
         if not isinstance(first, Batch):

@@ -17,6 +17,7 @@ from ottla.errors import (
     PolicyViolation,
     UnknownLeaderEpoch,
 )
+from ottla.lazy_imports import lazy
 from ottla.log.files import FileRegion
 from ottla.log.index import AbortedTransaction
 from ottla.log.log import Log
@@ -37,7 +38,10 @@ from ottla.records.validation import (
 )
 
 if TYPE_CHECKING:
+    from ottla.replication import leadership as leadership_module
     from ottla.replication.leadership import Committed, Leadership, Surroundings
+else:
+    leadership_module = lazy("ottla.replication.leadership")
 
 EMPTY = b""
 
@@ -113,10 +117,8 @@ class Partition:
             self.leadership = None
             leadership.resign()
         if leads and len(state.replicas) > 1:
-            from ottla.replication.leadership import Leadership  # a broker that is alone starts without
-
             self._uncommitted_bytes = 0
-            self.leadership = Leadership(
+            self.leadership = leadership_module.Leadership(
                 self.topic, state, self.log, self.broker_id, around, self._high_watermark_moved
             )
             self.leadership.advance()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator, Sequence, Set
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ottla import lazy_imports
 from ottla.clock import Clock, SystemClock, Timer
 from ottla.config import Config, ConfigError, Listener
 from ottla.enums import ConfigResourceType
@@ -23,7 +24,6 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.replication.replicas import Replicas
-from ottla.server import lazy_imports as late
 from ottla.server.api import Registry, registered_apis
 from ottla.server.coordination import GroupsOfBroker
 from ottla.server.coordinators import Coordinators
@@ -116,7 +116,7 @@ class Broker:
         """Bind, open the data folder, register, and accept clients. Nothing is touched if a port cannot be bound."""
         self.loop = asyncio.get_running_loop()
         self.timer = Timer(self.clock, self.loop)
-        late.started()
+        lazy_imports.started()
         try:
             self.security = Security(self)
             self._bind()
@@ -200,7 +200,7 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._listeners = []
-        late.stopped()
+        lazy_imports.stopped()
         self.timer.close()
         self.disk.close()
 

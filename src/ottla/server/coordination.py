@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.enums import ConfigResourceType
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
+from ottla.lazy_imports import import_late
 from ottla.metadata.image import MetadataImage, TopicState
 from ottla.metadata.topics import GROUP_METADATA_TOPIC
 from ottla.records.batch import Batch, Buffer
 from ottla.replication.partition import Partition
-from ottla.server.lazy_imports import import_late
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clock import Timer, TimerHandle
+from ottla.lazy_imports import import_late
 from ottla.log.checkpoints import CLEANER_OFFSETS_FILE, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.server.lazy_imports import import_late
 
 if TYPE_CHECKING:
     from ottla.log.cleaner import CleanerSettings, Cleaning, LogCleaner, Work

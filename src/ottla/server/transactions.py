@@ -22,12 +22,12 @@ from ottla.errors import (
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
 )
+from ottla.lazy_imports import import_late
 from ottla.metadata.image import NO_LEADER, TopicState
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
 from ottla.replication.partition import Partition
 from ottla.server.coordination import CoordinatorPartition, follow_topic, stored_batches
-from ottla.server.lazy_imports import import_late
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:

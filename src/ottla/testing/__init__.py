@@ -3,6 +3,7 @@
 What people use is here and in `ottla`; the modules below are not imported before they are needed.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used."""
-    from importlib import import_module
-
     if name in _HOMES:
         return getattr(import_module(f"ottla.testing.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")

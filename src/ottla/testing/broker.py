@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.config import Config
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.metadata.controller import Chance
 from ottla.metadata.topics import INTERNAL_TOPICS
@@ -32,8 +33,13 @@ from ottla.testing.topics import AsyncTopic
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
+    from ottla.testing import control as control_module
+    from ottla.testing import scenario as scenario_module
     from ottla.testing.control import ControlServer
     from ottla.testing.scenario import Scenario
+else:
+    control_module = lazy("ottla.testing.control")
+    scenario_module = lazy("ottla.testing.scenario")
 
 T = TypeVar("T")
 _CALL_TIMEOUT_S = 30.0
@@ -259,9 +265,7 @@ class Broker(Embedded):
 
     async def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
         """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
-        from ottla.testing.scenario import run_scenario
-
-        return await run_scenario(self, scenario)
+        return await scenario_module.run_scenario(self, scenario)
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -281,9 +285,7 @@ class Broker(Embedded):
         if isinstance(self._clock, VirtualClock):
             self._clock.drive(server.timer, self._on_loop)
         if self.options.control is not None and self._control is None:
-            from ottla.testing.control import ControlServer
-
-            self._control = ControlServer(self, self.options.control)
+            self._control = control_module.ControlServer(self, self.options.control)
             await self._control.start()
 
     def _new_server(self) -> Server:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.config import Config
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.metadata.controller import NewTopic
@@ -42,9 +43,13 @@ from ottla.testing.views import ClusterServer, PartitionView
 if TYPE_CHECKING:
     from ottla.metadata.image import PartitionState
     from ottla.server.api import Api
+    from ottla.testing import cluster_http, cluster_scenario
     from ottla.testing.cluster_http import ClusterControlServer
     from ottla.testing.disk import DiskFaults
     from ottla.testing.scenario import Scenario
+else:
+    cluster_http = lazy("ottla.testing.cluster_http")
+    cluster_scenario = lazy("ottla.testing.cluster_scenario")
 
 T = TypeVar("T")
 
@@ -233,9 +238,7 @@ class Cluster(Controls):
             for broker in self.brokers.values():
                 await broker.start()
             if self._control_port is not None:
-                from ottla.testing.cluster_http import ClusterControlServer
-
-                self._control = ClusterControlServer(self, self._control_port)
+                self._control = cluster_http.ClusterControlServer(self, self._control_port)
                 await self._control.start()
         except BaseException:
             await self._stop_all()
@@ -382,9 +385,7 @@ class Cluster(Controls):
 
     def run_scenario(self, scenario: Scenario) -> Any:
         """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
-        from ottla.testing.cluster_scenario import run_on_cluster
-
-        return self._do(run_on_cluster(self, scenario))
+        return self._do(cluster_scenario.run_on_cluster(self, scenario))
 
     def create_topic(
         self,

@@ -20,10 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ottla.http.requests import HttpError, HttpRequest
+from ottla.lazy_imports import lazy
 from ottla.testing.control import ControlServer, method_of, options_of
 
 if TYPE_CHECKING:
+    from ottla.testing import scenario
     from ottla.testing.cluster import Cluster
+else:
+    scenario = lazy("ottla.testing.scenario")
 
 VERBS: Final = (
     "kill",
@@ -91,10 +95,8 @@ class ClusterControlServer(ControlServer):
         return self._cluster.describe()
 
     async def _scenario(self, request: HttpRequest) -> Any:
-        from ottla.testing.scenario import parse
-
         method_of(request, "POST")
-        return await self._cluster.run_scenario(parse(request.body.decode()))
+        return await self._cluster.run_scenario(scenario.parse(request.body.decode()))
 
     async def _one_broker(self, request: HttpRequest) -> Any:
         if len(request.parts) < 2:

@@ -25,10 +25,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.requests import HttpAnswer, HttpError, HttpRequest, app_of
+from ottla.lazy_imports import lazy
 from ottla.testing.records import from_json
 
 if TYPE_CHECKING:
+    from ottla.testing import broker as broker_module
+    from ottla.testing import report, scenario
     from ottla.testing.broker import Broker
+else:
+    broker_module = lazy("ottla.testing.broker")
+    report = lazy("ottla.testing.report")
+    scenario = lazy("ottla.testing.scenario")
 
 HOST: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -55,14 +62,12 @@ class ControlServer:
         await self._endpoint.stop()
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
-        from ottla.testing.broker import BrokerStopped
-
         host = re.sub(r":\d*$", "", request.headers.get("host", HOST))
         if host not in _LOCAL_NAMES or "origin" in request.headers:
             raise HttpError(403, "only programs on this machine are served")
         try:
             return _json(200, await self._route(request))
-        except BrokerStopped as error:
+        except broker_module.BrokerStopped as error:
             raise HttpError(409, str(error)) from error
         except (ValueError, TypeError, KeyError, AssertionError, RuntimeError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
@@ -190,15 +195,11 @@ class ControlServer:
         return {}
 
     async def _report(self, request: HttpRequest) -> Any:
-        from ottla.testing.report import report
-
-        return {"text": report(self._broker, prefix=request.query.get("prefix", ""))}
+        return {"text": report.report(self._broker, prefix=request.query.get("prefix", ""))}
 
     async def _scenario(self, request: HttpRequest) -> Any:
-        from ottla.testing.scenario import parse, run_scenario
-
         method_of(request, "POST")
-        return await run_scenario(self._broker, parse(request.body.decode()))
+        return await scenario.run_scenario(self._broker, scenario.parse(request.body.decode()))
 
 
 def _json(status: int, answer: Any) -> HttpAnswer:

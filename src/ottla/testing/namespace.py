@@ -8,11 +8,16 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ottla.lazy_imports import lazy
 from ottla.testing.threaded import ServedBroker
 
 if TYPE_CHECKING:
+    from ottla.testing import plain_kafka, report
     from ottla.testing.over_http import RemoteBroker
     from ottla.testing.plain_kafka import ExternalBroker
+else:
+    plain_kafka = lazy("ottla.testing.plain_kafka")
+    report = lazy("ottla.testing.report")
 
 AnyBroker: TypeAlias = "ServedBroker | RemoteBroker | ExternalBroker"
 
@@ -49,9 +54,9 @@ class Kafka:
         """The broker itself, with all that it can do; only where it runs in this process."""
         if isinstance(self._broker, ServedBroker):
             return self._broker
-        from ottla.testing.plain_kafka import NeedsOttla
-
-        raise NeedsOttla("this broker is shared, or not an Ottla: use the factory `ottla_broker()` for one of your own")
+        raise plain_kafka.NeedsOttla(
+            "this broker is shared, or not an Ottla: use the factory `ottla_broker()` for one of your own"
+        )
 
     def name(self, label: str = "") -> str:
         """A name that no other test uses."""
@@ -88,17 +93,13 @@ class Kafka:
 
     @property
     def _is_foreign(self) -> bool:
-        from ottla.testing.plain_kafka import ExternalBroker
-
-        return isinstance(self._broker, ExternalBroker)
+        return isinstance(self._broker, plain_kafka.ExternalBroker)
 
     def report(self) -> str:
         """What is in the broker, for a failed test."""
         if not isinstance(self._broker, ServedBroker):
             return "" if self._is_foreign else self._broker.report(self.prefix)  # type: ignore[union-attr]
-        from ottla.testing.report import report
-
-        return report(self._broker.embedded, *self._before)
+        return report.report(self._broker.embedded, *self._before)
 
     def close(self) -> None:
         """Give the broker back as it was: topics and groups that came since are gone, faults too."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ottla.clock import Clock, SystemClock
 from ottla.config import Config
+from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.metadata.controller import Chance
 from ottla.server.api import Registry, registered_apis
+from ottla.server.randomness import SeededChance
 from ottla.testing.clock import VirtualClock
 from ottla.testing.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, FaultyPosixDisk
+
+if TYPE_CHECKING:
+    from ottla.testing import releases
+else:
+    releases = lazy("ottla.testing.releases")
 
 ClockOption: TypeAlias = Clock | Literal["system", "virtual"] | None
 
@@ -79,8 +86,6 @@ class Options:
     def make_chance(self) -> Chance | None:
         if self.chance is not None or self.seed is None:
             return self.chance
-        from ottla.server.randomness import SeededChance
-
         return SeededChance(self.seed)
 
     def make_registry(self) -> Registry:
@@ -88,6 +93,4 @@ class Options:
             return self.registry
         if self.as_version is None:
             return registered_apis()
-        from ottla.testing.releases import registry_of
-
-        return registry_of(self.as_version)
+        return releases.registry_of(self.as_version)

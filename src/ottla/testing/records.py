@@ -6,7 +6,15 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from itertools import zip_longest as longest
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 Given: TypeAlias = "bytes | str | Mapping[str, Any] | list[Any] | int | float | tuple[Any, ...] | Record | None"
 """What can be appended: a value, `(key, value)`, `(key, value, headers)`, or a `Record` from elsewhere."""
@@ -121,8 +129,6 @@ def parts(given: Given) -> tuple[bytes | None, bytes | None, Sequence[tuple[str,
 
 def difference(expected: Iterable[Given], found: Sequence[Record]) -> str | None:
     """Where the records differ from what was expected, as a diff; None if they do not. Keys count if they are given."""
-    from difflib import ndiff
-
     wanted = []
     for given, record in zip_longest(expected, found):
         if given is _MISSING:
@@ -133,15 +139,13 @@ def difference(expected: Iterable[Given], found: Sequence[Record]) -> str | None
     there = [(record.key, record.value) for record in found]
     if wanted == there:
         return None
-    return "\n".join(line.rstrip("\n") for line in ndiff([*map(_line, wanted)], [*map(_line, there)]))
+    return "\n".join(line.rstrip("\n") for line in difflib.ndiff([*map(_line, wanted)], [*map(_line, there)]))
 
 
 _MISSING: Any = object()
 
 
 def zip_longest(expected: Iterable[Given], found: Sequence[Record]) -> Iterable[tuple[Any, Record | None]]:
-    from itertools import zip_longest as longest
-
     pairs = list(longest(expected, found, fillvalue=_MISSING))
     return [(given, None if record is _MISSING else record) for given, record in pairs]
 

@@ -19,10 +19,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from ottla.lazy_imports import lazy
 from ottla.testing.faults import KINDS, Fault
 
 if TYPE_CHECKING:
+    import yaml  # type: ignore[import-untyped]
+
     from ottla.testing.broker import Broker
+else:
+    yaml = lazy("yaml")
 
 Step: TypeAlias = tuple[str, dict[str, Any]]
 Scenario: TypeAlias = "str | PathLike[str] | Mapping[str, Any] | Sequence[Any]"
@@ -57,11 +62,11 @@ def parse(text: str, origin: str = "the scenario") -> Any:
     except ValueError:
         pass
     try:
-        import yaml  # type: ignore[import-untyped]
+        load = yaml.safe_load
     except ImportError:
         raise ScenarioError(f"{origin}: YAML needs PyYAML: pip install 'ottla[yaml]', or write it as JSON") from None
     try:
-        return yaml.safe_load(text)
+        return load(text)
     except yaml.YAMLError as error:
         raise ScenarioError(f"{origin}: {error}") from error
 

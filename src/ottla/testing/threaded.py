@@ -7,14 +7,20 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ottla.lazy_imports import lazy
 from ottla.testing.broker import Broker, BrokerStopped, Embedded
 from ottla.testing.clock import VirtualClock
 from ottla.testing.faults import Faults
 from ottla.testing.groups import Group
 from ottla.testing.requests import Request
 from ottla.testing.topics import SyncTopic
+
+if TYPE_CHECKING:
+    from ottla.testing import scenario as scenario_module
+else:
+    scenario_module = lazy("ottla.testing.scenario")
 
 T = TypeVar("T")
 _LIFE_TIMEOUT_S = 30.0
@@ -157,9 +163,7 @@ class ServedBroker:
 
     def run_scenario(self, scenario: Any) -> list[dict[str, Any]]:
         """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
-        from ottla.testing.scenario import run_scenario
-
-        return self._live(run_scenario(self._broker, scenario))
+        return self._live(scenario_module.run_scenario(self._broker, scenario))
 
 
 def serve(*args: Any, **options: Any) -> ServedBroker:

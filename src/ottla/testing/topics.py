@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client.producer import partition_for
 from ottla.errors import KafkaError, TopicAlreadyExists
 from ottla.metadata.controller import NewTopic
 from ottla.records.batch import Record as StoredRecord
@@ -250,8 +251,6 @@ class Topic:
 
 
 def _by_partition(given: list[Given], partition: int | None, count: int) -> dict[int, list[Any]]:
-    from ottla.client.producer import partition_for
-
     shares: dict[int, list[Any]] = {}
     for each in given:
         split = parts(each)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ottla.enums import ApiKey
 
+from .messages import REQUESTS
 from .primitives import REPLACING, Buffer, MalformedMessage, skip_tags, uvarint_tail
 from .schema import Message
 
@@ -38,8 +39,6 @@ def request_header_version(api_key: int, api_version: int) -> int:
     found = _request_header_versions.get((api_key, api_version))
     if found is not None:
         return found
-    from .messages import REQUESTS
-
     message = REQUESTS.get(api_key)
     if message is None:
         return 0 if (api_key, api_version) == (ApiKey.CONTROLLED_SHUTDOWN, 0) else 1

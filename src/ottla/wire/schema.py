@@ -18,9 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
+
+from ottla.lazy_imports import lazy
 
 from .primitives import ZERO_UUID, Buffer, MalformedMessage
+
+if TYPE_CHECKING:
+    from ottla.wire import construction, decoding, encoding, interpreting
+else:
+    construction = lazy("ottla.wire.construction")
+    decoding = lazy("ottla.wire.decoding")
+    encoding = lazy("ottla.wire.encoding")
+    interpreting = lazy("ottla.wire.interpreting")
 
 __all__ = [
     "Message",
@@ -310,9 +320,7 @@ class Struct(metaclass=StructType):
         cls = type(self)
         count = cls.INSTANCES = cls.INSTANCES + 1
         if count > UNCOMPILED_INSTANCES:
-            from .construction import compile_constructor
-
-            cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]
+            cls.__init__ = construction.compile_constructor(cls)  # type: ignore[method-assign]
             cls.__init__(self, **values)
             return
         for field in cls.FIELDS:
@@ -335,13 +343,9 @@ class Struct(metaclass=StructType):
         if encoder is None:
             walks = cls.ITEM_WALKS[cls, version] = cls.ITEM_WALKS.get((cls, version), 0) + 1
             if walks <= WALKS_OF_ITEMS:
-                from .interpreting import interpreting_item_encoder
-
-                encoder = interpreting_item_encoder(cls, version)
+                encoder = interpreting.interpreting_item_encoder(cls, version)
             else:
-                from .encoding import compile_item_encoder
-
-                encoder = cls.ITEM_ENCODERS[cls, version] = compile_item_encoder(cls, version)
+                encoder = cls.ITEM_ENCODERS[cls, version] = encoding.compile_item_encoder(cls, version)
         parts: list[Any] = []
         encoder(self, parts)
         return b"".join(parts)
@@ -394,10 +398,8 @@ class Message(Struct):
         """`fn(buffer, position) -> (message, position after it)`."""
         found = cls._decoders.get(version)
         if found is None:
-            from .decoding import compile_decoder
-
             cls._check_version(version)
-            found = cls._decoders[version] = compile_decoder(cls, version)
+            found = cls._decoders[version] = decoding.compile_decoder(cls, version)
         return found
 
     @classmethod
@@ -405,10 +407,8 @@ class Message(Struct):
         """`fn(message, parts)`, which appends bytes to `parts`, and records objects as they are."""
         found = cls._encoders.get(version)
         if found is None:
-            from .encoding import compile_encoder
-
             cls._check_version(version)
-            found = cls._encoders[version] = compile_encoder(cls, version)
+            found = cls._encoders[version] = encoding.compile_encoder(cls, version)
         return found
 
     @classmethod
@@ -417,9 +417,7 @@ class Message(Struct):
         found = cls._decoders.get(version)
         if found is not None or not cls._is_rare(version, ~version):
             return found or cls.decoder(version)
-        from .interpreting import interpreting_decoder
-
-        return interpreting_decoder(cls, version)
+        return interpreting.interpreting_decoder(cls, version)
 
     @classmethod
     def encoder_for_now(cls, version: int) -> Encoder:
@@ -427,9 +425,7 @@ class Message(Struct):
         found = cls._encoders.get(version)
         if found is not None or not cls._is_rare(version, version):
             return found or cls.encoder(version)
-        from .interpreting import interpreting_encoder
-
-        return interpreting_encoder(cls, version)
+        return interpreting.interpreting_encoder(cls, version)
 
     @classmethod
     def _is_rare(cls, version: int, key: int) -> bool:

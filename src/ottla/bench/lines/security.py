@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.bench.lines.requests import per_request
 from ottla.bench.lines.topics import per_gb, topic
@@ -17,7 +18,15 @@ from ottla.bench.load import drive
 from ottla.bench.model import Figure, NotMeasurable, Size, at_least, at_most, line
 from ottla.bench.targets import Target, free_port
 from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.lazy_imports import lazy
 from ottla.wire.messages.security import CreateAclsRequest
+
+if TYPE_CHECKING:
+    import trustme
+    from cryptography.hazmat.primitives import serialization
+else:
+    trustme = lazy("trustme")
+    serialization = lazy("cryptography.hazmat.primitives.serialization")
 
 PARTITIONS = 4
 RECORD_BYTES = 1024
@@ -56,21 +65,15 @@ def _with_tls(port: int, tls_port: str) -> dict[str, str]:
 
 def _certificate(folder: Path) -> dict[str, str]:
     try:
-        import trustme
-        from cryptography.hazmat.primitives.serialization import (
-            Encoding,
-            NoEncryption,
-            PrivateFormat,
-            load_pem_private_key,
-        )
+        authority = trustme.CA()
     except ImportError:
         raise NotMeasurable("needs trustme, which makes certificates (pip install trustme)") from None
     folder.mkdir(parents=True, exist_ok=True)
-    leaf = trustme.CA().issue_cert("localhost", "127.0.0.1")
-    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    leaf = authority.issue_cert("localhost", "127.0.0.1")
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
     store = folder / "server.pem"
     # Java reads keys in PKCS8 only.
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     store.write_bytes(pem + b"".join(part.bytes() for part in leaf.cert_chain_pems))
     return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
 

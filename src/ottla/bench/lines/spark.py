@@ -16,6 +16,8 @@ from ottla.bench.lines.topics import topic
 from ottla.bench.model import Figure, NotMeasurable, Size, at_least, line, value_at_least
 from ottla.bench.spark_job import BATCH, STREAM, TRIGGER
 from ottla.bench.targets import Spawned, Target
+from ottla.client import Client
+from ottla.client.producer import Producer
 from ottla.records.batch import Record, build_batch
 
 PARTITIONS = 8
@@ -28,9 +30,6 @@ DISTINCT_BATCHES = 400
 
 async def fill(bootstrap: str, name: str, records: int) -> None:
     """Records of random bytes in batches as a Java producer makes them, spread evenly."""
-    from ottla.client import Client
-    from ottla.client.producer import Producer
-
     chance = random.Random(7)
     now_ms = time.time_ns() // 1_000_000
     batches = [

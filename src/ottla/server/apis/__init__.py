@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.server.lazy_imports import import_late
+from ottla.lazy_imports import import_late
 
 FAMILIES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "versions": {"ApiVersions": (0, 4)},

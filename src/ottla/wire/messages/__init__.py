@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from ottla.lazy_imports import import_late
 
 from ..schema import Message
 
@@ -165,7 +166,7 @@ class _Registry(Mapping[int, type[Message]]):
 
 
 def _family(name: str) -> Any:
-    return import_module(f"{__name__}.{_MODULES[name]}")
+    return import_late(f"{__name__}.{_MODULES[name]}")
 
 
 REQUESTS: Final[Mapping[int, type[Message]]] = _Registry("Request")
@@ -177,5 +178,5 @@ def __getattr__(name: str) -> Any:
     module = EMBEDDED.get(name) or (_MODULES.get(stem) if stem != name else None)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    found = globals()[name] = getattr(import_late(f"{__name__}.{module}"), name)
     return found

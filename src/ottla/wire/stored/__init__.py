@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
+
+from ottla.lazy_imports import import_late
 
 from ..schema import Message
 from .coding import (
@@ -49,7 +50,7 @@ __all__ = [
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name}")
+    return import_late(f"{__name__}.{name}")
 
 
 def _messages(*modules: str) -> list[type[Message]]:

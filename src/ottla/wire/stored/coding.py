@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from struct import Struct as Layout
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.lazy_imports import lazy
 
 from ..primitives import Buffer, MalformedMessage, decode_uvarint, encode_uvarint
 from ..schema import Message
+
+if TYPE_CHECKING:
+    from ottla.wire import stored
+else:
+    stored = lazy("ottla.wire.stored")
 
 _INT16: Final = Layout(">h")
 METADATA_FRAME_VERSION: Final = 1
@@ -108,8 +115,6 @@ def encode_metadata_record(record: Message, version: int) -> bytes:
 
 def decode_metadata_record(buffer: Buffer) -> tuple[Message, int]:
     """(record, version). Raises UnknownRecordType and MalformedMessage."""
-    from . import METADATA_RECORDS
-
     try:
         frame_version, position = decode_uvarint(buffer, 0)
         record_type, position = decode_uvarint(buffer, position)
@@ -118,7 +123,7 @@ def decode_metadata_record(buffer: Buffer) -> tuple[Message, int]:
         raise MalformedMessage("the metadata record ends inside its frame") from None
     if frame_version != METADATA_FRAME_VERSION:
         raise MalformedMessage(f"metadata records have frame version {METADATA_FRAME_VERSION}, not {frame_version}")
-    cls = METADATA_RECORDS.get(record_type)
+    cls = stored.METADATA_RECORDS.get(record_type)
     if cls is None:
         raise UnknownRecordType(record_type)
     return _decode_body(cls, buffer, version, position), version

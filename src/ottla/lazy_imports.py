@@ -1,0 +1,93 @@
+"""Modules that are imported when they are first used, and the file handle that is kept for them.
+
+A broker starts, and a command begins, with few modules. A module that not every run needs is named once, at the top of
+the file that uses it:
+
+    if TYPE_CHECKING:
+        from ottla.log import recovery_scan
+    else:
+        recovery_scan = lazy("ottla.log.recovery_scan")
+
+The first use of `recovery_scan.sound_entries` imports it. Type checkers and editors read the first half, and
+`tests/test_architecture.py` checks that both halves name the same module. The same way serves for heavy modules of
+others, for those that are not always installed, and for modules that need each other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from importlib import import_module
+from threading import Lock
+from types import ModuleType
+from typing import Any
+
+_lock = Lock()
+"""Brokers may run in several threads of a process."""
+_running = 0
+_spare: int | None = None
+
+
+def started() -> None:
+    """A broker runs in this process: its clients and logs may take every file handle but one."""
+    global _running
+    with _lock:
+        _running += 1
+    _keep_spare()
+
+
+def stopped() -> None:
+    """As often as `started`."""
+    global _running
+    with _lock:
+        _running -= 1
+        is_last = _running == 0
+    if is_last:
+        _use_spare()
+
+
+class LazyModule:
+    """Stands for a module, and imports it with the first attribute that is asked for."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_late(self._name), attribute)
+
+    def __repr__(self) -> str:
+        return f"<lazy module {self._name!r}>"
+
+
+def lazy(name: str) -> Any:
+    """The module of this name, to be imported when it is first used; see above."""
+    return LazyModule(name)
+
+
+def import_late(name: str) -> ModuleType:
+    """Import a module. If no file handle is left to read it with, use the one that was kept."""
+    if name in sys.modules:
+        return import_module(name)  # waits for a thread that imports it now
+    _use_spare()
+    try:
+        return import_module(name)
+    finally:
+        _keep_spare()
+
+
+def _keep_spare() -> None:
+    global _spare
+    with _lock, suppress(OSError):  # there may be none to keep: then next time, perhaps
+        if _spare is None and _running:
+            _spare = os.open(os.devnull, os.O_RDONLY)
+
+
+def _use_spare() -> None:
+    global _spare
+    with _lock:
+        spare, _spare = _spare, None
+    if spare is not None:
+        os.close(spare)
