@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ottla.bench.client import Client
+from ottla.errors import UnknownTopicOrPartition
 from ottla.wire.messages import MetadataRequest
 
 SERVE = [sys.executable, "-m", "ottla.cli.main", "serve"]
@@ -101,7 +102,7 @@ def test_programs_read_where_it_listens(serve: type[Server]) -> None:
 
 
 @pytest.mark.parametrize("way", [[], ["--control", 0], ["--workers", 2], ["--brokers", 2]])
-@pytest.mark.parametrize(("preset", "codes"), [("test", [0, 0]), ("kafka", [3, 0])])
+@pytest.mark.parametrize(("preset", "codes"), [("test", [0, 0]), ("kafka", [UnknownTopicOrPartition.code, 0])])
 def test_only_the_test_preset_has_a_new_topic_at_once(
     serve: type[Server], way: list[object], preset: str, codes: list[int]
 ) -> None:

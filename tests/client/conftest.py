@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import NotLeaderOrFollower, UnsupportedVersion
 from ottla.records.batch import Batch
 from ottla.wire.frames import decode_request_header, response_parts
 from ottla.wire.messages import REQUESTS
@@ -72,7 +73,7 @@ class FakeCluster:
             key, version = header.api_key, header.api_version
             if key == 18 and version > self.api_versions_limit:
                 self.asked.append((broker, "ApiVersions", version))
-                refused = ApiVersionsResponse(error_code=35).encode(0)
+                refused = ApiVersionsResponse(error_code=UnsupportedVersion.code).encode(0)
                 body = struct.pack(">i", header.correlation_id) + refused
                 writer.write(struct.pack(">i", len(body)) + body)
                 continue
@@ -123,7 +124,9 @@ class FakeCluster:
 
     def _produce(self, broker: int, request: Any) -> Any:
         data = request.topic_data[0].partition_data[0]
-        result = ProduceResponse.PartitionProduceResponse(index=data.index, base_offset=-1, error_code=6)
+        result = ProduceResponse.PartitionProduceResponse(
+            index=data.index, base_offset=-1, error_code=NotLeaderOrFollower.code
+        )
         if self.leaders[data.index] == broker:
             result.error_code = 0
             result.base_offset = self._append(data.index, bytes(data.records))
@@ -150,7 +153,7 @@ class FakeCluster:
                 partitions=[
                     part(partition_index=p.partition_index, offset=100 + p.partition_index)
                     if self.leaders[p.partition_index] == broker
-                    else part(partition_index=p.partition_index, error_code=6)
+                    else part(partition_index=p.partition_index, error_code=NotLeaderOrFollower.code)
                     for p in topic.partitions
                 ],
             )
@@ -165,7 +168,9 @@ class FakeCluster:
             found = []
             for wanted in topic.partitions:
                 if self.leaders[wanted.partition] != broker:
-                    found.append(part(partition_index=wanted.partition, error_code=6, high_watermark=-1))
+                    found.append(
+                        part(partition_index=wanted.partition, error_code=NotLeaderOrFollower.code, high_watermark=-1)
+                    )
                     continue
                 data, offset = bytearray(), 0
                 for stored in self.logs[wanted.partition]:

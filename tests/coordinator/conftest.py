@@ -16,7 +16,7 @@ from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Reply
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, MemberIdRequired
 from ottla.records.batch import Batch
 from ottla.server.randomness import SeededChance
 from ottla.wire.messages import (
@@ -213,7 +213,7 @@ class World:
     def new_member(self, group_id: str = "g", **options: Any) -> Any:
         """Both steps of a first join (KIP-394)."""
         asked = self.join(group_id, **options)
-        assert asked.error_code == 79, asked
+        assert asked.error_code == MemberIdRequired.code, asked
         return asked.member_id, self.join(group_id, asked.member_id, **options)
 
     def sync(

@@ -7,9 +7,20 @@ import pytest
 
 from ottla.coordinator.groups import requests
 from ottla.coordinator.runtime.result import Reply
-from ottla.errors import NotEnoughReplicas, RequestTimedOut
-
-FENCED_INSTANCE, UNKNOWN_MEMBER, GROUP_FULL, REBALANCING = 82, 25, 81, 27
+from ottla.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    NotCoordinator,
+    NotEnoughReplicas,
+    RebalanceInProgress,
+    RequestTimedOut,
+    UnknownMemberId,
+)
 
 
 def value(answer: Any) -> Any:
@@ -32,12 +43,12 @@ def test_the_life_of_a_group(world: Any, persisted_state: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ({"group_id": ""}, 24),
-        ({"session_timeout_ms": 9}, 26),
-        ({"session_timeout_ms": 1_800_001}, 26),
-        ({"member_id": "stranger"}, 25),
-        ({"protocols": ()}, 23),
-        ({"protocol_type": ""}, 23),
+        ({"group_id": ""}, InvalidGroupId.code),
+        ({"session_timeout_ms": 9}, InvalidSessionTimeout.code),
+        ({"session_timeout_ms": 1_800_001}, InvalidSessionTimeout.code),
+        ({"member_id": "stranger"}, UnknownMemberId.code),
+        ({"protocols": ()}, InconsistentGroupProtocol.code),
+        ({"protocol_type": ""}, InconsistentGroupProtocol.code),
     ],
 )
 def test_refused_joins(world: Any, options: Any, code: int) -> None:
@@ -76,7 +87,7 @@ def test_a_member_id_that_is_not_used_is_forgotten(world: Any) -> None:
     asked = world.join(session_timeout_ms=5000)
     world.clock.advance(5001)
     assert not world.group().pending_joins
-    assert world.join(member_id=asked.member_id).error_code == UNKNOWN_MEMBER
+    assert world.join(member_id=asked.member_id).error_code == UnknownMemberId.code
 
 
 def test_the_first_rebalance_waits_for_more_members(make_world: Any) -> None:
@@ -106,7 +117,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout(make_world: Any) -> N
 def test_who_does_not_rejoin_in_time_is_out(world: Any) -> None:
     a, b = world.stable(2, rebalance_timeout_ms=5000)
     answer = world.join(member_id=a, rebalance_timeout_ms=5000)
-    assert world.heartbeat(b, 2) == REBALANCING
+    assert world.heartbeat(b, 2) == RebalanceInProgress.code
     world.clock.advance(5001)
     assert answer.value.generation_id == 3
     assert set(world.group().members) == {a}
@@ -121,7 +132,7 @@ def test_who_does_not_sync_in_time_is_out(world: Any) -> None:
     world.clock.advance(5001)
     group = world.group()
     assert (set(group.members), group.state_name) == ({a}, "PreparingRebalance")
-    assert world.heartbeat(a, generation) == REBALANCING
+    assert world.heartbeat(a, generation) == RebalanceInProgress.code
 
 
 def test_a_heartbeat_and_a_commit_keep_a_member_alive(world: Any) -> None:
@@ -142,7 +153,7 @@ def test_the_leader_dies(world: Any) -> None:
     world.heartbeat(b, 2)
     world.clock.advance(2000)
     assert world.group().leader == b
-    assert world.heartbeat(b, 2) == REBALANCING
+    assert world.heartbeat(b, 2) == RebalanceInProgress.code
     answer = world.join(member_id=b)
     assert (answer.generation_id, answer.leader) == (3, b)
     assert a not in world.group().members
@@ -161,13 +172,13 @@ def test_the_vote(world: Any) -> None:
     assert answer is not None
     assert leader.protocol_name == "b"
     assert sorted(member.metadata for member in leader.members) == [b"2", b"3", b"5"]
-    assert world.join(protocols=(("x", b""),)).error_code == 23
+    assert world.join(protocols=(("x", b""),)).error_code == InconsistentGroupProtocol.code
 
 
 def test_a_full_group(make_world: Any) -> None:
     world = make_world(max_size=1)
     (a,) = world.stable()
-    assert world.join().error_code == GROUP_FULL
+    assert world.join().error_code == GroupMaxSizeReached.code
     assert not isinstance(world.join(member_id=a), Reply)
 
 
@@ -178,9 +189,9 @@ def test_a_static_member_comes_back_without_a_rebalance(world: Any, persisted_st
     assert again.member_id != first.member_id
     assert (again.generation_id, again.leader, again.skip_assignment) == (1, again.member_id, True)
     assert len(again.members) == 1
-    assert world.heartbeat(first.member_id, 1, instance_id="i") == FENCED_INSTANCE
-    assert world.sync(first.member_id, 1, instance_id="i") == FENCED_INSTANCE
-    assert world.join(member_id=first.member_id, instance_id="i").error_code == FENCED_INSTANCE
+    assert world.heartbeat(first.member_id, 1, instance_id="i") == FencedInstanceId.code
+    assert world.sync(first.member_id, 1, instance_id="i") == FencedInstanceId.code
+    assert world.join(member_id=first.member_id, instance_id="i").error_code == FencedInstanceId.code
     assert world.sync(again.member_id, 1, instance_id="i").assignment == b"all"
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
     old = world.join(instance_id="i", version=8)
@@ -202,7 +213,7 @@ def test_an_old_incarnation_that_waits_is_fenced(world: Any) -> None:
     waiting = world.sync(b.value.member_id, 2, instance_id="b")
     assert not waiting.done
     world.join(instance_id="b")
-    assert waiting.value.error_code == FENCED_INSTANCE
+    assert waiting.value.error_code == FencedInstanceId.code
 
 
 def test_static_members_survive_a_missed_rebalance(world: Any) -> None:
@@ -219,7 +230,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance(world: Any) ->
     first = world.join(instance_id="i")
     world.sync(first.member_id, 1, {first.member_id: b""}, instance_id="i")
     answer = world.leave(("", "i"), ("", "nobody"), ("stranger", None))
-    assert [member.error_code for member in answer.members] == [0, UNKNOWN_MEMBER, UNKNOWN_MEMBER]
+    assert [member.error_code for member in answer.members] == [0, UnknownMemberId.code, UnknownMemberId.code]
     assert world.group().is_empty
 
 
@@ -235,14 +246,14 @@ def test_a_rebalance_sends_those_who_sync_back_to_join(world: Any) -> None:
     world.join(member_id=b)
     waiting = world.sync(b, 3)
     world.join(version=3)
-    assert waiting.value.error_code == REBALANCING
+    assert waiting.value.error_code == RebalanceInProgress.code
 
 
 def test_a_group_that_could_not_be_stored_rebalances(world: Any) -> None:
     member_id, joined = world.new_member()
     world.writer.fail_with = NotEnoughReplicas()
     answer = world.sync(member_id, joined.generation_id, {member_id: b"all"})
-    assert answer.error_code == 15
+    assert answer.error_code == CoordinatorNotAvailable.code
     assert world.group().state_name == "PreparingRebalance"
     world.writer.fail_with = None
     assert value(world.join(member_id=member_id)).generation_id == 2
@@ -252,7 +263,7 @@ def test_a_static_member_that_could_not_be_stored_is_put_back(world: Any) -> Non
     first = world.join(instance_id="i")
     world.sync(first.member_id, 1, {first.member_id: b"all"}, instance_id="i")
     world.writer.fail_with = NotEnoughReplicas()
-    assert world.join(instance_id="i").error_code == 15
+    assert world.join(instance_id="i").error_code == CoordinatorNotAvailable.code
     world.writer.fail_with = None
     assert world.heartbeat(first.member_id, 1, instance_id="i") == 0
 
@@ -281,7 +292,7 @@ def test_who_joins_before_the_assignments_are_committed_sends_those_who_sync_bac
     syncing = world.sync(first.member_id, 1, {first.member_id: b"all"}, instance_id="i")
     joining = world.join(instance_id="j")
     world.writer.release()
-    assert syncing.value.error_code == REBALANCING
+    assert syncing.value.error_code == RebalanceInProgress.code
     assert world.group().state_name == "PreparingRebalance"
     again = value(world.join(member_id=first.member_id, instance_id="i"))
     assert (again.generation_id, joining.value.generation_id) == (2, 2)
@@ -295,7 +306,7 @@ def test_who_leaves_before_the_assignments_are_committed_sends_those_who_sync_ba
     waiting = world.sync(a, 3, {a: b"all"})
     world.leave(b)
     world.writer.release()
-    assert waiting.value.error_code == REBALANCING
+    assert waiting.value.error_code == RebalanceInProgress.code
     assert value(world.join(member_id=a)).generation_id == 4
 
 
@@ -304,7 +315,7 @@ def test_assignments_that_are_not_committed_in_time_rebalance(world: Any) -> Non
     world.writer.hold = True
     waiting = world.sync(member_id, joined.generation_id, {member_id: b"all"})
     world.writer.release(RequestTimedOut())
-    assert waiting.value.error_code == 15
+    assert waiting.value.error_code == CoordinatorNotAvailable.code
     assert world.group().state_name == "PreparingRebalance"
 
 
@@ -315,7 +326,7 @@ def test_restart_in_the_middle(world: Any) -> None:
     assert (world.heartbeat(a, 2), world.heartbeat(b, 2)) == (0, 0)
     waiting = world.join(member_id=a)
     world.restart()
-    assert waiting.value.error_code == 16
+    assert waiting.value.error_code == NotCoordinator.code
     assert world.sync(b, 2).assignment == b.encode()
     world.clock.advance(10_001)
     assert world.group().is_empty
@@ -366,6 +377,6 @@ def test_list_and_describe(world: Any) -> None:
     (member,) = busy.members
     assert (busy.group_state, busy.protocol_data, member.client_host) == ("Stable", "range", "/127.0.0.1")
     assert (member.member_metadata, member.member_assignment) == (b"meta", member.member_id.encode())
-    assert (new.error_code, new.error_message) == (69, "Group new is not a classic group.")
-    assert (absent.error_code, absent.group_state) == (69, "Dead")
+    assert (new.error_code, new.error_message) == (GroupIdNotFound.code, "Group new is not a classic group.")
+    assert (absent.error_code, absent.group_state) == (GroupIdNotFound.code, "Dead")
     assert requests.describe_groups(world.coordinator, ["nope"], 5)[0].error_code == 0

@@ -5,31 +5,42 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.groups import requests
+from ottla.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidGroupId,
+    InvalidRegularExpression,
+    InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
 from ottla.wire.messages import ConsumerGroupHeartbeatResponse
-
-INVALID_REQUEST, UNKNOWN_MEMBER, FENCED_EPOCH, UNRELEASED, UNSUPPORTED_ASSIGNOR = 42, 25, 110, 111, 112
-NOT_FOUND, FENCED_INSTANCE, BAD_REGEX, GROUP_FULL = 69, 82, 128, 81
 
 
 @pytest.mark.parametrize(
     ("member_id", "epoch", "fields", "code"),
     [
-        ("", 0, {"topics": ["t"]}, INVALID_REQUEST),
-        ("", 1, {"topics": ["t"], "version": 0}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "group_id": ""}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "group_id": " "}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "instance_id": ""}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "rack_id": ""}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "rebalance_timeout_ms": -1}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "topic_partitions": None}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "owned": {"t": [0]}}, INVALID_REQUEST),
-        ("m", 0, {}, INVALID_REQUEST),
-        ("m", -2, {}, INVALID_REQUEST),
-        ("m", -3, {}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "server_assignor": "foo"}, UNSUPPORTED_ASSIGNOR),
-        ("m", 0, {"regex": "("}, BAD_REGEX),
-        ("m", 5, {}, NOT_FOUND),
-        ("m", -1, {}, NOT_FOUND),
+        ("", 0, {"topics": ["t"]}, InvalidRequest.code),
+        ("", 1, {"topics": ["t"], "version": 0}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "group_id": ""}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "group_id": " "}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "instance_id": ""}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "rack_id": ""}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "rebalance_timeout_ms": -1}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "topic_partitions": None}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "owned": {"t": [0]}}, InvalidRequest.code),
+        ("m", 0, {}, InvalidRequest.code),
+        ("m", -2, {}, InvalidRequest.code),
+        ("m", -3, {}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "server_assignor": "foo"}, UnsupportedAssignor.code),
+        ("m", 0, {"regex": "("}, InvalidRegularExpression.code),
+        ("m", 5, {}, GroupIdNotFound.code),
+        ("m", -1, {}, GroupIdNotFound.code),
     ],
 )
 def test_refused_heartbeats_change_nothing(world: Any, member_id: str, epoch: int, fields: Any, code: int) -> None:
@@ -72,10 +83,10 @@ def test_a_partition_moves_when_its_owner_let_go(world: Any) -> None:
 def test_epochs_fence(world: Any) -> None:
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
-    assert world.consumer("mX", 1) == UNKNOWN_MEMBER
-    assert world.consumer("m1", 9) == FENCED_EPOCH
-    assert world.consumer("m1", 1) == FENCED_EPOCH
-    assert world.consumer("mX", -1) == UNKNOWN_MEMBER
+    assert world.consumer("mX", 1) == UnknownMemberId.code
+    assert world.consumer("m1", 9) == FencedMemberEpoch.code
+    assert world.consumer("m1", 1) == FencedMemberEpoch.code
+    assert world.consumer("mX", -1) == UnknownMemberId.code
 
 
 def test_a_lost_answer_may_be_asked_for_again(world: Any) -> None:
@@ -86,8 +97,8 @@ def test_a_lost_answer_may_be_asked_for_again(world: Any) -> None:
     world.consumer("m1", 2)
     world.consumer("m1", 2, owned={"t": [0, 1]})
     assert world.consumer("m1", 2, owned={"t": [0]}).member_epoch == 3
-    assert world.consumer("m1", 2, owned={"t": [2]}) == FENCED_EPOCH
-    assert world.consumer("m1", 2) == FENCED_EPOCH
+    assert world.consumer("m1", 2, owned={"t": [2]}) == FencedMemberEpoch.code
+    assert world.consumer("m1", 2) == FencedMemberEpoch.code
 
 
 def test_unsubscribed_topics_go_before_the_next_target(make_world: Any) -> None:
@@ -117,14 +128,14 @@ def test_targets_are_not_computed_more_often_than_the_interval(make_world: Any) 
 def test_a_static_member_keeps_its_place(world: Any, persisted_state: Any) -> None:
     world.topic("t")
     assert world.consumer("a1", 0, topics=["t"], instance_id="i").member_epoch == 2
-    assert world.consumer("a2", 0, topics=["t"], instance_id="i") == UNRELEASED
-    assert world.consumer("a2", 2, instance_id="i") == FENCED_INSTANCE
-    assert world.consumer("a2", 2, instance_id="j") == UNKNOWN_MEMBER
+    assert world.consumer("a2", 0, topics=["t"], instance_id="i") == UnreleasedInstanceId.code
+    assert world.consumer("a2", 2, instance_id="i") == FencedInstanceId.code
+    assert world.consumer("a2", 2, instance_id="j") == UnknownMemberId.code
     away = world.consumer("a1", -2, instance_id="i")
     assert (away.member_epoch, away.heartbeat_interval_ms) == (-2, 0)
     back = world.consumer("a2", 0, topics=["t"], instance_id="i")
     assert (back.member_epoch, world.assignment(back)) == (2, {"t": [0, 1, 2]})
-    assert world.consumer("a1", -1, instance_id="i") == FENCED_INSTANCE
+    assert world.consumer("a1", -1, instance_id="i") == FencedInstanceId.code
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
     assert world.consumer("a2", -1, instance_id="i").member_epoch == -1
     assert world.group("n").state_name == "Empty"
@@ -236,7 +247,7 @@ def test_a_full_group_takes_nobody_else(make_world: Any) -> None:
     world = make_world(consumer_max_size=1)
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
-    assert world.consumer("m2", 0, topics=["t"]) == GROUP_FULL
+    assert world.consumer("m2", 0, topics=["t"]) == GroupMaxSizeReached.code
     assert isinstance(world.consumer("m1", 0, topics=["t"]), ConsumerGroupHeartbeatResponse)
 
 
@@ -254,7 +265,15 @@ def test_a_restart_brings_everything_back(world: Any, persisted_state: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("epoch", "partition", "code"), [(4, 0, 0), (3, 2, 0), (3, 0, 113), (1, 2, 113), (99, 2, 113), (3, 99, 3)]
+    ("epoch", "partition", "code"),
+    [
+        (4, 0, 0),
+        (3, 2, 0),
+        (3, 0, StaleMemberEpoch.code),
+        (1, 2, StaleMemberEpoch.code),
+        (99, 2, StaleMemberEpoch.code),
+        (3, 99, UnknownTopicOrPartition.code),
+    ],
 )
 def test_commits_at_an_older_epoch_count_for_partitions_held_since(
     world: Any, epoch: int, partition: int, code: int
@@ -292,5 +311,5 @@ def test_describe(world: Any) -> None:
     (member,) = found.members
     assert (member.member_id, member.client_host, member.member_type) == ("m1", "/127.0.0.1", 1)
     assert [(each.topic_name, each.partitions) for each in member.assignment.topic_partitions] == [("t", [0, 1, 2])]
-    assert (absent.error_code, absent.error_message) == (69, "Group nope not found.")
-    assert (unnamed.error_code, unnamed.error_message) == (24, None)
+    assert (absent.error_code, absent.error_message) == (GroupIdNotFound.code, "Group nope not found.")
+    assert (unnamed.error_code, unnamed.error_message) == (InvalidGroupId.code, None)

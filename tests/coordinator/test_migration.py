@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.groups import requests
-
-REBALANCING, NOT_FOUND, UNKNOWN_MEMBER, INCONSISTENT, MEMBER_ID_REQUIRED = 27, 69, 25, 23, 79
-UNKNOWN_SERVER_ERROR = -1
+from ottla.errors import (
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnknownServerError,
+)
 
 
 def classic_consumer(world: Any, **options: Any) -> str:
@@ -29,11 +34,11 @@ def test_up_and_down_again(world: Any, persisted_state: Any) -> None:
     joined = world.consumer("new", 0, topics=["t"], group_id="g")
     assert (joined.member_epoch, world.assignment(joined)) == (2, {})
     assert world.group().type_name == "consumer"
-    assert world.heartbeat(old, 1) == REBALANCING
-    assert world.sync(old, 1) == REBALANCING
+    assert world.heartbeat(old, 1) == RebalanceInProgress.code
+    assert world.sync(old, 1) == RebalanceInProgress.code
     assert rejoin(world, old, [0, 1, 2]).generation_id == 1
     assert world.sync(old, 1).assignment == world.consumer_assignment(t=[0, 1])
-    assert world.heartbeat(old, 1) == REBALANCING
+    assert world.heartbeat(old, 1) == RebalanceInProgress.code
     assert rejoin(world, old, [0, 1]).generation_id == 2
     assert world.sync(old, 2).assignment == world.consumer_assignment(t=[0, 1])
     assert world.heartbeat(old, 2) == 0
@@ -42,7 +47,7 @@ def test_up_and_down_again(world: Any, persisted_state: Any) -> None:
     assert world.consumer("new", -1, group_id="g").member_epoch == -1
     group = world.group()
     assert (group.type_name, group.state_name) == ("classic", "PreparingRebalance")
-    assert world.heartbeat(old, 2) == REBALANCING
+    assert world.heartbeat(old, 2) == RebalanceInProgress.code
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
     assert rejoin(world, old, [0, 1]).generation_id == 3
 
@@ -64,7 +69,7 @@ def test_an_empty_group_just_changes_its_type(world: Any, persisted_state: Any) 
     assert world.consumer("new", 0, topics=["t"], group_id="g").member_epoch == 2
     world.consumer("new", -1, group_id="g")
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
-    assert world.join().error_code == MEMBER_ID_REQUIRED
+    assert world.join().error_code == MemberIdRequired.code
     assert world.group().type_name == "classic"
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
 
@@ -84,7 +89,7 @@ def test_the_policy(make_world: Any, policy: str, up: bool, down: bool) -> None:
     classic_consumer(world)
     world.settings.consumer_migration_policy = policy
     answer = world.consumer("new", 0, topics=["t"], group_id="g")
-    assert (answer == NOT_FOUND) is not up
+    assert (answer == GroupIdNotFound.code) is not up
     world.settings.consumer_migration_policy = "bidirectional"
     world.consumer("new", 0, topics=["t"], group_id="g")
     world.settings.consumer_migration_policy = policy
@@ -96,9 +101,9 @@ def test_groups_of_other_kinds_are_not_upgraded(world: Any) -> None:
     world.topic("t")
     answer = world.join("connect", protocol_type="connect", version=3)
     assert answer.error_code == 0
-    assert world.consumer("new", 0, topics=["t"], group_id="connect") == NOT_FOUND
+    assert world.consumer("new", 0, topics=["t"], group_id="connect") == GroupIdNotFound.code
     world.stable(1, "odd")  # its metadata is not the consumer's
-    assert world.consumer("new", 0, topics=["t"], group_id="odd") == NOT_FOUND
+    assert world.consumer("new", 0, topics=["t"], group_id="odd") == GroupIdNotFound.code
     assert world.group("odd").state_name == "Stable"
 
 
@@ -108,7 +113,7 @@ def test_those_who_wait_in_the_old_group_are_sent_to_join_again(world: Any) -> N
     other_id, waiting = world.new_member(protocols=(("range", world.subscription("t")),))
     assert not waiting.done
     world.consumer("new", 0, topics=["t"], group_id="g")
-    assert (waiting.value.error_code, waiting.value.member_id) == (REBALANCING, other_id)
+    assert (waiting.value.error_code, waiting.value.member_id) == (RebalanceInProgress.code, other_id)
     assert {old, other_id, "new"} == set(world.group().members)
 
 
@@ -116,18 +121,18 @@ def test_classic_requests_to_a_consumer_group(world: Any) -> None:
     world.topic("t")
     world.consumer("new", 0, topics=["t"], group_id="g")
     protocols = (("range", world.subscription("t")),)
-    assert world.join(protocols=protocols).error_code == MEMBER_ID_REQUIRED
-    assert world.join(protocol_type="connect").error_code == INCONSISTENT
-    assert world.join(protocols=()).error_code == INCONSISTENT
-    assert world.join(protocols=(("range", b"?"),), version=3).error_code == UNKNOWN_SERVER_ERROR
-    assert world.heartbeat("new", 2) == UNKNOWN_MEMBER
-    assert world.sync("new", 2) == UNKNOWN_MEMBER
-    assert world.leave("stranger").members[0].error_code == UNKNOWN_MEMBER
+    assert world.join(protocols=protocols).error_code == MemberIdRequired.code
+    assert world.join(protocol_type="connect").error_code == InconsistentGroupProtocol.code
+    assert world.join(protocols=()).error_code == InconsistentGroupProtocol.code
+    assert world.join(protocols=(("range", b"?"),), version=3).error_code == UnknownServerError.code
+    assert world.heartbeat("new", 2) == UnknownMemberId.code
+    assert world.sync("new", 2) == UnknownMemberId.code
+    assert world.leave("stranger").members[0].error_code == UnknownMemberId.code
     joined = world.join(protocols=protocols, version=3)
     assert (joined.error_code, joined.generation_id, joined.protocol_name, joined.leader) == (0, 3, "range", "")
     assert world.leave(joined.member_id).members[0].error_code == 0
     assert set(world.group().members) == {"new"}
-    assert requests.describe_groups(world.coordinator, ["g"], 6)[0].error_code == NOT_FOUND
+    assert requests.describe_groups(world.coordinator, ["g"], 6)[0].error_code == GroupIdNotFound.code
     # Tools remove members of either protocol that way.
     assert world.leave("new", "stranger").members[0].error_code == 0
     assert not world.group().members
@@ -137,7 +142,7 @@ def test_a_classic_member_must_rejoin_and_sync_in_time(world: Any) -> None:
     world.topic("t")
     old = classic_consumer(world, session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
     world.consumer("new", 0, topics=["t"], group_id="g", rebalance_timeout_ms=200_000)
-    assert world.heartbeat(old, 1) == REBALANCING
+    assert world.heartbeat(old, 1) == RebalanceInProgress.code
     world.clock.advance(19_000)
     assert old in world.group().members
     world.consumer("new", 2, group_id="g")

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.coordinator.groups.classic.group import TRANSITIONS, State
 from ottla.coordinator.runtime.result import Reply
+from ottla.errors import MemberIdRequired, UnknownMemberId
 
 TOPICS = {"t": 3, "u": 2}
 GROUPS = ("g", "h")
@@ -46,9 +47,9 @@ class Coordinator(RuleBasedStateMachine):
             self.classic[group, slot] = next(
                 (name for name, each in found.members.items() if each.join_reply is answer), member_id
             )
-        elif answer.error_code in (0, 79):
+        elif answer.error_code in (0, MemberIdRequired.code):
             self.classic[group, slot] = answer.member_id
-        elif answer.error_code == 25:
+        elif answer.error_code == UnknownMemberId.code:
             self.classic.pop((group, slot), None)
 
     @rule(group=st.sampled_from(GROUPS), slot=SLOTS)

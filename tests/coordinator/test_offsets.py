@@ -7,6 +7,15 @@ import pytest
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.group_shard import GroupShard
 from ottla.coordinator.runtime.interfaces import Client
+from ottla.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
 from ottla.wire.messages import OffsetDeleteRequest, OffsetFetchRequest, TxnOffsetCommitRequest
 
 DAY_MS = 24 * 60 * 60_000
@@ -67,19 +76,19 @@ def test_a_commit_without_membership_makes_a_simple_group(world: Any, persisted_
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"offsets": {("t", 0): 1}, "epoch": 3, "member_id": "x", "version": 8}, 22),
-        ({"offsets": {("t", 0): 1}, "epoch": 3, "member_id": "x", "version": 9}, 69),
-        ({"offsets": {("zz", 0): 1}}, 3),
-        ({"offsets": {("zz", 0): 1}, "epoch": 3, "member_id": "x"}, 3),
-        ({"offsets": {("t", 99): 1}}, 3),
-        ({"offsets": {("t", 0): 1}, "metadata": "x" * 4097}, 12),
+        ({"offsets": {("t", 0): 1}, "epoch": 3, "member_id": "x", "version": 8}, IllegalGeneration.code),
+        ({"offsets": {("t", 0): 1}, "epoch": 3, "member_id": "x", "version": 9}, GroupIdNotFound.code),
+        ({"offsets": {("zz", 0): 1}}, UnknownTopicOrPartition.code),
+        ({"offsets": {("zz", 0): 1}, "epoch": 3, "member_id": "x"}, UnknownTopicOrPartition.code),
+        ({"offsets": {("t", 99): 1}}, UnknownTopicOrPartition.code),
+        ({"offsets": {("t", 0): 1}, "metadata": "x" * 4097}, OffsetMetadataTooLarge.code),
     ],
 )
 def test_refused_commits_write_nothing(world: Any, arguments: Any, code: int) -> None:
     assert list(world.commit(**arguments).values()) == [code]
     assert not world.writer.batches
     # As seen on Kafka: only the commit with too much metadata was refused by a group that it had made.
-    assert ("g" in world.shard.groups) == (code == 12)
+    assert ("g" in world.shard.groups) == (code == OffsetMetadataTooLarge.code)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 8, 9, 10])
@@ -114,7 +123,7 @@ def test_fetch_everything_and_by_id(world: Any) -> None:
     } == {("t", 0): 1, ("t", 2): 3, ("u", 1): 9}
     group.topics = [OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=b"x" * 16, partition_indexes=[0])]
     answer = requests.fetch_offsets(world.coordinator, group, by_id=True, require_stable=False)
-    assert answer.topics[0].partitions[0].error_code == 100
+    assert answer.topics[0].partitions[0].error_code == UnknownTopicId.code
 
 
 def test_offsets_of_an_empty_group_expire(world: Any, persisted_state: Any) -> None:
@@ -189,7 +198,7 @@ def test_transactional_offsets_wait_for_the_marker(world: Any, persisted_state: 
     world.commit({("t", 0): 1})
     assert txn_commit(world, 7, 5) == 0
     assert world.offset("t", 0).committed_offset == 1
-    assert world.offset("t", 0, require_stable=True).error_code == 88
+    assert world.offset("t", 0, require_stable=True).error_code == UnstableOffsetCommit.code
     assert world.offset("t", 1, require_stable=True).error_code == 0
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
     world.shard.complete_transaction(7, 0, 0, commit=True)
@@ -267,7 +276,7 @@ def test_delete_groups(world: Any, persisted_state: Any) -> None:
     world.consumer("m", 0, topics=["t"], group_id="new")
     world.consumer("m", -1, group_id="new")
     results = requests.delete_groups(world.coordinator, ["busy", "simple", "new", "nope"])
-    assert [result.error_code for result in results] == [68, 0, 0, 69]
+    assert [result.error_code for result in results] == [NonEmptyGroup.code, 0, 0, GroupIdNotFound.code]
     assert list(world.shard.groups) == ["busy"]
     world.shard.complete_transaction(7, 0, 0, commit=True)
     assert "simple" not in world.shard.offsets.groups

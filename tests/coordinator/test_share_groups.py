@@ -12,7 +12,18 @@ from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Reply
-from ottla.errors import CoordinatorNotAvailable, KafkaError
+from ottla.errors import (
+    CoordinatorNotAvailable,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidRequest,
+    KafkaError,
+    NonEmptyGroup,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +31,6 @@ from ottla.wire.messages import (
     ShareGroupHeartbeatRequest,
 )
 
-INVALID_REQUEST, UNKNOWN_MEMBER, NOT_FOUND, FENCED_EPOCH, GROUP_FULL, NON_EMPTY = 42, 25, 69, 110, 81, 68
 SESSION_MS = 45_000
 
 
@@ -95,14 +105,14 @@ def assigned(world: Any, member_id: str = "m", topics: tuple[str, ...] = ("t",))
 @pytest.mark.parametrize(
     ("member_id", "epoch", "fields", "code"),
     [
-        ("", 0, {"topics": ["t"]}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "group_id": " "}, INVALID_REQUEST),
-        ("m", 0, {"topics": ["t"], "rack": ""}, INVALID_REQUEST),
-        ("m", 0, {}, INVALID_REQUEST),
-        ("m", 0, {"topics": []}, INVALID_REQUEST),
-        ("m", -2, {"topics": ["t"]}, INVALID_REQUEST),
-        ("m", 3, {"topics": ["t"]}, NOT_FOUND),
-        ("m", -1, {}, NOT_FOUND),
+        ("", 0, {"topics": ["t"]}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "group_id": " "}, InvalidRequest.code),
+        ("m", 0, {"topics": ["t"], "rack": ""}, InvalidRequest.code),
+        ("m", 0, {}, InvalidRequest.code),
+        ("m", 0, {"topics": []}, InvalidRequest.code),
+        ("m", -2, {"topics": ["t"]}, InvalidRequest.code),
+        ("m", 3, {"topics": ["t"]}, GroupIdNotFound.code),
+        ("m", -1, {}, GroupIdNotFound.code),
     ],
 )
 def test_refused_heartbeats_change_nothing(
@@ -126,10 +136,10 @@ def test_partitions_come_when_their_state_is_there(world: Any, share: FakeState)
     again = beat(world, "m", 3)
     assert (again.member_epoch, owned(again)) == (3, None)
     assert beat(world, "m", 2).member_epoch == 3, "the answer that told of epoch 3 may have been lost"
-    assert beat(world, "m", 1) == FENCED_EPOCH
-    assert beat(world, "m", 4) == FENCED_EPOCH
+    assert beat(world, "m", 1) == FencedMemberEpoch.code
+    assert beat(world, "m", 4) == FencedMemberEpoch.code
     assert owned(beat(world, "m", 0, ["t"])) == [[0, 1]]
-    assert beat(world, "other", 3) == UNKNOWN_MEMBER
+    assert beat(world, "other", 3) == UnknownMemberId.code
 
 
 def test_a_coordinator_that_does_not_answer_is_asked_again(world: Any, share: FakeState) -> None:
@@ -154,7 +164,7 @@ def test_members_share_a_partition_and_leave(world: Any, share: FakeState) -> No
     assert beat(world, "m1", 3).member_epoch == 4
     left = beat(world, "m2", -1)
     assert (left.member_epoch, left.member_id, left.heartbeat_interval_ms) == (-1, "m2", 0)
-    assert beat(world, "m2", -1) == UNKNOWN_MEMBER
+    assert beat(world, "m2", -1) == UnknownMemberId.code
     assert world.group("s").epoch == 5
 
 
@@ -173,7 +183,7 @@ def test_a_group_has_room_for_so_many(share: FakeState, world: Any) -> None:
     world.settings.share_max_size = 1
     world.topic("t", 1)
     assigned(world)
-    assert beat(world, "m2", 0, ["t"]) == GROUP_FULL
+    assert beat(world, "m2", 0, ["t"]) == GroupMaxSizeReached.code
     assert beat(world, "m", 3).member_epoch == 3
 
 
@@ -216,10 +226,10 @@ def test_a_restart_finds_the_group(world: Any, share: FakeState) -> None:
 def test_groups_of_other_kinds_are_left_alone(world: Any, share: FakeState) -> None:
     world.topic("t", 1)
     assigned(world)
-    assert world.join("s").error_code == 23
-    assert world.sync("x", 1, group_id="s").error_code == UNKNOWN_MEMBER
-    assert world.heartbeat("x", 1, group_id="s") == UNKNOWN_MEMBER
-    assert [member.error_code for member in world.leave("x", group_id="s").members] == [UNKNOWN_MEMBER]
+    assert world.join("s").error_code == InconsistentGroupProtocol.code
+    assert world.sync("x", 1, group_id="s").error_code == UnknownMemberId.code
+    assert world.heartbeat("x", 1, group_id="s") == UnknownMemberId.code
+    assert [member.error_code for member in world.leave("x", group_id="s").members] == [UnknownMemberId.code]
     request = ConsumerGroupHeartbeatRequest(
         group_id="s",
         member_id="c",
@@ -230,13 +240,13 @@ def test_groups_of_other_kinds_are_left_alone(world: Any, share: FakeState) -> N
     )
     with pytest.raises(KafkaError) as caught:
         requests.consumer_heartbeat(world.coordinator, request, Client("c", "/127.0.0.1", 1))
-    assert caught.value.code == NOT_FOUND
+    assert caught.value.code == GroupIdNotFound.code
     world.stable(1, "classic")
-    assert beat(world, "m", 0, ["t"], group_id="classic") == NOT_FOUND
+    assert beat(world, "m", 0, ["t"], group_id="classic") == GroupIdNotFound.code
     listed = {group.group_id: group for group in describe.list_groups(world.shard, (), ["Share"])}
     assert (listed["s"].protocol_type, listed["s"].group_state, listed["s"].group_type) == ("share", "Stable", "share")
     assert "classic" not in listed
-    assert describe.describe_classic(world.shard, "s", 6).error_code == NOT_FOUND
+    assert describe.describe_classic(world.shard, "s", 6).error_code == GroupIdNotFound.code
 
 
 def test_described(world: Any, share: FakeState) -> None:
@@ -259,7 +269,7 @@ def test_deleting_needs_an_empty_group(world: Any, share: FakeState) -> None:
     assigned(world)
     (refused,) = requests.delete_groups(world.coordinator, ["s"])
     assert not isinstance(refused, Reply)
-    assert refused.error_code == NON_EMPTY
+    assert refused.error_code == NonEmptyGroup.code
     beat(world, "m", -1)
     (deleted,) = requests.delete_groups(world.coordinator, ["s"])
     assert not isinstance(deleted, Reply)
@@ -312,16 +322,19 @@ def forget(world: Any, group_id: str, *names: str) -> Any:
 def test_offsets_are_set_and_forgotten(world: Any, share: FakeState) -> None:
     topic = world.topic("t", 1)
     answer = alter(world, "s", ("t", 0, 7), ("t", 5, 1), ("absent", 0, 1))
-    assert [[each.error_code for each in one.partitions] for one in answer.responses] == [[3], [0, 3]]
+    assert [[each.error_code for each in one.partitions] for one in answer.responses] == [
+        [UnknownTopicOrPartition.code],
+        [0, UnknownTopicOrPartition.code],
+    ]
     assert share.offsets["s", topic.topic_id, 0][1] == 7
     assert [known.partitions for known in share_offsets.known_topics(world.shard, "s")] == [[0]]
     assigned(world)
     with pytest.raises(KafkaError) as caught:
         alter(world, "s", ("t", 0, 1))
-    assert caught.value.code == NON_EMPTY
+    assert caught.value.code == NonEmptyGroup.code
     beat(world, "m", -1)
     gone = forget(world, "s", "t", "absent")
-    assert [one.error_code for one in gone.responses] == [0, 3]
+    assert [one.error_code for one in gone.responses] == [0, UnknownTopicOrPartition.code]
     assert not share.offsets
     assert [one.error_message for one in forget(world, "s", "t").responses] == [share_offsets.NOTHING_THERE]
     assert world.fresh().groups["s"].topics == world.group("s").topics

@@ -18,12 +18,11 @@ from ottla.coordinator.share_state.shard import (
     combined,
     decode_record,
 )
-from ottla.errors import KafkaError
+from ottla.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, KafkaError
 from ottla.records.batch import Batch, batches
 
 KEY = ShareKey("g", bytes(range(16)), 3)
 AVAILABLE, DONE, GONE = 0, 2, 4
-FENCED_LEADER, FENCED_STATE, INVALID_REQUEST = 74, 124, 42
 
 
 class Log:
@@ -115,8 +114,8 @@ def test_combined_as_one_offset_after_the_other() -> None:
 
 def test_what_is_written_is_read(log: Log) -> None:
     shard = lead(log)
-    assert code(shard, lambda: shard.read(KEY, 0)) == INVALID_REQUEST
-    assert code(shard, lambda: shard.write(KEY, 0, 0, 3, 0, [])) == INVALID_REQUEST
+    assert code(shard, lambda: shard.read(KEY, 0)) == InvalidRequest.code
+    assert code(shard, lambda: shard.write(KEY, 0, 0, 3, 0, [])) == InvalidRequest.code
     shard.run(shard.initialize(KEY, 3, 10))
     state: ShareState = shard.run(shard.read(KEY, 2))
     assert (state.state_epoch, state.start_offset, state.done_count, state.batches) == (3, 10, 0, ())
@@ -137,10 +136,10 @@ def test_fencing(log: Log) -> None:
     shard.run(shard.initialize(KEY, 3, -1))
     assert shard.states[KEY].done_count == NO_COUNT
     shard.run(shard.read(KEY, 5))
-    assert code(shard, lambda: shard.read(KEY, 4)) == FENCED_LEADER
-    assert code(shard, lambda: shard.write(KEY, 3, 4, 0, 0, [])) == FENCED_LEADER
-    assert code(shard, lambda: shard.write(KEY, 2, 5, 0, 0, [])) == FENCED_STATE
-    assert code(shard, lambda: shard.initialize(KEY, 2, 0)) == FENCED_STATE
+    assert code(shard, lambda: shard.read(KEY, 4)) == FencedLeaderEpoch.code
+    assert code(shard, lambda: shard.write(KEY, 3, 4, 0, 0, [])) == FencedLeaderEpoch.code
+    assert code(shard, lambda: shard.write(KEY, 2, 5, 0, 0, [])) == FencedStateEpoch.code
+    assert code(shard, lambda: shard.initialize(KEY, 2, 0)) == FencedStateEpoch.code
     assert code(shard, lambda: shard.initialize(KEY, 3, 0)) == 0
     assert code(shard, lambda: shard.write(KEY, 9, 5, 0, 0, [])) == 0
     assert shard.states[KEY].state_epoch == 3

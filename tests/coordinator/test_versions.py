@@ -7,6 +7,16 @@ from typing import Any
 import pytest
 
 from ottla.config import Config
+from ottla.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidRequest,
+    MemberIdRequired,
+    UnknownMemberId,
+    UnknownTopicId,
+)
 from ottla.server.broker import Broker
 from ottla.wire.frames import encode_request, response_header_version
 from ottla.wire.messages import (
@@ -90,13 +100,13 @@ def test_classic_membership_in_every_version() -> None:
         for version in range(JoinGroupRequest.MAX_VERSION + 1):
             group_id = f"g{version}"
             answer = await call(join(group_id), version)
-            assert answer.error_code == (79 if version >= 4 else 0)
+            assert answer.error_code == (MemberIdRequired.code if version >= 4 else 0)
             member_id = answer.member_id
             if version >= 4:
                 answer = await call(join(group_id, member_id), version)
             assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, member_id)
-            assert (await call(join(""), version)).error_code == 24
-            assert (await call(join(f"absent{version}", "stranger"), version)).error_code == 25
+            assert (await call(join(""), version)).error_code == InvalidGroupId.code
+            assert (await call(join(f"absent{version}", "stranger"), version)).error_code == UnknownMemberId.code
             assignment = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
             sync = SyncGroupRequest(
                 group_id=group_id,
@@ -108,11 +118,13 @@ def test_classic_membership_in_every_version() -> None:
             )
             assert (await call(sync, min(version, 5))).assignment == b"all"
             sync.protocol_name = None
-            assert (await call(sync, min(version, 5))).error_code == (23 if version >= 5 else 0)
+            assert (await call(sync, min(version, 5))).error_code == (
+                InconsistentGroupProtocol.code if version >= 5 else 0
+            )
             beat = HeartbeatRequest(group_id=group_id, generation_id=1, member_id=member_id)
             assert (await call(beat, min(version, 4))).error_code == 0
             beat.group_id = "absent"
-            assert (await call(beat, min(version, 4))).error_code == 25
+            assert (await call(beat, min(version, 4))).error_code == UnknownMemberId.code
             leave = LeaveGroupRequest(
                 group_id=group_id,
                 member_id=member_id,
@@ -136,7 +148,7 @@ def test_offsets_in_every_version() -> None:
             expected = 0 if version == 0 else 69 if version >= 9 else 22
             assert answer.topics[0].partitions[0].error_code == expected
         answer = await call(commit("o10", topic_id=b"x" * 16), 10)
-        assert answer.topics[0].partitions[0].error_code == 100
+        assert answer.topics[0].partitions[0].error_code == UnknownTopicId.code
         for version in range(OffsetFetchRequest.MAX_VERSION + 1):
             old = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
             new = OffsetFetchRequest.OffsetFetchRequestTopics(name="t", topic_id=b"x" * 16, partition_indexes=[0])
@@ -154,7 +166,9 @@ def test_offsets_in_every_version() -> None:
         topic = OffsetDeleteRequest.OffsetDeleteRequestTopic(
             name="t", partitions=[OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)]
         )
-        assert (await call(OffsetDeleteRequest(group_id="absent", topics=[topic]), 0)).error_code == 69
+        assert (
+            await call(OffsetDeleteRequest(group_id="absent", topics=[topic]), 0)
+        ).error_code == GroupIdNotFound.code
         answer = await call(OffsetDeleteRequest(group_id="o1", topics=[topic]), 0)
         assert answer.topics[0].partitions[0].error_code == 0
 
@@ -171,15 +185,18 @@ def test_looking_and_deleting_in_every_version() -> None:
             answer = await call(DescribeGroupsRequest(groups=["o", "absent"]), version)
             assert [(group.error_code, group.group_state) for group in answer.groups] == [
                 (0, "Empty"),
-                (69 if version >= 6 else 0, "Dead"),
+                (GroupIdNotFound.code if version >= 6 else 0, "Dead"),
             ]
         for version in range(ConsumerGroupDescribeRequest.MAX_VERSION + 1):
             answer = await call(ConsumerGroupDescribeRequest(group_ids=["o"]), version)
-            assert answer.groups[0].error_code == 69
+            assert answer.groups[0].error_code == GroupIdNotFound.code
         for version in range(DeleteGroupsRequest.MAX_VERSION + 1):
             await call(commit("o"), 9)
             answer = await call(DeleteGroupsRequest(groups_names=["o", "absent"]), version)
-            assert {result.group_id: result.error_code for result in answer.results} == {"o": 0, "absent": 69}
+            assert {result.group_id: result.error_code for result in answer.results} == {
+                "o": 0,
+                "absent": GroupIdNotFound.code,
+            }
 
     on_a_broker(test)
 
@@ -199,14 +216,14 @@ def test_the_consumer_protocol(version: int) -> None:
             )
 
         answer = await call(beat("", 0), version)
-        assert answer.error_code == (0 if version == 0 else 42)
+        assert answer.error_code == (0 if version == 0 else InvalidRequest.code)
         if version == 1:
             answer = await call(beat("me", 0), version)
         assert (answer.member_epoch, answer.assignment.topic_partitions[0].partitions) == (2, [0, 1])
         member_id = answer.member_id
         assert (await call(beat(member_id, 2), version)).assignment is None
-        assert (await call(beat(member_id, 9), version)).error_code == 110
+        assert (await call(beat(member_id, 9), version)).error_code == FencedMemberEpoch.code
         assert (await call(beat(member_id, -1), version)).member_epoch == -1
-        assert (await call(beat(member_id, 2), version)).error_code == 25
+        assert (await call(beat(member_id, 2), version)).error_code == UnknownMemberId.code
 
     on_a_broker(test)

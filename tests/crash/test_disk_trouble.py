@@ -23,8 +23,6 @@ from ottla.log.files import PosixDisk
 from support.batches import batch, records_of
 from support.wire import Wire
 
-STORAGE_ERROR = 56
-
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
@@ -59,7 +57,7 @@ def test_a_full_disk(start_broker: Callable[..., Any], small_disk: Path) -> None
                 assert answer.base_offset == len(acknowledged)
                 acknowledged.append(value)
             else:
-                assert answer.error_code == STORAGE_ERROR
+                assert answer.error_code == KafkaStorageError.code
                 refused += 1
         assert len(acknowledged) > 20
         # Everything that needs no room goes on.
@@ -100,7 +98,7 @@ def test_out_of_file_handles(tmp_path: Path) -> None:
                 crowd.append(socket.create_connection(address))
             for partition in range(40):
                 answer = wire.produce("t", batch(b"x"), partition)
-                assert answer.error_code in (0, STORAGE_ERROR), answer
+                assert answer.error_code in (0, KafkaStorageError.code), answer
             assert wire.metadata("t").topics[0].error_code == 0
             for one in crowd:
                 one.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import KafkaStorageError
 from support.batches import batch
 from support.crashing.history import Commit, History, Outcome, Violation, Write
 from support.crashing.reading import read_all
@@ -27,7 +28,6 @@ PARTITIONS = 2
 PER_ROUND = 300
 GROUP = "g"
 PATIENCE_S = 120
-STORAGE_ERROR = 56
 CALM = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
@@ -105,7 +105,7 @@ class Trouble:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         try:
             with Wire(self.broker.address) as wire:
-                assert wire.produce("other", batch(b"x")).error_code == STORAGE_ERROR
+                assert wire.produce("other", batch(b"x")).error_code == KafkaStorageError.code
             meanwhile()
         finally:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, UNLIMITED)

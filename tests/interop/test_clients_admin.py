@@ -2,6 +2,13 @@
 
 import pytest
 
+from ottla.errors import (
+    InvalidPartitions,
+    InvalidTopicException,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from support.interop.drivers import CLIENTS, ClientError, Driver, Rec, clients
 from support.wire import Wire
 
@@ -21,7 +28,7 @@ def test_create_describe_list_delete(driver: Driver, unique, wire: Wire) -> None
     assert topic in driver.call("list_topics")
     with pytest.raises(ClientError) as caught:
         driver.call("create_topic", topic=topic)
-    assert caught.value.code == 36
+    assert caught.value.code == TopicAlreadyExists.code
     driver.call("delete_topic", topic=topic)
     wait_until_gone(driver, topic)
     driver.call("create_topic", topic=topic, partitions=1)
@@ -45,7 +52,7 @@ def test_delete_by_id(driver: Driver, unique) -> None:
     wait_until_gone(driver, topic)
     with pytest.raises(ClientError) as caught:
         driver.call("delete_topic_id", topic_id=made["topic_id"])
-    assert caught.value.code == 100
+    assert caught.value.code == UnknownTopicId.code
 
 
 @pytest.mark.parametrize("driver", clients(), indirect=True)
@@ -54,14 +61,14 @@ def test_refused_topics(driver: Driver, unique) -> None:
         with pytest.raises(ClientError) as caught:
             driver.call("create_topic", topic=name)
         # Clients may refuse a name themselves.
-        assert caught.value.code in (17, None), (name, caught.value)
+        assert caught.value.code in (InvalidTopicException.code, None), (name, caught.value)
     for arguments, code in (
         ({"partitions": 0}, 37),
         ({"replication": 3}, 38),
         ({"configs": {"retention.ms": "soon"}}, 40),
         ({"configs": {"no.such.config": "1"}}, 40),
     ):
-        if driver.client.name == "java" and code == 37:
+        if driver.client.name == "java" and code == InvalidPartitions.code:
             continue  # its constructor refuses zero partitions
         with pytest.raises(ClientError) as caught:
             driver.call("create_topic", topic=unique("t"), **arguments)
@@ -75,7 +82,7 @@ def test_unknown_topics(driver: Driver, unique) -> None:
     for op in ("describe_topic", "delete_topic"):
         with pytest.raises(ClientError) as caught:
             driver.call(op, topic=nowhere)
-        assert caught.value.code == 3, (op, caught.value)
+        assert caught.value.code == UnknownTopicOrPartition.code, (op, caught.value)
     assert nowhere not in driver.call("list_topics")
 
 
@@ -103,9 +110,9 @@ def test_producing_to_a_bad_name_creates_nothing(driver: Driver, unique) -> None
     try:
         answers = driver.produce("not a name!", [Rec(b"x", partition=None)], max_block_ms=2000)
     except ClientError as error:
-        assert error.code in (17, 3, None), error
+        assert error.code in (InvalidTopicException.code, UnknownTopicOrPartition.code, None), error
     else:
-        assert answers[0]["error"]["code"] in (17, 3, None), answers
+        assert answers[0]["error"]["code"] in (InvalidTopicException.code, UnknownTopicOrPartition.code, None), answers
     assert "not a name!" not in driver.call("list_topics")
 
 
@@ -113,8 +120,8 @@ def test_creation_can_be_switched_off(start_broker, unique) -> None:
     broker = start_broker(auto_create_topics_enable=False)
     topic = unique("t")
     with Wire(broker.address) as wire:
-        assert wire.metadata(topic, create=True).topics[0].error_code == 3
-        assert wire.metadata(topic).topics[0].error_code == 3
+        assert wire.metadata(topic, create=True).topics[0].error_code == UnknownTopicOrPartition.code
+        assert wire.metadata(topic).topics[0].error_code == UnknownTopicOrPartition.code
     client = Driver(CLIENTS["confluent-kafka"], broker.bootstrap)
     try:
         (refused,) = client.produce(topic, [Rec(b"x", partition=None)], max_block_ms=3000)
@@ -130,5 +137,5 @@ def test_a_topic_that_cannot_be_created_is_unknown(start_broker, unique) -> None
     with Wire(broker.address) as wire:
         for _ in range(2):
             found = wire.metadata(topic, create=True).topics[0]
-            assert (found.error_code, found.partitions) == (3, [])
-        assert wire.metadata(topic).topics[0].error_code == 3
+            assert (found.error_code, found.partitions) == (UnknownTopicOrPartition.code, [])
+        assert wire.metadata(topic).topics[0].error_code == UnknownTopicOrPartition.code

@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    ElectionNotNeeded,
+    GroupIdNotFound,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    NoReassignmentInProgress,
+    OffsetOutOfRange,
+    ResourceNotFound,
+    SecurityDisabled,
+    UnacceptableCredential,
+    UnknownTopicOrPartition,
+)
 from support.interop.drivers import ClientError, Driver, Rec, clients
 from support.wire import Wire
 
 WAIT_S = 60
-OUT_OF_RANGE, UNKNOWN, INVALID_PARTITIONS, BAD_ASSIGNMENT, SECURITY_DISABLED = 1, 3, 37, 39, 54
-NO_GROUP, NOT_NEEDED, NO_REASSIGNMENT, NOT_FOUND, UNACCEPTABLE = 69, 84, 85, 91, 93
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> None:
@@ -39,10 +49,10 @@ def test_add_partitions(driver: Driver, topic: str, unique: Callable[[str], str]
     driver.call("partitions_create", topic=topic, count=3)
     wait_for(lambda: len(driver.call("describe_topic", topic=topic)["partitions"]) == 3, "the growth")
     for count in (3, 2, 0):
-        refused(driver, INVALID_PARTITIONS, "partitions_create", topic=topic, count=count)
+        refused(driver, InvalidPartitions.code, "partitions_create", topic=topic, count=count)
     assert len(driver.call("describe_topic", topic=topic)["partitions"]) == 3
     if driver.client.name != "kafkajs":  # it retries for a minute
-        refused(driver, UNKNOWN, "partitions_create", topic=unique("t"), count=3)
+        refused(driver, UnknownTopicOrPartition.code, "partitions_create", topic=unique("t"), count=3)
 
 
 @pytest.mark.parametrize("driver", clients("delete_records"), indirect=True)
@@ -51,7 +61,7 @@ def test_delete_records(driver: Driver, topic: str) -> None:
     low = driver.call("records_delete", topic=topic, partition=0, offset=4)
     assert low in (4, None)  # sarama and kafkajs keep it to themselves
     assert [got.offset for got in driver.read(topic)] == [4, 5, 6, 7, 8, 9]
-    refused(driver, OUT_OF_RANGE, "records_delete", topic=topic, partition=0, offset=11)
+    refused(driver, OffsetOutOfRange.code, "records_delete", topic=topic, partition=0, offset=11)
     # What is gone already is no error, and -1 is the end.
     if driver.client.name != "kafkajs":  # refuses both itself, or waits
         assert driver.call("records_delete", topic=topic, partition=0, offset=2) in (4, None)
@@ -62,10 +72,10 @@ def test_delete_records(driver: Driver, topic: str) -> None:
 
 @pytest.mark.parametrize("driver", clients("acls"), indirect=True)
 def test_acls_need_an_authorizer(driver: Driver, topic: str) -> None:
-    refused(driver, SECURITY_DISABLED, "acls_create", user="alice", topic=topic)
+    refused(driver, SecurityDisabled.code, "acls_create", user="alice", topic=topic)
     if driver.client.name != "confluent-kafka":  # 2.x answers with an empty list, whatever the error
-        refused(driver, SECURITY_DISABLED, "acls_describe")
-    refused(driver, SECURITY_DISABLED, "acls_delete")
+        refused(driver, SecurityDisabled.code, "acls_describe")
+    refused(driver, SecurityDisabled.code, "acls_delete")
 
 
 @pytest.mark.parametrize("driver", clients("log_dirs"), indirect=True)
@@ -96,7 +106,7 @@ def test_quotas(driver: Driver, unique: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("driver", clients("scram"), indirect=True)
 def test_scram(driver: Driver, unique: Callable[[str], str]) -> None:
     user = unique("u")[-60:]
-    refused(driver, NOT_FOUND, "scram_describe", user=user)
+    refused(driver, ResourceNotFound.code, "scram_describe", user=user)
     for mechanism, iterations in (("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 8192)):
         driver.call("scram_alter", user=user, mechanism=mechanism, iterations=iterations, password="secret")
 
@@ -107,18 +117,26 @@ def test_scram(driver: Driver, unique: Callable[[str], str]) -> None:
             return error.code
 
     wait_for(lambda: found() == [["SCRAM-SHA-256", 4096], ["SCRAM-SHA-512", 8192]], "the credentials")
-    refused(driver, UNACCEPTABLE, "scram_alter", user=user, mechanism="SCRAM-SHA-256", iterations=1, password="secret")
+    refused(
+        driver,
+        UnacceptableCredential.code,
+        "scram_alter",
+        user=user,
+        mechanism="SCRAM-SHA-256",
+        iterations=1,
+        password="secret",
+    )
     driver.call("scram_alter", user=user, mechanism="SCRAM-SHA-256")
     wait_for(lambda: found() == [["SCRAM-SHA-512", 8192]], "the removal")
-    refused(driver, NOT_FOUND, "scram_alter", user=user, mechanism="SCRAM-SHA-256")
+    refused(driver, ResourceNotFound.code, "scram_alter", user=user, mechanism="SCRAM-SHA-256")
     driver.call("scram_alter", user=user, mechanism="SCRAM-SHA-512")
 
 
 @pytest.mark.parametrize("driver", clients("elect"), indirect=True)
 def test_elections(driver: Driver, topic: str, unique: Callable[[str], str]) -> None:
-    refused(driver, NOT_NEEDED, "elect_leaders", topic=topic, partition=0)
-    refused(driver, UNKNOWN, "elect_leaders", topic=topic, partition=7)
-    refused(driver, UNKNOWN, "elect_leaders", topic=unique("t"), partition=0)
+    refused(driver, ElectionNotNeeded.code, "elect_leaders", topic=topic, partition=0)
+    refused(driver, UnknownTopicOrPartition.code, "elect_leaders", topic=topic, partition=7)
+    refused(driver, UnknownTopicOrPartition.code, "elect_leaders", topic=unique("t"), partition=0)
 
 
 @pytest.mark.parametrize("driver", clients("reassign"), indirect=True)
@@ -127,10 +145,10 @@ def test_reassignments(driver: Driver, topic: str, wire: Wire) -> None:
     assert driver.call("reassignments", topic=topic, partition=0) == []
     driver.call("reassign", topic=topic, partition=0, replicas=[here])
     assert driver.call("reassignments", topic=topic, partition=0) == []
-    refused(driver, BAD_ASSIGNMENT, "reassign", topic=topic, partition=0, replicas=[here + 98])
-    refused(driver, BAD_ASSIGNMENT, "reassign", topic=topic, partition=0, replicas=[here, here])
+    refused(driver, InvalidReplicaAssignment.code, "reassign", topic=topic, partition=0, replicas=[here + 98])
+    refused(driver, InvalidReplicaAssignment.code, "reassign", topic=topic, partition=0, replicas=[here, here])
     if driver.client.can("cancel_reassignment"):
-        refused(driver, NO_REASSIGNMENT, "reassign", topic=topic, partition=0, replicas=None)
+        refused(driver, NoReassignmentInProgress.code, "reassign", topic=topic, partition=0, replicas=None)
     (found,) = driver.call("describe_topic", topic=topic)["partitions"]
     assert found["replicas"] == [here]
 
@@ -152,14 +170,14 @@ def test_groups(driver: Driver, topic: str, unique: Callable[[str], str]) -> Non
         driver.call("group_offsets_alter", group=group, topic=topic, partition=0, offset=1)
     driver.call("group_delete", group=group)
     assert group not in driver.call("groups_list")
-    refused(driver, NO_GROUP, "group_delete", group=group)
+    refused(driver, GroupIdNotFound.code, "group_delete", group=group)
 
 
 def no_offsets(driver: Driver, group: str) -> bool:
     try:
         return driver.call("group_offsets", group=group) == []
     except ClientError as error:
-        return error.code == NO_GROUP
+        return error.code == GroupIdNotFound.code
 
 
 @pytest.mark.jvm

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.errors import MessageTooLarge
 from support.batches import batch, batches_of, now_ms
 from support.interop.drivers import CODECS, Driver, Rec, clients
 from support.wire import Wire
@@ -88,7 +89,7 @@ def test_records_up_to_the_limit_and_above(driver: Driver, topic: str) -> None:
     assert answers[0]["offset"] == 0
     assert driver.read(topic)[0].value == big
     (refused,) = driver.produce(topic, [Rec(b"x" * 1_100_000)], max_request_bytes=4 << 20)
-    assert refused["error"]["code"] == 10, refused
+    assert refused["error"]["code"] == MessageTooLarge.code, refused
     assert len(driver.read(topic)) == 1
 
 
@@ -98,7 +99,7 @@ def test_a_topic_with_a_smaller_limit(driver: Driver, make_topic) -> None:
     answers = driver.produce(topic, [Rec(b"x" * 1500)])
     assert answers[0]["offset"] == 0
     (refused,) = driver.produce(topic, [Rec(b"x" * 3000)])
-    assert refused["error"]["code"] == 10, refused
+    assert refused["error"]["code"] == MessageTooLarge.code, refused
 
 
 @pytest.mark.parametrize("driver", clients("plain_read"), indirect=True)

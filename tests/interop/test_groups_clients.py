@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.errors import GroupIdNotFound, NonEmptyGroup
 from support.batches import batch
 from support.interop.drivers import CLIENTS, ClientError, Driver, clients
 from support.interop.groups import Group
@@ -143,7 +144,7 @@ def test_describe_list_delete(driver: Driver, topic: str, wire: Wire, unique) ->
         return
     with pytest.raises(ClientError) as caught:
         driver.call("group_delete", group=group.name)
-    assert caught.value.code == 68
+    assert caught.value.code == NonEmptyGroup.code
     wire.produce(topic, batch(b"x"))
     group.read(1)
     driver.call("consumer_commit", id=member)
@@ -153,7 +154,7 @@ def test_describe_list_delete(driver: Driver, topic: str, wire: Wire, unique) ->
     assert group.name not in driver.call("groups_list")
     with pytest.raises(ClientError) as caught:
         driver.call("group_delete", group=group.name)
-    assert caught.value.code == 69
+    assert caught.value.code == GroupIdNotFound.code
 
 
 # franz-go waits for somebody to commit; kafka-python 3 sometimes loses the error in its own thread and then polls on

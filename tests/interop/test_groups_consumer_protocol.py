@@ -5,6 +5,19 @@ import uuid
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    InvalidRegularExpression,
+    InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownServerError,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
 from ottla.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -17,9 +30,6 @@ from support.interop.drivers import Driver, clients
 from support.interop.groups import Group
 from support.wire import Wire
 
-NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, FENCED_EPOCH = 0, 42, 25, 69, 110
-UNKNOWN_SERVER_ERROR, STALE_EPOCH = -1, 113
-UNSUPPORTED_ASSIGNOR, UNRELEASED_INSTANCE, FENCED_INSTANCE, INVALID_REGEX = 112, 111, 82, 128
 SPEAKERS = clients("consumer_protocol")
 
 
@@ -151,7 +161,7 @@ def test_join_get_everything_and_leave(group: str, make_topic, wire: Wire) -> No
     assert (quiet.error_code, quiet.assignment) == (NONE, None)
     left = beat(wire, group, me, -1)
     assert (left.error_code, left.member_epoch) == (NONE, -1)
-    assert beat(wire, group, me, joined.member_epoch).error_code == UNKNOWN_MEMBER
+    assert beat(wire, group, me, joined.member_epoch).error_code == UnknownMemberId.code
 
 
 def test_a_second_member_waits_for_the_first_to_let_go(group: str, make_topic, wire: Wire, connect) -> None:
@@ -185,16 +195,16 @@ def test_a_second_member_waits_for_the_first_to_let_go(group: str, make_topic, w
 
 def test_heartbeats_that_are_refused(group: str, topic: str, wire: Wire) -> None:
     me = new_id()
-    assert beat(wire, group, me, 5).error_code in (UNKNOWN_MEMBER, GROUP_NOT_FOUND)
-    assert hello(wire, "", me, [topic]).error_code == INVALID_REQUEST
-    assert hello(wire, group, "", [topic]).error_code == INVALID_REQUEST
-    assert hello(wire, group, me, None).error_code == INVALID_REQUEST
-    assert hello(wire, group, me, [topic], server_assignor="magic").error_code == UNSUPPORTED_ASSIGNOR
-    assert hello(wire, group, me, None, subscribed_topic_regex="[broken").error_code == INVALID_REGEX
+    assert beat(wire, group, me, 5).error_code in (UnknownMemberId.code, GroupIdNotFound.code)
+    assert hello(wire, "", me, [topic]).error_code == InvalidRequest.code
+    assert hello(wire, group, "", [topic]).error_code == InvalidRequest.code
+    assert hello(wire, group, me, None).error_code == InvalidRequest.code
+    assert hello(wire, group, me, [topic], server_assignor="magic").error_code == UnsupportedAssignor.code
+    assert hello(wire, group, me, None, subscribed_topic_regex="[broken").error_code == InvalidRegularExpression.code
     joined = hello(wire, group, me, [topic])
     assert joined.error_code == NONE
-    assert beat(wire, group, me, joined.member_epoch + 5).error_code == FENCED_EPOCH
-    assert beat(wire, group, new_id(), joined.member_epoch).error_code == UNKNOWN_MEMBER
+    assert beat(wire, group, me, joined.member_epoch + 5).error_code == FencedMemberEpoch.code
+    assert beat(wire, group, new_id(), joined.member_epoch).error_code == UnknownMemberId.code
 
 
 def test_version_0_hands_out_the_member_id(group: str, topic: str, wire: Wire) -> None:
@@ -215,13 +225,16 @@ def test_a_static_member_that_is_away(group: str, topic: str, wire: Wire) -> Non
     me = new_id()
     joined = hello_assigned(wire, group, me, [topic], instance_id="one")
     assert joined.error_code == NONE
-    assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == UNRELEASED_INSTANCE
+    assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == UnreleasedInstanceId.code
     away = beat(wire, group, me, -2, instance_id="one")
     assert (away.error_code, away.member_epoch) == (NONE, -2)
     back = hello_assigned(wire, group, new_id(), [topic], instance_id="one")
     assert back.error_code == NONE
     assert back.assignment.topic_partitions
-    assert beat(wire, group, me, joined.member_epoch, instance_id="one").error_code in (FENCED_INSTANCE, UNKNOWN_MEMBER)
+    assert beat(wire, group, me, joined.member_epoch, instance_id="one").error_code in (
+        FencedInstanceId.code,
+        UnknownMemberId.code,
+    )
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -229,7 +242,7 @@ def test_describe(version: int, group: str, make_topic, wire: Wire) -> None:
     def described():
         return wire.call(ConsumerGroupDescribeRequest(group_ids=[group]), version).groups[0]
 
-    assert described().error_code == GROUP_NOT_FOUND
+    assert described().error_code == GroupIdNotFound.code
     topic, me = make_topic(2), new_id()
     joined = hello_assigned(wire, group, me, [topic])
     found = described()
@@ -248,10 +261,10 @@ def test_a_tool_removes_a_member_as_it_would_a_classic_one(group: str, topic: st
     identity = LeaveGroupRequest.MemberIdentity
     request = LeaveGroupRequest(group_id=group, members=[identity(member_id=member), identity(member_id="stranger")])
     left = wire.call(request, 5).members
-    assert [(one.member_id, one.error_code) for one in left] == [(member, NONE), ("stranger", UNKNOWN_MEMBER)]
+    assert [(one.member_id, one.error_code) for one in left] == [(member, NONE), ("stranger", UnknownMemberId.code)]
     found = beat(wire, group, member, 1)
     assert (found.error_code, found.error_message) == (
-        UNKNOWN_MEMBER,
+        UnknownMemberId.code,
         f"Member {member} is not a member of group {group}.",
     )
 
@@ -263,7 +276,7 @@ def test_a_tool_removes_static_members_by_their_instance_alone(group: str, topic
     asked = [identity(group_instance_id="one"), identity(group_instance_id="nobody")]
     left = wire.call(LeaveGroupRequest(group_id=group, members=asked), 5).members
     found = [(one.member_id, one.group_instance_id, one.error_code) for one in left]
-    assert found == [("", "one", NONE), ("", "nobody", UNKNOWN_MEMBER)]
+    assert found == [("", "one", NONE), ("", "nobody", UnknownMemberId.code)]
     assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == NONE
 
 
@@ -279,7 +292,7 @@ def test_a_tool_removes_static_members_by_their_instance_alone(group: str, topic
 def test_who_has_no_id_yet_can_only_join(epoch: int, message: str, group: str, wire: Wire) -> None:
     """In v0, where the broker makes it."""
     found = beat(wire, group, "", epoch, version=0)
-    assert (found.error_code, found.error_message) == (INVALID_REQUEST, message)
+    assert (found.error_code, found.error_message) == (InvalidRequest.code, message)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +313,7 @@ def test_who_has_no_id_yet_can_only_join(epoch: int, message: str, group: str, w
 def test_why_a_pattern_is_none(pattern: str, reason: str, group: str, wire: Wire) -> None:
     found = hello(wire, group, new_id(), None, subscribed_topic_regex=pattern)
     assert (found.error_code, found.error_message) == (
-        INVALID_REGEX,
+        InvalidRegularExpression.code,
         f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.",
     )
 
@@ -318,6 +331,10 @@ def test_offsets_for_an_epoch_of_nobody(version: int, group: str, topic: str, wi
         code: int = answer.error_code
         return code
 
-    assert [fetched(None, each) for each in (-2, -1, 0, epoch)] == [NONE, NONE] + [UNKNOWN_SERVER_ERROR] * 2
-    assert [fetched("", each) for each in (-1, 0, epoch)] == [UNKNOWN_MEMBER] * 3
-    assert [fetched(member, each) for each in (-1, epoch, epoch + 1)] == [STALE_EPOCH, NONE, STALE_EPOCH]
+    assert [fetched(None, each) for each in (-2, -1, 0, epoch)] == [NONE, NONE] + [UnknownServerError.code] * 2
+    assert [fetched("", each) for each in (-1, 0, epoch)] == [UnknownMemberId.code] * 3
+    assert [fetched(member, each) for each in (-1, epoch, epoch + 1)] == [
+        StaleMemberEpoch.code,
+        NONE,
+        StaleMemberEpoch.code,
+    ]

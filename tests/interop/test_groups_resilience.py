@@ -6,6 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    MemberIdRequired,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
@@ -20,8 +29,6 @@ from support.interop.groups import Group
 from support.interop.transacting import committed_offset, find_group
 from support.wire import LATEST, Wire
 
-NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE = 0, 22, 25, 27
-MEMBER_ID_REQUIRED, FENCED_EPOCH, STALE_EPOCH = 79, 110, 113
 PARTITIONS = 4
 STOPS = (signal.SIGTERM, signal.SIGKILL)
 
@@ -84,7 +91,7 @@ def test_a_member_that_polls_too_late(driver: Driver, protocol: str, make_topic,
     try:
         driver.call("consumer_poll", id=late, timeout_ms=100)
     except ClientError as error:
-        assert error.name == "_MAX_POLL_EXCEEDED" or error.code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER), error
+        assert error.name == "_MAX_POLL_EXCEEDED" or error.code in (IllegalGeneration.code, UnknownMemberId.code), error
     group.settle()
     more = fill(wire, topic, 2, "second")
     read_all(group, more)
@@ -234,7 +241,7 @@ class Raw:
 
     def new_id(self, session_ms: int = 30_000) -> str:
         refused = self.wire.call(self.join_request(session_ms=session_ms), 9)
-        assert refused.error_code == MEMBER_ID_REQUIRED
+        assert refused.error_code == MemberIdRequired.code
         member: str = refused.member_id
         return member
 
@@ -319,9 +326,9 @@ def test_generations_outlive_the_coordinator(how: signal.Signals, start_broker, 
         # Both are members as before, in the generation that was, and no other.
         assert (one.beat(2, first), one.beat(2, second)) == (NONE, NONE)
         for stale in (1, 3):
-            assert one.beat(stale, first) == ILLEGAL_GENERATION
-            assert one.commit(stale, first, 100) == ILLEGAL_GENERATION
-        assert one.commit(2, "somebody", 100) == UNKNOWN_MEMBER
+            assert one.beat(stale, first) == IllegalGeneration.code
+            assert one.commit(stale, first, 100) == IllegalGeneration.code
+        assert one.commit(2, "somebody", 100) == UnknownMemberId.code
         assert one.committed() == 7
         assert one.commit(2, second, 8) == NONE
         assert one.sync(2, second) == (NONE, b"b")
@@ -330,11 +337,11 @@ def test_generations_outlive_the_coordinator(how: signal.Signals, start_broker, 
         while (code := one.beat(2, first)) == NONE:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert code == REBALANCE
+        assert code == RebalanceInProgress.code
         assert one.wire.call(one.join_request(first), 9).generation_id == 3
-        assert one.commit(2, second, 100) == UNKNOWN_MEMBER
+        assert one.commit(2, second, 100) == UnknownMemberId.code
         assert one.sync(3, first, {first: b"all"}) == (NONE, b"all")
-        assert one.commit(2, first, 100) == ILLEGAL_GENERATION
+        assert one.commit(2, first, 100) == IllegalGeneration.code
         assert one.committed() == 8
         assert one.commit(3, first, 9) == NONE
 
@@ -352,9 +359,9 @@ def test_a_generation_that_was_never_synced_is_forgotten(how: signal.Signals, st
     with Wire(broker.address) as wire:
         one = Raw(wire, find_group(wire, "g"))
         assert one.state() == "Stable"
-        assert one.sync(2, first, {first: b"a", second: b"b"})[0] == ILLEGAL_GENERATION
-        assert one.sync(2, second)[0] == UNKNOWN_MEMBER
-        assert one.commit(2, first, 100) == ILLEGAL_GENERATION
+        assert one.sync(2, first, {first: b"a", second: b"b"})[0] == IllegalGeneration.code
+        assert one.sync(2, second)[0] == UnknownMemberId.code
+        assert one.commit(2, first, 100) == IllegalGeneration.code
         assert one.sync(1, first) == (NONE, b"all")
         assert one.commit(1, first, 5) == NONE
         assert one.committed() == 5
@@ -377,10 +384,10 @@ def test_epochs_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_p
     broker = start_broker(tmp_path / "data")
     with Wire(broker.address) as wire:
         one = Raw(wire, find_group(wire, "g"))
-        assert one.commit(epoch - 1, "me", 100) == STALE_EPOCH
-        assert one.commit(epoch + 1, "me", 100) == STALE_EPOCH
-        assert one.commit(epoch, "somebody", 100) == UNKNOWN_MEMBER
-        assert one.modern_beat("me", epoch + 5).error_code == FENCED_EPOCH
+        assert one.commit(epoch - 1, "me", 100) == StaleMemberEpoch.code
+        assert one.commit(epoch + 1, "me", 100) == StaleMemberEpoch.code
+        assert one.commit(epoch, "somebody", 100) == UnknownMemberId.code
+        assert one.modern_beat("me", epoch + 5).error_code == FencedMemberEpoch.code
         owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=share.topic_id, partitions=[0])]
         kept = one.modern_beat("me", epoch, topic_partitions=owned)
         assert (kept.error_code, kept.member_epoch) == (NONE, epoch)

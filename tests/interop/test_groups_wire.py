@@ -2,6 +2,23 @@
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    FencedInstanceId,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -17,11 +34,6 @@ from ottla.wire.messages import (
 )
 from ottla.wire.primitives import ZERO_UUID
 from support.wire import Wire
-
-NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE = 0, -1, 3, 12, 15
-ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, INVALID_GROUP, UNKNOWN_MEMBER, INVALID_SESSION = 22, 23, 24, 25, 26
-REBALANCE, NON_EMPTY, GROUP_NOT_FOUND, MEMBER_ID_REQUIRED, FENCED_INSTANCE = 27, 68, 69, 79, 82
-SUBSCRIBED, UNKNOWN_TOPIC_ID, STALE_MEMBER_EPOCH = 86, 100, 113
 
 
 @pytest.fixture
@@ -54,7 +66,7 @@ def join_request(
 def join(wire: Wire, group: str, version: int = 9, **more):
     """Joins as clients do: with the id that the first answer gives."""
     found = wire.call(join_request(group, **more), version)
-    if found.error_code == MEMBER_ID_REQUIRED:
+    if found.error_code == MemberIdRequired.code:
         found = wire.call(join_request(group, found.member_id, **more), version)
     return found
 
@@ -147,7 +159,7 @@ def fetched(wire: Wire, group: str, topic: str, version: int = 9, partition: int
 def test_join_sync_beat_leave_in_every_version(version: int, group: str, wire: Wire) -> None:
     first = wire.call(join_request(group), version)
     if version >= 4:
-        assert (first.error_code, first.generation_id) == (MEMBER_ID_REQUIRED, -1)
+        assert (first.error_code, first.generation_id) == (MemberIdRequired.code, -1)
         assert first.member_id.startswith("wire-")
         first = wire.call(join_request(group, first.member_id), version)
     assert (first.error_code, first.generation_id, first.protocol_name) == (NONE, 1, "range")
@@ -160,18 +172,18 @@ def test_join_sync_beat_leave_in_every_version(version: int, group: str, wire: W
     left = wire.call(LeaveGroupRequest(group_id=group, member_id=first.member_id, members=[identity]), min(version, 5))
     assert left.error_code == NONE
     assert all(member.error_code == NONE for member in left.members)
-    assert beat(wire, group, 1, first.member_id, min(version, 4)) == UNKNOWN_MEMBER
+    assert beat(wire, group, 1, first.member_id, min(version, 4)) == UnknownMemberId.code
 
 
 def test_joins_that_are_refused(group: str, wire: Wire) -> None:
-    assert wire.call(join_request(""), 9).error_code == INVALID_GROUP
-    assert wire.call(join_request(group, session_timeout_ms=10), 9).error_code == INVALID_SESSION
-    assert wire.call(join_request(group, session_timeout_ms=10_000_000), 9).error_code == INVALID_SESSION
-    assert wire.call(join_request(group, member="who"), 9).error_code == UNKNOWN_MEMBER
+    assert wire.call(join_request(""), 9).error_code == InvalidGroupId.code
+    assert wire.call(join_request(group, session_timeout_ms=10), 9).error_code == InvalidSessionTimeout.code
+    assert wire.call(join_request(group, session_timeout_ms=10_000_000), 9).error_code == InvalidSessionTimeout.code
+    assert wire.call(join_request(group, member="who"), 9).error_code == UnknownMemberId.code
     assert join(wire, group).error_code == NONE
-    assert wire.call(join_request(group, protocol_type="connect"), 9).error_code == INCONSISTENT_PROTOCOL
-    assert wire.call(join_request(group, protocols={"other": b""}), 9).error_code == INCONSISTENT_PROTOCOL
-    assert wire.call(join_request(group, member="who"), 9).error_code == UNKNOWN_MEMBER
+    assert wire.call(join_request(group, protocol_type="connect"), 9).error_code == InconsistentGroupProtocol.code
+    assert wire.call(join_request(group, protocols={"other": b""}), 9).error_code == InconsistentGroupProtocol.code
+    assert wire.call(join_request(group, member="who"), 9).error_code == UnknownMemberId.code
 
 
 def test_a_second_member_makes_the_first_one_rejoin(group: str, wire: Wire, connect) -> None:
@@ -182,7 +194,7 @@ def test_a_second_member_makes_the_first_one_rejoin(group: str, wire: Wire, conn
     other.send(join_request(group, required.member_id), 9)
     while (code := beat(wire, group, 1, first.member_id)) == NONE:
         pass
-    assert code == REBALANCE
+    assert code == RebalanceInProgress.code
     again = wire.call(join_request(group, first.member_id), 9)
     second = other.receive()
     assert (again.generation_id, second.generation_id) == (2, 2)
@@ -194,8 +206,8 @@ def test_a_second_member_makes_the_first_one_rejoin(group: str, wire: Wire, conn
     mine = sync(wire, group, again, {first.member_id: b"a", second.member_id: b"b"})
     assert (bytes(mine.assignment), bytes(other.receive().assignment)) == (b"a", b"b")
     # What belongs to generation 1 is over.
-    assert beat(wire, group, 1, first.member_id) == ILLEGAL_GENERATION
-    assert sync(wire, group, again, generation_id=1).error_code == ILLEGAL_GENERATION
+    assert beat(wire, group, 1, first.member_id) == IllegalGeneration.code
+    assert sync(wire, group, again, generation_id=1).error_code == IllegalGeneration.code
     assert beat(wire, group, 2, first.member_id) == NONE
 
 
@@ -214,22 +226,22 @@ def test_the_protocol_is_chosen_by_vote(group: str, wire: Wire, connect) -> None
 @pytest.mark.parametrize("version", [5, 9])
 def test_an_id_that_was_given_ahead_is_not_for_a_static_member(version: int, group: str, wire: Wire) -> None:
     ahead = wire.call(join_request(group), version)
-    assert ahead.error_code == MEMBER_ID_REQUIRED
+    assert ahead.error_code == MemberIdRequired.code
     refused = wire.call(join_request(group, ahead.member_id, instance="i"), version)
-    assert (refused.error_code, refused.member_id) == (UNKNOWN_SERVER_ERROR, "")
+    assert (refused.error_code, refused.member_id) == (UnknownServerError.code, "")
     joined = wire.call(join_request(group, ahead.member_id), version)
     assert (joined.error_code, joined.member_id, joined.generation_id) == (NONE, ahead.member_id, 1)
 
 
 def test_strangers(group: str, wire: Wire) -> None:
-    assert beat(wire, group, 1, "who") == UNKNOWN_MEMBER
+    assert beat(wire, group, 1, "who") == UnknownMemberId.code
     joined = join(wire, group)
-    assert beat(wire, group, 1, "who") == UNKNOWN_MEMBER
+    assert beat(wire, group, 1, "who") == UnknownMemberId.code
     # Between join and sync the group is rebalancing.
     assert beat(wire, group, 1, joined.member_id) == NONE
-    assert sync(wire, group, joined, member_id="who").error_code == UNKNOWN_MEMBER
+    assert sync(wire, group, joined, member_id="who").error_code == UnknownMemberId.code
     assert sync(wire, group, joined, {joined.member_id: b"x"}).error_code == NONE
-    assert beat(wire, group, 7, joined.member_id) == ILLEGAL_GENERATION
+    assert beat(wire, group, 7, joined.member_id) == IllegalGeneration.code
 
 
 def test_static_members(group: str, wire: Wire, connect) -> None:
@@ -243,14 +255,14 @@ def test_static_members(group: str, wire: Wire, connect) -> None:
     assert back.member_id != first.member_id
     synced = sync(wire, group, back, group_instance_id="one")
     assert (synced.error_code, bytes(synced.assignment)) == (NONE, b"mine")
-    assert beat(wire, group, 1, first.member_id, instance="one") == FENCED_INSTANCE
+    assert beat(wire, group, 1, first.member_id, instance="one") == FencedInstanceId.code
     assert beat(wire, group, 1, back.member_id, instance="one") == NONE
-    assert beat(wire, group, 1, back.member_id, instance="two") == UNKNOWN_MEMBER
+    assert beat(wire, group, 1, back.member_id, instance="two") == UnknownMemberId.code
     gone = LeaveGroupRequest.MemberIdentity(member_id="", group_instance_id="one")
     unknown = LeaveGroupRequest.MemberIdentity(member_id="", group_instance_id="two")
     left = wire.call(LeaveGroupRequest(group_id=group, members=[gone, unknown]), 5)
     assert left.error_code == NONE
-    assert [member.error_code for member in left.members] == [NONE, UNKNOWN_MEMBER]
+    assert [member.error_code for member in left.members] == [NONE, UnknownMemberId.code]
 
 
 # Describing
@@ -263,7 +275,7 @@ def described(wire: Wire, group: str, version: int = 6):
 @pytest.mark.parametrize("version", range(7))
 def test_describe(version: int, group: str, wire: Wire) -> None:
     absent = described(wire, group, version)
-    assert (absent.error_code, absent.group_state) == (GROUP_NOT_FOUND if version >= 6 else NONE, "Dead")
+    assert (absent.error_code, absent.group_state) == (GroupIdNotFound.code if version >= 6 else NONE, "Dead")
     joined = join(wire, group)
     assert described(wire, group, version).group_state == "CompletingRebalance"
     sync(wire, group, joined, {joined.member_id: b"mine"})
@@ -299,11 +311,11 @@ def test_delete(version: int, group: str, topic: str, wire: Wire) -> None:
         code: int = wire.call(DeleteGroupsRequest(groups_names=[name]), version).results[0].error_code
         return code
 
-    assert delete(group) == GROUP_NOT_FOUND
+    assert delete(group) == GroupIdNotFound.code
     joined = join(wire, group)
     sync(wire, group, joined)
     assert commit(wire, group, topic, generation=1, member=joined.member_id) == NONE
-    assert delete(group) == NON_EMPTY
+    assert delete(group) == NonEmptyGroup.code
     wire.call(LeaveGroupRequest(group_id=group, member_id=joined.member_id), 0)
     assert described(wire, group).group_state == "Empty"
     assert delete(group) == NONE
@@ -326,7 +338,7 @@ def test_commit_in_every_version(version: int, group: str, topic: str, wire: Wir
 def test_commit_by_id(group: str, topic: str, wire: Wire) -> None:
     assert commit(wire, group, "", 9, version=10, topic_id=wire.topic_id(topic)) == NONE
     assert fetched(wire, group, topic, 10).committed_offset == 9
-    assert commit(wire, group, "", 9, version=10, topic_id=b"\x05" * 16) == UNKNOWN_TOPIC_ID
+    assert commit(wire, group, "", 9, version=10, topic_id=b"\x05" * 16) == UnknownTopicId.code
 
 
 @pytest.mark.parametrize("version", range(1, 11))
@@ -352,19 +364,19 @@ def test_fetch_all_offsets_of_a_group(group: str, make_topic, wire: Wire) -> Non
 
 
 def test_commits_that_are_refused(group: str, topic: str, wire: Wire, unique) -> None:
-    assert commit(wire, group, topic, generation=3, member="who") == GROUP_NOT_FOUND
-    assert commit(wire, group, topic, generation=3, member="who", version=8) == ILLEGAL_GENERATION
-    assert commit(wire, group, unique("nowhere")) == UNKNOWN_TOPIC
-    assert commit(wire, group, topic, partition=9) == UNKNOWN_TOPIC
-    assert commit(wire, group, topic, metadata="x" * 4097) == METADATA_TOO_LARGE
+    assert commit(wire, group, topic, generation=3, member="who") == GroupIdNotFound.code
+    assert commit(wire, group, topic, generation=3, member="who", version=8) == IllegalGeneration.code
+    assert commit(wire, group, unique("nowhere")) == UnknownTopicOrPartition.code
+    assert commit(wire, group, topic, partition=9) == UnknownTopicOrPartition.code
+    assert commit(wire, group, topic, metadata="x" * 4097) == OffsetMetadataTooLarge.code
     assert fetched(wire, group, topic).committed_offset == -1
     joined = join(wire, group)
-    assert commit(wire, group, topic, generation=1, member=joined.member_id) == REBALANCE
+    assert commit(wire, group, topic, generation=1, member=joined.member_id) == RebalanceInProgress.code
     sync(wire, group, joined)
     assert commit(wire, group, topic, generation=1, member=joined.member_id) == NONE
-    assert commit(wire, group, topic, generation=0, member=joined.member_id) == ILLEGAL_GENERATION
-    assert commit(wire, group, topic, generation=1, member="who") == UNKNOWN_MEMBER
-    assert commit(wire, group, topic) == UNKNOWN_MEMBER
+    assert commit(wire, group, topic, generation=0, member=joined.member_id) == IllegalGeneration.code
+    assert commit(wire, group, topic, generation=1, member="who") == UnknownMemberId.code
+    assert commit(wire, group, topic) == UnknownMemberId.code
     assert fetched(wire, group, topic).committed_offset == 5
 
 
@@ -384,8 +396,8 @@ def test_offset_delete(group: str, make_topic, wire: Wire, unique) -> None:
         found = wire.call(OffsetDeleteRequest(group_id=group, topics=[entry]), 0)
         return found.error_code, found.topics[0].partitions[0].error_code if found.topics else None
 
-    assert delete(topic)[0] == GROUP_NOT_FOUND
+    assert delete(topic)[0] == GroupIdNotFound.code
     commit(wire, group, topic)
-    assert delete(unique("nowhere")) == (NONE, UNKNOWN_TOPIC)
+    assert delete(unique("nowhere")) == (NONE, UnknownTopicOrPartition.code)
     assert delete(topic) == (NONE, NONE)
     assert fetched(wire, group, topic).committed_offset == -1

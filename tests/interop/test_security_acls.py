@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.errors import (
+    ClusterAuthorizationFailed,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    DelegationTokenAuthorizationFailed,
+    GroupAuthorizationFailed,
+    NotCoordinator,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
 from ottla.records.batch import Record, build_batch
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.interop.secured import Secured, acls
 from support.wire import Wire
-
-TOPIC, GROUP, CLUSTER, TXN, USER = 2, 3, 4, 5, 7
-ANY, ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 1, 2, 3, 4, 5, 6, 7, 8, 9
-DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, CREATE_TOKENS, DESCRIBE_TOKENS = 10, 11, 12, 13, 14
-LITERAL, PREFIXED = 3, 4
-DENY, ALLOW = 2, 3
-
-NO_TOPIC, NO_GROUP, NO_CLUSTER, NO_TXN = 29, 30, 31, 53
-LOADING = 14
 
 
 def streams_heartbeat(group: str, source: str, *changelogs: str) -> m.StreamsGroupHeartbeatRequest:
@@ -63,7 +65,11 @@ def admin(secured: Secured) -> Iterator[Wire]:
         for key_type, key in ((0, "g"), (1, "x")):
             while wire.call(m.FindCoordinatorRequest(key_type=key_type, key=key), 2).error_code:
                 time.sleep(0.1)  # Apache Kafka makes the topic in the background
-        while wire.call(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3).error_code in (14, 15, 16):
+        while wire.call(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3).error_code in (
+            CoordinatorLoadInProgress.code,
+            CoordinatorNotAvailable.code,
+            NotCoordinator.code,
+        ):
             time.sleep(0.1)
         yield wire
 
@@ -132,19 +138,19 @@ def config_resource(kind: Any, resource_type: int, name: str) -> Any:
 
 def acl_filter() -> Any:
     return m.DescribeAclsRequest(
-        resource_type_filter=ANY,
+        resource_type_filter=ResourceType.ANY,
         resource_name_filter=None,
-        pattern_type_filter=ANY,
+        pattern_type_filter=PatternType.ANY,
         principal_filter=None,
         host_filter=None,
-        operation=ANY,
-        permission_type=ANY,
+        operation=AclOperation.ANY,
+        permission_type=AclPermissionType.ANY,
     )
 
 
 DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
-    "Produce": (produce, 9, lambda r: r.responses[0].partition_responses[0].error_code, NO_TOPIC),
-    "Fetch": (fetch, 11, lambda r: r.responses[0].partitions[0].error_code, NO_TOPIC),
+    "Produce": (produce, 9, lambda r: r.responses[0].partition_responses[0].error_code, TopicAuthorizationFailed.code),
+    "Fetch": (fetch, 11, lambda r: r.responses[0].partitions[0].error_code, TopicAuthorizationFailed.code),
     "ListOffsets": (
         lambda: m.ListOffsetsRequest(
             topics=[
@@ -156,13 +162,13 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         7,
         lambda r: [(p.error_code, p.offset, p.timestamp) for p in r.topics[0].partitions],
-        [(NO_TOPIC, -1, -1)],
+        [(TopicAuthorizationFailed.code, -1, -1)],
     ),
     "Metadata by name": (
         lambda: m.MetadataRequest(topics=[named("secret-topic")]),
         12,
         lambda r: [(t.error_code, t.name, t.topic_id, len(t.partitions)) for t in r.topics],
-        [(NO_TOPIC, "secret-topic", ZERO_UUID, 0)],
+        [(TopicAuthorizationFailed.code, "secret-topic", ZERO_UUID, 0)],
     ),
     "Metadata of all": (lambda: m.MetadataRequest(topics=None), 12, lambda r: r.topics, []),
     "Metadata of all, v0": (lambda: m.MetadataRequest(topics=[]), 0, lambda r: r.topics, []),
@@ -170,7 +176,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         lambda: m.MetadataRequest(topics=[named("brand-new")]),
         9,
         lambda r: [(t.error_code, t.name) for t in r.topics],
-        [(NO_TOPIC, "brand-new")],
+        [(TopicAuthorizationFailed.code, "brand-new")],
     ),
     "DescribeTopicPartitions": (
         lambda: m.DescribeTopicPartitionsRequest(
@@ -178,7 +184,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         0,
         lambda r: [(t.error_code, t.name, t.topic_id) for t in r.topics],
-        [(NO_TOPIC, "secret-topic", ZERO_UUID)],
+        [(TopicAuthorizationFailed.code, "secret-topic", ZERO_UUID)],
     ),
     "DescribeTopicPartitions of all": (
         lambda: m.DescribeTopicPartitionsRequest(topics=[], cursor=None),
@@ -190,13 +196,13 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         lambda: m.OffsetCommitRequest(group_id="g", topics=[offsets_topic(m.OffsetCommitRequest)]),
         8,
         lambda r: r.topics[0].partitions[0].error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "OffsetFetch": (
         lambda: m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)]),
         8,
         lambda r: (r.groups[0].error_code, r.groups[0].topics),
-        (NO_GROUP, []),
+        (GroupAuthorizationFailed.code, []),
     ),
     "OffsetFetch v5": (
         lambda: m.OffsetFetchRequest(
@@ -205,7 +211,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         5,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "OffsetFetch v1": (
         lambda: m.OffsetFetchRequest(
@@ -214,31 +220,31 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         1,
         lambda r: [(p.error_code, p.committed_offset) for p in r.topics[0].partitions],
-        [(NO_GROUP, -1)],
+        [(GroupAuthorizationFailed.code, -1)],
     ),
     "OffsetDelete": (
         lambda: m.OffsetDeleteRequest(group_id="g", topics=[offsets_topic(m.OffsetDeleteRequest)]),
         0,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "FindCoordinator of a group": (
         lambda: m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]),
         4,
         lambda r: (r.coordinators[0].error_code, r.coordinators[0].node_id),
-        (NO_GROUP, -1),
+        (GroupAuthorizationFailed.code, -1),
     ),
     "FindCoordinator of a transaction": (
         lambda: m.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
         4,
         lambda r: r.coordinators[0].error_code,
-        NO_TXN,
+        TransactionalIdAuthorizationFailed.code,
     ),
     "FindCoordinator v2": (
         lambda: m.FindCoordinatorRequest(key_type=0, key="g"),
         2,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "JoinGroup": (
         lambda: m.JoinGroupRequest(
@@ -250,29 +256,39 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         5,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "SyncGroup": (
         lambda: m.SyncGroupRequest(group_id="g", generation_id=1, member_id="m"),
         3,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "Heartbeat": (
         lambda: m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
         3,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
-    "LeaveGroup": (lambda: m.LeaveGroupRequest(group_id="g", member_id="m"), 2, lambda r: r.error_code, NO_GROUP),
+    "LeaveGroup": (
+        lambda: m.LeaveGroupRequest(group_id="g", member_id="m"),
+        2,
+        lambda r: r.error_code,
+        GroupAuthorizationFailed.code,
+    ),
     "DescribeGroups": (
         lambda: m.DescribeGroupsRequest(groups=["g"]),
         5,
         lambda r: (r.groups[0].error_code, r.groups[0].group_state),
-        (NO_GROUP, ""),
+        (GroupAuthorizationFailed.code, ""),
     ),
     "ListGroups": (lambda: m.ListGroupsRequest(), 4, lambda r: (r.error_code, r.groups), (0, [])),
-    "DeleteGroups": (lambda: m.DeleteGroupsRequest(groups_names=["g"]), 2, lambda r: r.results[0].error_code, NO_GROUP),
+    "DeleteGroups": (
+        lambda: m.DeleteGroupsRequest(groups_names=["g"]),
+        2,
+        lambda r: r.results[0].error_code,
+        GroupAuthorizationFailed.code,
+    ),
     "ConsumerGroupHeartbeat": (
         lambda: m.ConsumerGroupHeartbeatRequest(
             group_id="g",
@@ -284,25 +300,25 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         1,
         lambda r: r.error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "ConsumerGroupDescribe": (
         lambda: m.ConsumerGroupDescribeRequest(group_ids=["g"]),
         0,
         lambda r: r.groups[0].error_code,
-        NO_GROUP,
+        GroupAuthorizationFailed.code,
     ),
     "StreamsGroupHeartbeat": (
         lambda: streams_heartbeat("g", "t"),
         0,
         lambda r: (r.error_code, r.error_message),
-        (NO_GROUP, None),
+        (GroupAuthorizationFailed.code, None),
     ),
     "StreamsGroupDescribe": (
         lambda: m.StreamsGroupDescribeRequest(group_ids=["g"]),
         0,
         lambda r: (r.groups[0].error_code, r.groups[0].error_message),
-        (NO_GROUP, None),
+        (GroupAuthorizationFailed.code, None),
     ),
     "CreateTopics": (
         lambda: m.CreateTopicsRequest(
@@ -310,7 +326,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         7,
         lambda r: [(t.error_code, t.name, t.error_message) for t in r.topics],
-        [(NO_TOPIC, "mine", "Authorization failed.")],
+        [(TopicAuthorizationFailed.code, "mine", "Authorization failed.")],
     ),
     "DeleteTopics": (
         lambda: m.DeleteTopicsRequest(
@@ -318,7 +334,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         6,
         lambda r: [(t.error_code, t.name) for t in r.responses],
-        [(NO_TOPIC, "secret-topic")],
+        [(TopicAuthorizationFailed.code, "secret-topic")],
     ),
     "DeleteRecords": (
         lambda: m.DeleteRecordsRequest(
@@ -332,7 +348,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         2,
         lambda r: [(p.error_code, p.low_watermark) for p in r.topics[0].partitions],
-        [(NO_TOPIC, -1)],
+        [(TopicAuthorizationFailed.code, -1)],
     ),
     "CreatePartitions": (
         lambda: m.CreatePartitionsRequest(
@@ -341,19 +357,19 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         3,
         lambda r: r.results[0].error_code,
-        NO_TOPIC,
+        TopicAuthorizationFailed.code,
     ),
     "InitProducerId": (
         lambda: m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
         4,
         lambda r: (r.error_code, r.producer_id),
-        (NO_CLUSTER, -1),
+        (ClusterAuthorizationFailed.code, -1),
     ),
     "InitProducerId with a transaction": (
         lambda: m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000),
         4,
         lambda r: r.error_code,
-        NO_TXN,
+        TransactionalIdAuthorizationFailed.code,
     ),
     "AddPartitionsToTxn v3": (
         lambda: m.AddPartitionsToTxnRequest(
@@ -365,7 +381,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         3,
         lambda r: r.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-        NO_TXN,
+        TransactionalIdAuthorizationFailed.code,
     ),
     "AddPartitionsToTxn v4": (
         lambda: m.AddPartitionsToTxnRequest(
@@ -375,19 +391,19 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         4,
         lambda r: r.error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "AddOffsetsToTxn": (
         lambda: m.AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, group_id="g"),
         3,
         lambda r: r.error_code,
-        NO_TXN,
+        TransactionalIdAuthorizationFailed.code,
     ),
     "EndTxn": (
         lambda: m.EndTxnRequest(transactional_id="x", producer_id=1, committed=True),
         3,
         lambda r: r.error_code,
-        NO_TXN,
+        TransactionalIdAuthorizationFailed.code,
     ),
     "TxnOffsetCommit": (
         lambda: m.TxnOffsetCommitRequest(
@@ -395,7 +411,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         3,
         lambda r: r.topics[0].partitions[0].error_code,
-        NO_TXN,
+        TransactionalIdAuthorizationFailed.code,
     ),
     "WriteTxnMarkers": (
         lambda: m.WriteTxnMarkersRequest(
@@ -410,13 +426,13 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         1,
         lambda r: r.markers[0].topics[0].partitions[0].error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DescribeTransactions": (
         lambda: m.DescribeTransactionsRequest(transactional_ids=["x"]),
         0,
         lambda r: (r.transaction_states[0].error_code, r.transaction_states[0].transactional_id),
-        (NO_TXN, "x"),
+        (TransactionalIdAuthorizationFailed.code, "x"),
     ),
     "ListTransactions": (
         lambda: m.ListTransactionsRequest(),
@@ -430,7 +446,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         0,
         lambda r: r.topics[0].partitions[0].error_code,
-        NO_TOPIC,
+        TopicAuthorizationFailed.code,
     ),
     "OffsetForLeaderEpoch": (
         lambda: m.OffsetForLeaderEpochRequest(
@@ -448,44 +464,44 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         3,
         lambda r: r.topics[0].partitions[0].error_code,
-        NO_TOPIC,
+        TopicAuthorizationFailed.code,
     ),
-    "DescribeAcls": (acl_filter, 3, lambda r: (r.error_code, r.resources), (NO_CLUSTER, [])),
+    "DescribeAcls": (acl_filter, 3, lambda r: (r.error_code, r.resources), (ClusterAuthorizationFailed.code, [])),
     "CreateAcls": (
         lambda: m.CreateAclsRequest(
             creations=[
                 m.CreateAclsRequest.AclCreation(
-                    resource_type=TOPIC,
+                    resource_type=ResourceType.TOPIC,
                     resource_name="t",
-                    resource_pattern_type=LITERAL,
+                    resource_pattern_type=PatternType.LITERAL,
                     principal="User:alice",
                     host="*",
-                    operation=ALL,
-                    permission_type=ALLOW,
+                    operation=AclOperation.ALL,
+                    permission_type=AclPermissionType.ALLOW,
                 )
             ]
         ),
         3,
         lambda r: r.results[0].error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DeleteAcls": (
         lambda: m.DeleteAclsRequest(
             filters=[
                 m.DeleteAclsRequest.DeleteAclsFilter(
-                    resource_type_filter=ANY,
+                    resource_type_filter=ResourceType.ANY,
                     resource_name_filter=None,
-                    pattern_type_filter=ANY,
+                    pattern_type_filter=PatternType.ANY,
                     principal_filter=None,
                     host_filter=None,
-                    operation=ANY,
-                    permission_type=ANY,
+                    operation=AclOperation.ANY,
+                    permission_type=AclPermissionType.ANY,
                 )
             ]
         ),
         3,
         lambda r: r.filter_results[0].error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DescribeConfigs": (
         lambda: m.DescribeConfigsRequest(
@@ -497,7 +513,11 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         4,
         lambda r: sorted((x.resource_type, x.error_code, len(x.configs)) for x in r.results),
-        [(2, NO_TOPIC, 0), (4, NO_CLUSTER, 0), (32, NO_GROUP, 0)],
+        [
+            (2, TopicAuthorizationFailed.code, 0),
+            (4, ClusterAuthorizationFailed.code, 0),
+            (32, GroupAuthorizationFailed.code, 0),
+        ],
     ),
     "AlterConfigs": (
         lambda: m.AlterConfigsRequest(
@@ -508,7 +528,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         2,
         lambda r: sorted((x.resource_type, x.error_code) for x in r.responses),
-        [(2, NO_TOPIC), (4, NO_CLUSTER)],
+        [(2, TopicAuthorizationFailed.code), (4, ClusterAuthorizationFailed.code)],
     ),
     "IncrementalAlterConfigs": (
         lambda: m.IncrementalAlterConfigsRequest(
@@ -520,13 +540,13 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         1,
         lambda r: sorted((x.resource_type, x.error_code) for x in r.responses),
-        [(2, NO_TOPIC), (4, NO_CLUSTER), (32, NO_GROUP)],
+        [(2, TopicAuthorizationFailed.code), (4, ClusterAuthorizationFailed.code), (32, GroupAuthorizationFailed.code)],
     ),
     "ListConfigResources": (
         lambda: m.ListConfigResourcesRequest(resource_types=[]),
         1,
         lambda r: (r.error_code, r.config_resources),
-        (NO_CLUSTER, []),
+        (ClusterAuthorizationFailed.code, []),
     ),
     "AlterReplicaLogDirs": (
         lambda: m.AlterReplicaLogDirsRequest(
@@ -539,13 +559,13 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         2,
         lambda r: r.results[0].partitions[0].error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DescribeLogDirs": (
         lambda: m.DescribeLogDirsRequest(topics=None),
         3,
         lambda r: (r.error_code, r.results),
-        (NO_CLUSTER, []),
+        (ClusterAuthorizationFailed.code, []),
     ),
     "ElectLeaders": (
         lambda: m.ElectLeadersRequest(
@@ -555,25 +575,25 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         2,
         lambda r: r.error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "AlterPartitionReassignments": (
         lambda: m.AlterPartitionReassignmentsRequest(timeout_ms=5000),
         0,
         lambda r: r.error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "ListPartitionReassignments": (
         lambda: m.ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None),
         0,
         lambda r: r.error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DescribeClientQuotas": (
         lambda: m.DescribeClientQuotasRequest(),
         1,
         lambda r: (r.error_code, r.entries),
-        (NO_CLUSTER, None),
+        (ClusterAuthorizationFailed.code, None),
     ),
     "AlterClientQuotas": (
         lambda: m.AlterClientQuotasRequest(
@@ -585,14 +605,14 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         1,
         lambda r: r.entries[0].error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DescribeUserScramCredentials": (
         # Without a name Apache Kafka stumbles and never answers.
         lambda: m.DescribeUserScramCredentialsRequest(users=[m.DescribeUserScramCredentialsRequest.UserName(name="u")]),
         0,
         lambda r: r.error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "AlterUserScramCredentials": (
         lambda: m.AlterUserScramCredentialsRequest(
@@ -600,7 +620,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         0,
         lambda r: r.results[0].error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
     "DescribeQuorum": (
         lambda: m.DescribeQuorumRequest(
@@ -613,10 +633,20 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ),
         1,
         lambda r: r.error_code,
-        NO_CLUSTER,
+        ClusterAuthorizationFailed.code,
     ),
-    "UpdateFeatures": (lambda: m.UpdateFeaturesRequest(timeout_ms=5000), 1, lambda r: r.error_code, NO_CLUSTER),
-    "UnregisterBroker": (lambda: m.UnregisterBrokerRequest(broker_id=99), 0, lambda r: r.error_code, NO_CLUSTER),
+    "UpdateFeatures": (
+        lambda: m.UpdateFeaturesRequest(timeout_ms=5000),
+        1,
+        lambda r: r.error_code,
+        ClusterAuthorizationFailed.code,
+    ),
+    "UnregisterBroker": (
+        lambda: m.UnregisterBrokerRequest(broker_id=99),
+        0,
+        lambda r: r.error_code,
+        ClusterAuthorizationFailed.code,
+    ),
     "DescribeCluster": (
         lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
         1,
@@ -639,13 +669,15 @@ def test_who_may_do_nothing(alice: Wire, topic: str, name: str) -> None:
 
 
 def test_a_transactional_produce_needs_the_transaction(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
-    allow(TOPIC, topic, WRITE)
+    allow(ResourceType.TOPIC, topic, AclOperation.WRITE)
     batch = build_batch(
         [Record(0, 1_700_000_000_000, None, b"v")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
     )
     request = produce(transactional_id="x")
     request.topic_data[0].partition_data[0].records = batch
-    assert alice.call(request, 9).responses[0].partition_responses[0].error_code == NO_TXN
+    assert (
+        alice.call(request, 9).responses[0].partition_responses[0].error_code == TransactionalIdAuthorizationFailed.code
+    )
 
 
 def test_just_enough_for_produce_and_fetch(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
@@ -655,43 +687,51 @@ def test_just_enough_for_produce_and_fetch(alice: Wire, topic: str, allow: Calla
     def fetched() -> int:
         return int(alice.call(fetch(), 11).responses[0].partitions[0].error_code)
 
-    allow(TOPIC, topic, WRITE)
-    assert (produced(), fetched()) == (0, NO_TOPIC)
-    allow(TOPIC, "secret-", READ, pattern=PREFIXED)
+    allow(ResourceType.TOPIC, topic, AclOperation.WRITE)
+    assert (produced(), fetched()) == (0, TopicAuthorizationFailed.code)
+    allow(ResourceType.TOPIC, "secret-", AclOperation.READ, pattern=PatternType.PREFIXED)
     assert (produced(), fetched()) == (0, 0)
-    allow(TOPIC, "*", READ, "User:*", permission=DENY, host="127.0.0.9")
+    allow(ResourceType.TOPIC, "*", AclOperation.READ, "User:*", permission=AclPermissionType.DENY, host="127.0.0.9")
     assert fetched() == 0
-    allow(TOPIC, "*", READ, "User:*", permission=DENY, host="127.0.0.1")
-    assert (produced(), fetched()) == (0, NO_TOPIC)
+    allow(ResourceType.TOPIC, "*", AclOperation.READ, "User:*", permission=AclPermissionType.DENY, host="127.0.0.1")
+    assert (produced(), fetched()) == (0, TopicAuthorizationFailed.code)
 
 
 def test_one_denied_topic_leaves_the_others(
     alice: Wire, topic: str, open_topic: str, allow: Callable[..., None]
 ) -> None:
-    allow(TOPIC, "open-topic", ALL)
+    allow(ResourceType.TOPIC, "open-topic", AclOperation.ALL)
     request = produce()
     request.topic_data += produce("open-topic").topic_data
     codes = {t.name: t.partition_responses[0].error_code for t in alice.call(request, 9).responses}
-    assert codes == {topic: NO_TOPIC, "open-topic": 0}
+    assert codes == {topic: TopicAuthorizationFailed.code, "open-topic": 0}
     request = fetch()
     request.topics += fetch("open-topic").topics
     codes = {t.topic: t.partitions[0].error_code for t in alice.call(request, 11).responses}
-    assert codes == {topic: NO_TOPIC, "open-topic": 0}
+    assert codes == {topic: TopicAuthorizationFailed.code, "open-topic": 0}
     response = alice.call(m.MetadataRequest(topics=[named(topic), named("open-topic")]), 9)
-    assert {t.name: t.error_code for t in response.topics} == {topic: NO_TOPIC, "open-topic": 0}
+    assert {t.name: t.error_code for t in response.topics} == {topic: TopicAuthorizationFailed.code, "open-topic": 0}
     assert [t.name for t in alice.call(m.MetadataRequest(topics=None), 9).topics] == ["open-topic"]
     everything = alice.call(m.DescribeTopicPartitionsRequest(topics=[], cursor=None), 0)
     assert [t.name for t in everything.topics] == ["open-topic"]
 
 
 def test_operations_imply_others(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
-    allow(TOPIC, topic, READ)
+    allow(ResourceType.TOPIC, topic, AclOperation.READ)
     request = m.MetadataRequest(topics=[named(topic)], include_topic_authorized_operations=True)
     (described,) = alice.call(request, 9).topics
-    assert (described.error_code, described.topic_authorized_operations) == (0, 1 << READ | 1 << DESCRIBE)
-    allow(TOPIC, topic, ALTER_CONFIGS)
+    assert (described.error_code, described.topic_authorized_operations) == (
+        0,
+        1 << AclOperation.READ | 1 << AclOperation.DESCRIBE,
+    )
+    allow(ResourceType.TOPIC, topic, AclOperation.ALTER_CONFIGS)
     (described,) = alice.call(request, 9).topics
-    expected = 1 << READ | 1 << DESCRIBE | 1 << ALTER_CONFIGS | 1 << DESCRIBE_CONFIGS
+    expected = (
+        1 << AclOperation.READ
+        | 1 << AclOperation.DESCRIBE
+        | 1 << AclOperation.ALTER_CONFIGS
+        | 1 << AclOperation.DESCRIBE_CONFIGS
+    )
     assert described.topic_authorized_operations == expected
 
 
@@ -699,9 +739,9 @@ def test_operations_imply_others(alice: Wire, topic: str, allow: Callable[..., N
 def test_authorized_operations(
     secured: Secured, admin: Wire, topic: str, allow: Callable[..., None], user: str
 ) -> None:
-    allow(CLUSTER, "kafka-cluster", DESCRIBE)
-    allow(GROUP, "g", DELETE)
-    allow(TOPIC, topic, CREATE)
+    allow(ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE)
+    allow(ResourceType.GROUP, "g", AclOperation.DELETE)
+    allow(ResourceType.TOPIC, topic, AclOperation.CREATE)
     with secured.wire(user) as wire:
         cluster = wire.call(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
         group = wire.call(m.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True), 5).groups[0]
@@ -710,24 +750,26 @@ def test_authorized_operations(
             assert (cluster.cluster_authorized_operations, group.authorized_operations) == (8096, 3400)
         else:
             assert (cluster.cluster_authorized_operations, group.authorized_operations) == (
-                1 << DESCRIBE,
-                1 << DELETE | 1 << DESCRIBE,
+                1 << AclOperation.DESCRIBE,
+                1 << AclOperation.DELETE | 1 << AclOperation.DESCRIBE,
             )
         assert old.cluster_authorized_operations == cluster.cluster_authorized_operations
 
 
 def test_idempotent_producers_need_any_topic(alice: Wire, allow: Callable[..., None]) -> None:
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    assert alice.call(request, 4).error_code == NO_CLUSTER
-    allow(TOPIC, "some-prefix", WRITE, pattern=PREFIXED)
+    assert alice.call(request, 4).error_code == ClusterAuthorizationFailed.code
+    allow(ResourceType.TOPIC, "some-prefix", AclOperation.WRITE, pattern=PatternType.PREFIXED)
     for _ in range(50):
-        if (code := alice.call(request, 4).error_code) != LOADING:
+        if (code := alice.call(request, 4).error_code) != CoordinatorLoadInProgress.code:
             break
         time.sleep(0.1)  # Apache Kafka fetches a block of ids first
     assert code == 0
-    allow(TOPIC, "some", WRITE, pattern=PREFIXED, permission=DENY)
-    assert alice.call(request, 4).error_code == NO_CLUSTER
-    allow(CLUSTER, "kafka-cluster", IDEMPOTENT_WRITE)
+    allow(
+        ResourceType.TOPIC, "some", AclOperation.WRITE, pattern=PatternType.PREFIXED, permission=AclPermissionType.DENY
+    )
+    assert alice.call(request, 4).error_code == ClusterAuthorizationFailed.code
+    allow(ResourceType.CLUSTER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE)
     assert alice.call(request, 4).error_code == 0
 
 
@@ -738,14 +780,14 @@ def test_creating_topics(admin: Wire, alice: Wire, allow: Callable[..., None], u
         return {t.name: (t.error_code, t.topic_config_error_code, t.num_partitions) for t in response.topics}
 
     first, second, third = unique("mine-a"), unique("other-b"), unique("other-c")
-    allow(TOPIC, "mine-", CREATE, pattern=PREFIXED)
+    allow(ResourceType.TOPIC, "mine-", AclOperation.CREATE, pattern=PatternType.PREFIXED)
     made = create(first, second)
-    assert made[first] == (0, NO_TOPIC, -1)
-    assert made[second][0] == NO_TOPIC
-    allow(TOPIC, "mine-", DESCRIBE_CONFIGS, pattern=PREFIXED)
+    assert made[first] == (0, TopicAuthorizationFailed.code, -1)
+    assert made[second][0] == TopicAuthorizationFailed.code
+    allow(ResourceType.TOPIC, "mine-", AclOperation.DESCRIBE_CONFIGS, pattern=PatternType.PREFIXED)
     another = unique("mine-d")
     assert create(another)[another] == (0, 0, 1)
-    allow(CLUSTER, "kafka-cluster", CREATE)
+    allow(ResourceType.CLUSTER, "kafka-cluster", AclOperation.CREATE)
     assert create(third)[third][0] == 0
 
 
@@ -762,10 +804,10 @@ def test_deleting_topics_by_id(
         (result,) = alice.call(request, 6).responses
         return result.error_code, result.name
 
-    assert delete() == (NO_TOPIC, None)
-    allow(TOPIC, name, DESCRIBE)
-    assert delete() == (NO_TOPIC, name)
-    allow(TOPIC, name, DELETE)
+    assert delete() == (TopicAuthorizationFailed.code, None)
+    allow(ResourceType.TOPIC, name, AclOperation.DESCRIBE)
+    assert delete() == (TopicAuthorizationFailed.code, name)
+    allow(ResourceType.TOPIC, name, AclOperation.DELETE)
     assert delete() == (0, name)
 
 
@@ -780,10 +822,10 @@ def test_groups_with_some_topics(
         if admin.call(commit, 8).topics[0].partitions[0].error_code == 0:
             break
         admin.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["half"]), 4)
-    allow(GROUP, "half", READ)
-    allow(TOPIC, "open-topic", READ)
+    allow(ResourceType.GROUP, "half", AclOperation.READ)
+    allow(ResourceType.TOPIC, "open-topic", AclOperation.READ)
     codes = {t.name: t.partitions[0].error_code for t in alice.call(commit, 8).topics}
-    assert codes == {topic: NO_TOPIC, "open-topic": 0}
+    assert codes == {topic: TopicAuthorizationFailed.code, "open-topic": 0}
     wanted = m.OffsetFetchRequest.OffsetFetchRequestTopics
     group = m.OffsetFetchRequest.OffsetFetchRequestGroup(
         group_id="half",
@@ -791,7 +833,7 @@ def test_groups_with_some_topics(
     )
     (found,) = alice.call(m.OffsetFetchRequest(groups=[group]), 8).groups
     assert {t.name: (t.partitions[0].error_code, t.partitions[0].committed_offset) for t in found.topics} == {
-        topic: (NO_TOPIC, -1),
+        topic: (TopicAuthorizationFailed.code, -1),
         "open-topic": (0, 1),
     }
     group.topics = None
@@ -801,7 +843,7 @@ def test_groups_with_some_topics(
 
 
 def test_a_consumer_group_needs_its_topics(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
-    allow(GROUP, "new-group", READ)
+    allow(ResourceType.GROUP, "new-group", AclOperation.READ)
     request = m.ConsumerGroupHeartbeatRequest(
         group_id="new-group",
         member_id="AAAAAAAAAAAAAAAAAAAAAQ",
@@ -810,8 +852,8 @@ def test_a_consumer_group_needs_its_topics(alice: Wire, topic: str, allow: Calla
         subscribed_topic_names=[topic],
         topic_partitions=[],
     )
-    assert alice.call(request, 1).error_code == NO_TOPIC
-    allow(TOPIC, topic, DESCRIBE)
+    assert alice.call(request, 1).error_code == TopicAuthorizationFailed.code
+    allow(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     assert alice.call(request, 1).error_code == 0
 
 
@@ -821,20 +863,24 @@ def test_a_streams_group_needs_its_topics(
     """To see all of them, and to make those that are missing."""
     group = unique("app")
     changelog = f"{group}-changelog"
-    allow(GROUP, group, READ)
-    allow(GROUP, group, DESCRIBE)
+    allow(ResourceType.GROUP, group, AclOperation.READ)
+    allow(ResourceType.GROUP, group, AclOperation.DESCRIBE)
     beat = streams_heartbeat(group, topic, changelog)
 
     def sent() -> Any:
-        while (answer := alice.call(beat, 0)).error_code in (14, 15, 16):  # Apache Kafka loads its coordinator
+        while (answer := alice.call(beat, 0)).error_code in (
+            CoordinatorLoadInProgress.code,
+            CoordinatorNotAvailable.code,
+            NotCoordinator.code,
+        ):  # Apache Kafka loads its coordinator
             time.sleep(0.05)
         return answer
 
     refused = sent()
-    assert (refused.error_code, refused.error_message) == (NO_TOPIC, None)
-    allow(TOPIC, topic, DESCRIBE)
-    assert sent().error_code == NO_TOPIC
-    allow(TOPIC, changelog, DESCRIBE)
+    assert (refused.error_code, refused.error_message) == (TopicAuthorizationFailed.code, None)
+    allow(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    assert sent().error_code == TopicAuthorizationFailed.code
+    allow(ResourceType.TOPIC, changelog, AclOperation.DESCRIBE)
 
     def missing() -> dict[int, str]:
         """The statuses of missing source topics, which Apache Kafka has just made, and of internal ones."""
@@ -845,19 +891,23 @@ def test_a_streams_group_needs_its_topics(
     assert found == {3: f"Internal topics are missing: {changelog}; Unauthorized to CREATE on topics {changelog}."}
     describe = m.StreamsGroupDescribeRequest(group_ids=[group])
     assert alice.call(describe, 0).groups[0].error_code == 0
-    allow(TOPIC, changelog, CREATE)
+    allow(ResourceType.TOPIC, changelog, AclOperation.CREATE)
     deadline = time.monotonic() + 60
     while missing():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert admin.metadata(changelog).topics[0].error_code == 0
     with_hidden = unique("hidden")
-    while admin.call(streams_heartbeat(with_hidden, "open-topic"), 0).error_code in (14, 15, 16):
+    while admin.call(streams_heartbeat(with_hidden, "open-topic"), 0).error_code in (
+        CoordinatorLoadInProgress.code,
+        CoordinatorNotAvailable.code,
+        NotCoordinator.code,
+    ):
         time.sleep(0.05)
-    allow(GROUP, with_hidden, DESCRIBE)
+    allow(ResourceType.GROUP, with_hidden, AclOperation.DESCRIBE)
     seen = alice.call(m.StreamsGroupDescribeRequest(group_ids=[with_hidden]), 0).groups[0]
     assert (seen.error_code, seen.error_message) == (
-        NO_TOPIC,
+        TopicAuthorizationFailed.code,
         "The described group uses topics that the client is not authorized to describe.",
     )
     assert (seen.topology, seen.members) == (None, [])
@@ -869,8 +919,8 @@ def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None
             owner_principal_type="User", owner_principal_name="bob", renewers=[], max_lifetime_ms=-1
         )
         refused = alice.call(request, 3)
-        assert (refused.error_code, refused.token_id) == (65, "")
-        allow(USER, "User:bob", CREATE_TOKENS)
+        assert (refused.error_code, refused.token_id) == (DelegationTokenAuthorizationFailed.code, "")
+        allow(ResourceType.USER, "User:bob", AclOperation.CREATE_TOKENS)
         made = alice.call(request, 3)
         assert (made.error_code, made.principal_name, made.token_requester_principal_name) == (0, "bob", "alice")
         owner = m.DescribeDelegationTokenRequest.DescribeDelegationTokenOwner(
@@ -878,7 +928,7 @@ def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None
         )
         describe = m.DescribeDelegationTokenRequest(owners=[owner])
         assert carol.call(describe, 3).tokens == []
-        allow(USER, "User:bob", DESCRIBE_TOKENS, "User:carol")
+        allow(ResourceType.USER, "User:bob", AclOperation.DESCRIBE_TOKENS, "User:carol")
         for _ in range(30):
             if tokens := [t.token_id for t in carol.call(describe, 3).tokens]:
                 break
@@ -892,8 +942,8 @@ def test_a_pattern_shows_no_hidden_topics(
     """The broker resolves a subscription by pattern (KIP-848) to what the member may describe."""
     stem, group = unique("pattern"), unique("g")
     seen, hidden = admin.create_topic(f"{stem}-seen"), admin.create_topic(f"{stem}-hidden")
-    allow(GROUP, group, READ)
-    allow(TOPIC, seen, DESCRIBE)
+    allow(ResourceType.GROUP, group, AclOperation.READ)
+    allow(ResourceType.TOPIC, seen, AclOperation.DESCRIBE)
     epoch, found = 0, None
     deadline = time.monotonic() + 90
     while not found:
@@ -904,7 +954,11 @@ def test_a_pattern_shows_no_hidden_topics(
             beat.subscribed_topic_names, beat.topic_partitions, beat.rebalance_timeout_ms = [], [], 60_000
             beat.subscribed_topic_regex = f"{stem}.*"
         answer = alice.call(beat, 1)
-        if answer.error_code in (14, 15, 16):  # Apache Kafka loads its coordinator
+        if answer.error_code in (
+            CoordinatorLoadInProgress.code,
+            CoordinatorNotAvailable.code,
+            NotCoordinator.code,
+        ):  # Apache Kafka loads its coordinator
             continue
         assert answer.error_code == 0, answer
         epoch = answer.member_epoch

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AclOperation, ResourceType
+from ottla.errors import ClusterAuthorizationFailed, GroupAuthorizationFailed, TopicAuthorizationFailed
 from ottla.wire import messages as m
 from support.interop.secured import Secured, acls
 from support.interop.sharing import Sharer
 from support.wire import Wire
 
-TOPIC, GROUP = 2, 3
-READ, DELETE, DESCRIBE, ANY, ALLOW, LITERAL = 3, 6, 8, 1, 3, 3
-NO_TOPIC, NO_GROUP, NO_CLUSTER = 29, 30, 31
+ANY = 1
 
 
 @pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.jvm)])
@@ -51,14 +51,14 @@ def allow(admin: Wire, secured: Secured) -> Iterator[Callable[..., None]]:
 
 def test_who_may_do_nothing(alice: Wire, admin: Wire, topic: str) -> None:
     one, topic_id = Sharer(alice, "g"), admin.topic_id(topic)
-    assert one.beat(0, [topic]).error_code == NO_GROUP
+    assert one.beat(0, [topic]).error_code == GroupAuthorizationFailed.code
     described = alice.call(m.ShareGroupDescribeRequest(group_ids=["g"]), 1)
-    assert described.groups[0].error_code == NO_GROUP
-    assert one.fetch([(topic_id, 0)]).error_code == NO_GROUP
-    assert one.acknowledge({}, epoch=1).error_code == NO_GROUP
-    assert one.offsets().error_code == NO_GROUP
-    assert one.alter(**{topic: {0: 1}}).error_code == NO_GROUP
-    assert one.forget(topic).error_code == NO_GROUP
+    assert described.groups[0].error_code == GroupAuthorizationFailed.code
+    assert one.fetch([(topic_id, 0)]).error_code == GroupAuthorizationFailed.code
+    assert one.acknowledge({}, epoch=1).error_code == GroupAuthorizationFailed.code
+    assert one.offsets().error_code == GroupAuthorizationFailed.code
+    assert one.alter(**{topic: {0: 1}}).error_code == GroupAuthorizationFailed.code
+    assert one.forget(topic).error_code == GroupAuthorizationFailed.code
 
 
 @pytest.mark.parametrize(
@@ -78,22 +78,30 @@ def test_state_is_for_brokers(
         topic_id=admin.topic_id(topic), partitions=[request_type.PartitionData(partition=0, **fields)]
     )
     answer = alice.call(request_type(group_id="g", topics=[data]), 0)
-    assert answer.results[0].partitions[0].error_code == NO_CLUSTER
+    assert answer.results[0].partitions[0].error_code == ClusterAuthorizationFailed.code
 
 
 def test_the_topic_has_to_be_allowed_too(alice: Wire, admin: Wire, topic: str, allow: Callable[..., None]) -> None:
-    for operation in (READ, DELETE, DESCRIBE):
-        allow(GROUP, "g", operation)
+    for operation in (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE):
+        allow(ResourceType.GROUP, "g", operation)
     one, place = Sharer(alice, "g"), (admin.topic_id(topic), 0)
-    assert one.beat(0, [topic]).error_code == NO_TOPIC
+    assert one.beat(0, [topic]).error_code == TopicAuthorizationFailed.code
     answer = one.fetch([place])
-    assert (answer.error_code, [each.error_code for each in answer.responses[0].partitions]) == (0, [NO_TOPIC])
-    assert one.tell(place, (0, 0, [1]))[0] == NO_TOPIC
-    assert [each.error_code for each in one.alter(**{topic: {0: 1}}).responses[0].partitions] == [NO_TOPIC]
-    assert [each.error_code for each in one.forget(topic).responses] == [NO_TOPIC]
+    assert (answer.error_code, [each.error_code for each in answer.responses[0].partitions]) == (
+        0,
+        [TopicAuthorizationFailed.code],
+    )
+    assert one.tell(place, (0, 0, [1]))[0] == TopicAuthorizationFailed.code
+    assert [each.error_code for each in one.alter(**{topic: {0: 1}}).responses[0].partitions] == [
+        TopicAuthorizationFailed.code
+    ]
+    assert [each.error_code for each in one.forget(topic).responses] == [TopicAuthorizationFailed.code]
     found = one.offsets({topic: [0]})
-    assert (found.error_code, [each.error_code for each in found.topics[0].partitions]) == (0, [NO_TOPIC])
+    assert (found.error_code, [each.error_code for each in found.topics[0].partitions]) == (
+        0,
+        [TopicAuthorizationFailed.code],
+    )
     assert one.offsets().topics == []
-    allow(TOPIC, topic, READ)
+    allow(ResourceType.TOPIC, topic, AclOperation.READ)
     assert one.stands(topic) == (0, 0)
     assert one.alter(**{topic: {0: 0}}).responses[0].partitions[0].error_code == 0

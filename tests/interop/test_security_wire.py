@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    DelegationTokenRequestNotAllowed,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    ThrottlingQuotaExceeded,
+    UnsupportedSaslMechanism,
+)
 from ottla.records.batch import Record, build_batch
 from ottla.wire import messages as m
 from support.interop.secured import Secured
 from support.wire import Wire
-
-UNSUPPORTED_MECHANISM, ILLEGAL_STATE, AUTHENTICATION_FAILED, NOT_ALLOWED = 33, 34, 58, 64
 
 
 @pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.jvm)])
@@ -80,13 +85,13 @@ def test_api_versions_from_the_future_is_answered(sasl: Wire) -> None:
 
 def test_a_request_where_a_token_is_due(sasl: Wire) -> None:
     handshake(sasl)
-    assert sasl.call(metadata(), 9).topics[0].error_code == ILLEGAL_STATE
+    assert sasl.call(metadata(), 9).topics[0].error_code == IllegalSaslState.code
     assert sasl.is_closed()
 
 
 def test_a_mechanism_that_is_not_enabled(sasl: Wire) -> None:
     response = handshake(sasl, "GSSAPI")
-    assert response.error_code == UNSUPPORTED_MECHANISM
+    assert response.error_code == UnsupportedSaslMechanism.code
     assert sorted(response.mechanisms) == ["OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     assert sasl.is_closed()
 
@@ -118,7 +123,7 @@ def test_refused_passwords(sasl: Wire, content: bytes, message: str) -> None:
     handshake(sasl)
     started = time.monotonic()
     response = token(sasl, content)
-    assert (response.error_code, response.error_message) == (AUTHENTICATION_FAILED, message)
+    assert (response.error_code, response.error_message) == (SaslAuthenticationFailed.code, message)
     assert time.monotonic() - started > 0.09  # connection.failed.authentication.delay.ms
     assert sasl.is_closed()
 
@@ -128,7 +133,7 @@ def test_refused_scram(sasl: Wire, content: bytes) -> None:
     handshake(sasl, "SCRAM-SHA-256")
     response = token(sasl, content)
     assert (response.error_code, response.error_message) == (
-        AUTHENTICATION_FAILED,
+        SaslAuthenticationFailed.code,
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256",
     )
 
@@ -138,16 +143,23 @@ def test_refused_bearer_token(sasl: Wire) -> None:
     response = token(sasl, b"n,,\x01auth=Bearer abc.def.\x01\x01")
     assert (response.error_code, response.auth_bytes) == (0, b'{"status":"invalid_token"}')
     response = token(sasl, b"\x01")
-    assert (response.error_code, response.error_message) == (AUTHENTICATION_FAILED, '{"status":"invalid_token"}')
+    assert (response.error_code, response.error_message) == (
+        SaslAuthenticationFailed.code,
+        '{"status":"invalid_token"}',
+    )
 
 
 def test_sasl_where_there_is_none(plain: Wire) -> None:
-    assert handshake(plain).error_code == ILLEGAL_STATE
+    assert handshake(plain).error_code == IllegalSaslState.code
     response = token(plain, b"")
-    assert response.error_code == ILLEGAL_STATE
+    assert response.error_code == IllegalSaslState.code
     assert response.error_message == "SaslAuthenticate request received after successful authentication"
     made = plain.call(m.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
-    assert (made.error_code, made.issue_timestamp_ms, made.expiry_timestamp_ms) == (NOT_ALLOWED, -1, -1)
+    assert (made.error_code, made.issue_timestamp_ms, made.expiry_timestamp_ms) == (
+        DelegationTokenRequestNotAllowed.code,
+        -1,
+        -1,
+    )
 
 
 def test_sessions_end_and_are_renewed(sasl: Wire, secured: Secured) -> None:
@@ -157,7 +169,7 @@ def test_sessions_end_and_are_renewed(sasl: Wire, secured: Secured) -> None:
         time.sleep(3)
         assert handshake(sasl).error_code == 0
         assert token(sasl, b"\0alice\0alice-secret").session_lifetime_ms == 6000
-        assert handshake(sasl).error_code == ILLEGAL_STATE  # not again within a second
+        assert handshake(sasl).error_code == IllegalSaslState.code  # not again within a second
         time.sleep(4)
         assert sasl.call(metadata(), 9).error_code == 0
         lazy.send(metadata(), 9)
@@ -169,7 +181,7 @@ def test_a_renewed_session_keeps_its_user(secured: Secured) -> None:
         assert handshake(wire).error_code == 0
         response = token(wire, b"\0bob\0bob-secret")
         assert (response.error_code, response.error_message) == (
-            AUTHENTICATION_FAILED,
+            SaslAuthenticationFailed.code,
             "Cannot change principals during re-authentication from User.alice: User.bob",
         )
         assert wire.is_closed()
@@ -222,7 +234,11 @@ def test_too_many_changes(plain: Wire, secured: Secured) -> None:
     ]
     with secured.wire(client_id="busy") as busy:
         response = busy.call(m.CreateTopicsRequest(topics=new), 7)
-        assert {t.name: t.error_code for t in response.topics} == {"many-0": 0, "many-1": 0, "many-2": 89}
+        assert {t.name: t.error_code for t in response.topics} == {
+            "many-0": 0,
+            "many-1": 0,
+            "many-2": ThrottlingQuotaExceeded.code,
+        }
         assert 2500 < response.throttle_time_ms <= 3000
         started = time.monotonic()
         busy.call(versions(), 3)

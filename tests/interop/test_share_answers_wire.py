@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    InvalidRequest,
+    ShareSessionNotFound,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.metadata.java_hash_order import partition_hash, scala_map, scala_set, uuid_hash
 from support.batches import batch
 from support.interop.sharing import RELEASE, Place, Sharer, taken
 from support.wire import Wire
 
-NONE, UNKNOWN, UNKNOWN_PARTITION, INVALID_REQUEST, UNKNOWN_ID, NO_SESSION = 0, -1, 3, 42, 100, 122
 SETTLE_S = 0.3  # Apache Kafka may hold a partition for a moment after it has answered
 GHOSTS = [bytes([number]) * 16 for number in (7, 9)]
 Names = dict[bytes, str]
@@ -81,7 +88,7 @@ def test_partitions_are_told_in_the_order_of_maps(topics: int, partitions: int, 
     told = sharer.acknowledge({place: [(0, 1, [RELEASE])] for place in [*unknown, *places]})
     assert shape(told) == in_order([*unknown, *places], names)
     found = {topic.topic_id: topic.partitions[0].error_code for topic in told.responses}
-    assert [found[ghost] for ghost in GHOSTS] == [UNKNOWN_ID, UNKNOWN_ID]
+    assert [found[ghost] for ghost in GHOSTS] == [UnknownTopicId.code, UnknownTopicId.code]
     assert NONE in found.values()
     close(sharer)
 
@@ -90,16 +97,16 @@ def test_partitions_are_told_in_the_order_of_maps(topics: int, partitions: int, 
 def test_who_wants_nothing_is_told_of_what_is_not_there(limit: str, sharer: Sharer, fill: Any) -> None:
     ((topic_id, index),), _ = fill(1, 1)
     answer = sharer.fetch([(topic_id, index), (topic_id, 7)], wait_ms=500, **{limit: 0})
-    assert codes(answer) == {7: UNKNOWN_PARTITION}
+    assert codes(answer) == {7: UnknownTopicOrPartition.code}
     close(sharer)
     answer = sharer.fetch([(topic_id, index)], wait_ms=500, **{limit: 0})
     assert codes(answer) == {}
-    assert sharer.fetch([(GHOSTS[0], 0)], wait_ms=500, **{limit: 0}).error_code == UNKNOWN
+    assert sharer.fetch([(GHOSTS[0], 0)], wait_ms=500, **{limit: 0}).error_code == UnknownServerError.code
 
 
 def test_less_than_no_bytes_is_an_error_of_each_partition(sharer: Sharer, fill: Any) -> None:
     (place,), _ = fill(1, 1)
-    assert codes(sharer.fetch([place], wait_ms=500, max_bytes=-1)) == {0: UNKNOWN}
+    assert codes(sharer.fetch([place], wait_ms=500, max_bytes=-1)) == {0: UnknownServerError.code}
     assert sharer.take_soon() == [(0, 1, 2)]
     close(sharer)
 
@@ -116,7 +123,7 @@ def test_a_last_fetch_may_name_partitions(sharer: Sharer, fill: Any) -> None:
     (place,), _ = fill(1, 1)
     assert taken(sharer.fetch([place], wait_ms=500))
     assert codes(sharer.fetch([place, (place[0], 7), (GHOSTS[0], 0)], epoch=-1)) == {}
-    assert sharer.fetch(epoch=-1).error_code == NO_SESSION
+    assert sharer.fetch(epoch=-1).error_code == ShareSessionNotFound.code
     sharer.epoch = 0
     assert sharer.take_soon(place) == [(0, 1, 3)], "what the first session had was let go"
     close(sharer)
@@ -128,8 +135,8 @@ def test_a_new_session_cannot_have_a_partition_twice(limits: Any, sharer: Sharer
     assert sharer.fetch([place], most=0).error_code == NONE
     request = sharer.fetch_request([place], epoch=0, **limits)
     request.topics *= 2
-    assert sharer.wire.call(request, 2).error_code == UNKNOWN
-    assert sharer.fetch(epoch=1).error_code == NO_SESSION, "the older session has ended"
+    assert sharer.wire.call(request, 2).error_code == UnknownServerError.code
+    assert sharer.fetch(epoch=1).error_code == ShareSessionNotFound.code, "the older session has ended"
     sharer.epoch = 0
     assert sharer.take_soon(place) == [(0, 1, 2)]
     request = sharer.fetch_request([place], most=0)
@@ -143,19 +150,19 @@ def test_partitions_of_which_nothing_is_acknowledged(sharer: Sharer, fill: Any) 
     held, other, missing = (topic_id, 0), (topic_id, 1), (topic_id, 7)
     assert sharer.take_soon(held) == [(0, 1, 2)]
     assert codes(sharer.acknowledge({held: [], other: []})) == {}
-    assert codes(sharer.acknowledge({held: [], missing: []})) == {7: UNKNOWN_PARTITION}
-    assert codes(sharer.acknowledge({held: [(0, 0, [99])], other: []})) == {0: INVALID_REQUEST}
+    assert codes(sharer.acknowledge({held: [], missing: []})) == {7: UnknownTopicOrPartition.code}
+    assert codes(sharer.acknowledge({held: [(0, 0, [99])], other: []})) == {0: InvalidRequest.code}
     assert codes(sharer.acknowledge({held: [(0, 0, [RELEASE])], other: [], missing: []})) == {
         0: NONE,
         1: NONE,
-        7: UNKNOWN_PARTITION,
+        7: UnknownTopicOrPartition.code,
     }
     answer = sharer.fetch([held, other, missing], {held: [(1, 1, [RELEASE])]}, epoch=-1)
     (topic,) = answer.responses
     assert {each.partition_index: each.acknowledge_error_code for each in topic.partitions} == {
         0: NONE,
         1: NONE,
-        7: UNKNOWN_PARTITION,
+        7: UnknownTopicOrPartition.code,
     }
     assert {each.error_code for each in topic.partitions} == {NONE}
 
@@ -167,7 +174,7 @@ def test_an_unknown_topic_is_told_before_wrong_acknowledgements_and_an_unknown_p
     (place,), _ = fill(1, 1)
     assert sharer.take_soon(place) == [(0, 1, 2)]
     assert codes(sharer.acknowledge({(GHOSTS[0], 3): [wrong], (place[0], 7): [wrong]})) == {
-        3: UNKNOWN_ID,
-        7: INVALID_REQUEST,
+        3: UnknownTopicId.code,
+        7: InvalidRequest.code,
     }
     close(sharer)

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import InvalidRecordState
 from ottla.wire.messages import DeleteRecordsRequest
 from support.batches import batch
 from support.interop.sharing import ACCEPT, REJECT, RELEASE, Sharer, sent, taken
 from support.wire import Wire
-
-INVALID_STATE = 121
 
 MakeSharer = Callable[..., Sharer]
 Place = tuple[bytes, int]
@@ -74,9 +73,9 @@ def test_what_a_batch_is_called(sharer: MakeSharer, fill: Any) -> None:
     one.start_at(topic, p0=0)
     assert one.take_soon(place, most=4) == [(0, 3, 1)]
     other.take(place, most=0)
-    assert other.tell(place, (1, 2, [ACCEPT])) == (INVALID_STATE, "Member is not the owner of batch record")
+    assert other.tell(place, (1, 2, [ACCEPT])) == (InvalidRecordState.code, "Member is not the owner of batch record")
     assert one.tell(place, (1, 1, [RELEASE])) == (0, "")
-    assert other.tell(place, (2, 2, [ACCEPT])) == (INVALID_STATE, "Member is not the owner of offset")
+    assert other.tell(place, (2, 2, [ACCEPT])) == (InvalidRecordState.code, "Member is not the owner of offset")
     assert one.tell(place, (1, 1, [ACCEPT]))[1] == "The offset cannot be acknowledged. The offset is not acquired."
 
 

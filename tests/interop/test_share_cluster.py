@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.errors import NotLeaderOrFollower
 from support.interop.clusters import GROUP, Clustered
 from support.interop.sharing import ACCEPT, RELEASE, Sharer, taken
-
-NOT_LEADER = 6
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
@@ -23,7 +22,7 @@ def test_a_group_goes_on_with_another_leader(cluster: Clustered, unique: Callabl
     with cluster.wire(2) as follower:
         answer = Sharer(follower, group).fetch([place], wait_ms=500)
         (refused,) = answer.responses[0].partitions
-        assert (refused.error_code, refused.current_leader.leader_id) == (NOT_LEADER, 1)
+        assert (refused.error_code, refused.current_leader.leader_id) == (NotLeaderOrFollower.code, 1)
         assert [node.node_id for node in answer.node_endpoints] == [1]
     with cluster.wire(1) as leader:
         one = Sharer(leader, group)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import NONE, UnknownServerError, UnknownTopicOrPartition
 from ottla.metadata.java_hash_order import java_computed_map, uuid_hash
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
@@ -13,7 +14,6 @@ from support.interop.sharing import DEADLINE_S, Sharer
 from support.interop.transacting import find_group
 from support.wire import Wire
 
-NONE, UNKNOWN, UNKNOWN_TOPIC = 0, -1, 3
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
 Asked = Sequence[tuple[str, list[int]]]
 
@@ -47,12 +47,12 @@ def test_what_no_partition_can_be_fails_the_whole_group(
     indexes: list[int], beside: list[tuple[str, list[int]]], group: str, topic: str, wire: Wire
 ) -> None:
     found = describe(wire, group, [*beside, (topic, indexes)])
-    assert (found.error_code, found.error_message, found.topics) == (UNKNOWN, UNEXPECTED, [])
+    assert (found.error_code, found.error_message, found.topics) == (UnknownServerError.code, UNEXPECTED, [])
 
 
 def test_a_group_without_a_name_has_no_offsets_of_topics_that_are_there(topic: str, wire: Wire) -> None:
     found = describe(wire, "", [("nowhere", [0]), (topic, [0])])
-    assert (found.error_code, found.error_message, found.topics) == (UNKNOWN, UNEXPECTED, [])
+    assert (found.error_code, found.error_message, found.topics) == (UnknownServerError.code, UNEXPECTED, [])
     assert shape(describe(wire, "", [("nowhere", [3, -1]), ("elsewhere", [])])) == [
         ("nowhere", [3, -1]),
         ("elsewhere", []),
@@ -80,7 +80,7 @@ def test_a_negative_partition_fails_the_setting_of_all_offsets(group: str, make_
     answer = sharer.alter(**{topic: {0: 5}, "nowhere": {-1: 5}, other: {-2: 5, 0: 5}})
     place = f"{group} {uuid_to_base64(wire.topic_id(other))} -2"
     message = f"Initialize share group parameters has invalid partitionId - {place}"
-    assert (answer.error_code, answer.error_message, answer.responses) == (UNKNOWN, message, [])
+    assert (answer.error_code, answer.error_message, answer.responses) == (UnknownServerError.code, message, [])
     assert shape(sharer.offsets()) == []
     assert sharer.stands(topic)[0] == -1
     (found,) = wire.call(m.ShareGroupDescribeRequest(group_ids=[group]), 1).groups
@@ -97,8 +97,8 @@ def test_offsets_are_deleted_in_the_order_of_ids_and_once(group: str, make_topic
     found = sharer.forget("nowhere", *topics, untouched, topics[0], "elsewhere")
     assert [(each.topic_name, each.error_code) for each in found.responses] == [
         *((each, NONE) for each in hashed(wire, topics, 2)),
-        ("nowhere", UNKNOWN_TOPIC),
-        (untouched, UNKNOWN_TOPIC),
-        ("elsewhere", UNKNOWN_TOPIC),
+        ("nowhere", UnknownTopicOrPartition.code),
+        (untouched, UnknownTopicOrPartition.code),
+        ("elsewhere", UnknownTopicOrPartition.code),
     ]
     assert {each.topic_id for each in found.responses[7:]} == {ZERO_UUID}

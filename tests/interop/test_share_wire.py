@@ -6,6 +6,25 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedLeaderEpoch,
+    FencedMemberEpoch,
+    FencedStateEpoch,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidRecordState,
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    NonEmptyGroup,
+    ShareSessionNotFound,
+    UnknownMemberId,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
@@ -26,10 +45,6 @@ from support.batches import batch
 from support.interop.sharing import ACCEPT, DEADLINE_S, REJECT, RELEASE, RENEW, Sharer, sent, taken
 from support.interop.transacting import Transacting
 from support.wire import Wire
-
-INVALID_REQUEST, UNKNOWN_MEMBER, NOT_FOUND, FENCED_EPOCH, NON_EMPTY, INVALID_GROUP = 42, 25, 69, 110, 68, 24
-NO_SESSION, BAD_EPOCH, INVALID_STATE, UNKNOWN_ID, UNKNOWN_PARTITION, UNKNOWN = 122, 123, 121, 100, 3, -1
-FENCED_STATE, FENCED_LEADER, INCONSISTENT = 124, 74, 23
 
 MakeSharer = Callable[..., Sharer]
 
@@ -54,13 +69,13 @@ def filled(wire: Wire, topic: str) -> tuple[str, tuple[bytes, int]]:
 @pytest.mark.parametrize(
     ("member", "epoch", "fields", "code", "message"),
     [
-        ("", 0, {}, INVALID_REQUEST, ""),
-        ("m", 0, {"topics": None}, INVALID_REQUEST, "SubscribedTopicNames must be set in first request."),
-        ("m", 0, {"topics": []}, INVALID_REQUEST, "SubscribedTopicNames must be set in first request."),
-        ("m", -2, {}, INVALID_REQUEST, "MemberEpoch is invalid."),
-        ("m", 0, {"rack": ""}, INVALID_REQUEST, "RackId can't be empty."),
-        ("m", 3, {}, NOT_FOUND, "Share group {} not found."),
-        ("m", -1, {"topics": None}, NOT_FOUND, "Group {} not found."),
+        ("", 0, {}, InvalidRequest.code, ""),
+        ("m", 0, {"topics": None}, InvalidRequest.code, "SubscribedTopicNames must be set in first request."),
+        ("m", 0, {"topics": []}, InvalidRequest.code, "SubscribedTopicNames must be set in first request."),
+        ("m", -2, {}, InvalidRequest.code, "MemberEpoch is invalid."),
+        ("m", 0, {"rack": ""}, InvalidRequest.code, "RackId can't be empty."),
+        ("m", 3, {}, GroupIdNotFound.code, "Share group {} not found."),
+        ("m", -1, {"topics": None}, GroupIdNotFound.code, "Group {} not found."),
     ],
 )
 def test_refused_heartbeats(
@@ -86,9 +101,9 @@ def test_the_life_of_a_group(sharer: MakeSharer, make_topic: Any, wire: Wire) ->
     assert first.beat(3).assignment is None
     assert first.beat(2).member_epoch == 3, "the answer may have been lost"
     assert first.beat(3, [topic]).assignment is not None
-    assert first.beat(1).error_code == FENCED_EPOCH
-    assert first.beat(9).error_code == FENCED_EPOCH
-    assert second.beat(3).error_code == UNKNOWN_MEMBER
+    assert first.beat(1).error_code == FencedMemberEpoch.code
+    assert first.beat(9).error_code == FencedMemberEpoch.code
+    assert second.beat(3).error_code == UnknownMemberId.code
 
     (found,) = wire.call(
         ShareGroupDescribeRequest(group_ids=[first.group], include_authorized_operations=True), 1
@@ -108,17 +123,17 @@ def test_the_life_of_a_group(sharer: MakeSharer, make_topic: Any, wire: Wire) ->
 
     second.join(topic)
     (refused,) = wire.call(DeleteGroupsRequest(groups_names=[first.group]), 2).results
-    assert refused.error_code == NON_EMPTY
+    assert refused.error_code == NonEmptyGroup.code
     left = second.beat(-1)
     assert (left.error_code, left.member_epoch) == (0, -1)
-    assert second.beat(-1).error_code == UNKNOWN_MEMBER
+    assert second.beat(-1).error_code == UnknownMemberId.code
     first.beat(-1)
     (found,) = wire.call(ShareGroupDescribeRequest(group_ids=[first.group]), 1).groups
     assert (found.group_state, found.members) == ("Empty", [])
     codes = [wire.call(DeleteGroupsRequest(groups_names=[first.group]), 2).results[0].error_code for _ in range(2)]
-    assert codes == [0, NOT_FOUND]
+    assert codes == [0, GroupIdNotFound.code]
     (found,) = wire.call(ShareGroupDescribeRequest(group_ids=[first.group]), 1).groups
-    assert (found.error_code, found.error_message) == (NOT_FOUND, f"Group {first.group} not found.")
+    assert (found.error_code, found.error_message) == (GroupIdNotFound.code, f"Group {first.group} not found.")
 
 
 def test_kinds_of_groups_do_not_mix(sharer: MakeSharer, topic: str, wire: Wire, unique: Any) -> None:
@@ -135,7 +150,10 @@ def test_kinds_of_groups_do_not_mix(sharer: MakeSharer, topic: str, wire: Wire, 
         topic_partitions=[],
     )
     answer = wire.call(heartbeat, 1)
-    assert (answer.error_code, answer.error_message) == (NOT_FOUND, f"Group {group} is not a consumer group.")
+    assert (answer.error_code, answer.error_message) == (
+        GroupIdNotFound.code,
+        f"Group {group} is not a consumer group.",
+    )
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
     join = JoinGroupRequest(
         group_id=group,
@@ -145,10 +163,16 @@ def test_kinds_of_groups_do_not_mix(sharer: MakeSharer, topic: str, wire: Wire, 
         protocol_type="consumer",
         protocols=[protocol],
     )
-    assert wire.call(join, 9).error_code == INCONSISTENT
-    assert wire.call(HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 4).error_code == UNKNOWN_MEMBER
+    assert wire.call(join, 9).error_code == InconsistentGroupProtocol.code
+    assert (
+        wire.call(HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 4).error_code
+        == UnknownMemberId.code
+    )
     (described,) = wire.call(DescribeGroupsRequest(groups=[group]), 6).groups
-    assert (described.error_code, described.error_message) == (NOT_FOUND, f"Group {group} is not a classic group.")
+    assert (described.error_code, described.error_message) == (
+        GroupIdNotFound.code,
+        f"Group {group} is not a classic group.",
+    )
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
 
     def commit(to: str) -> int:
@@ -160,13 +184,16 @@ def test_kinds_of_groups_do_not_mix(sharer: MakeSharer, topic: str, wire: Wire, 
         )
         return int(wire.call(request, 9).topics[0].partitions[0].error_code)
 
-    assert commit(group) == NOT_FOUND
+    assert commit(group) == GroupIdNotFound.code
     classic = sharer(of=unique("c"))
     classic.find()
     assert commit(classic.group) == 0
     for epoch in (0, 1, -1):
         answer = classic.beat(epoch, [topic])
-        assert (answer.error_code, answer.error_message) == (NOT_FOUND, f"Group {classic.group} is not a share group.")
+        assert (answer.error_code, answer.error_message) == (
+            GroupIdNotFound.code,
+            f"Group {classic.group} is not a share group.",
+        )
     (described,) = wire.call(ShareGroupDescribeRequest(group_ids=[classic.group]), 1).groups
     assert described.error_message == f"Group {classic.group} is not a share group."
 
@@ -176,12 +203,12 @@ def test_finding_a_share_coordinator(wire: Wire) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while True:
             (found,) = wire.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 6).coordinators
-            if found.error_code not in (14, 15):
+            if found.error_code not in (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code):
                 return found
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
 
-    assert find("g").error_code == INVALID_REQUEST
+    assert find("g").error_code == InvalidRequest.code
     assert find("g:AAAAAAAAAAAAAAAAAAAAAA:0").node_id >= 0
     (topic,) = wire.metadata("__share_group_state").topics
     assert (topic.error_code, topic.is_internal) == (0, True)
@@ -211,7 +238,7 @@ def test_records_are_handed_out_and_acknowledged(sharer: MakeSharer, filled: Any
     # Acknowledgements that come with a fetch.
     more = one.fetch(acks={place: [(6, 6, [ACCEPT])]}, wait_ms=5000)
     assert taken(more) == [(11, 11, 1), (12, 19, 1)]
-    assert other.tell(place, (11, 11, [ACCEPT]))[0] == INVALID_STATE
+    assert other.tell(place, (11, 11, [ACCEPT]))[0] == InvalidRecordState.code
     # The end of a session sets free what it had.
     ended = one.fetch(epoch=-1, acks={place: [(11, 18, [ACCEPT])]})
     assert ended.error_code == 0
@@ -224,18 +251,20 @@ def test_sessions(sharer: MakeSharer, filled: Any) -> None:
     topic, place = filled
     one = sharer()
     one.start_at(topic, p0=0)
-    assert one.fetch([place], epoch=1).error_code == NO_SESSION
-    assert one.fetch(epoch=-1).error_code == NO_SESSION
-    assert one.acknowledge({}, epoch=1).error_code == NO_SESSION
-    assert sharer(name="").fetch([place]).error_code == INVALID_REQUEST
-    assert one.fetch([place], {place: [(0, 0, [ACCEPT])]}).error_code == INVALID_REQUEST, "nothing was handed out yet"
+    assert one.fetch([place], epoch=1).error_code == ShareSessionNotFound.code
+    assert one.fetch(epoch=-1).error_code == ShareSessionNotFound.code
+    assert one.acknowledge({}, epoch=1).error_code == ShareSessionNotFound.code
+    assert sharer(name="").fetch([place]).error_code == InvalidRequest.code
+    assert one.fetch([place], {place: [(0, 0, [ACCEPT])]}).error_code == InvalidRequest.code, (
+        "nothing was handed out yet"
+    )
     assert one.take_soon(place, most=4) == [(0, 3, 1)]
     epoch = one.epoch
     for wrong in (epoch - 1, epoch + 1):
         if wrong:
-            assert one.fetch(epoch=wrong).error_code == BAD_EPOCH
-            assert one.acknowledge({}, epoch=wrong).error_code == BAD_EPOCH
-    assert one.acknowledge({}, epoch=0).error_code == BAD_EPOCH
+            assert one.fetch(epoch=wrong).error_code == InvalidShareSessionEpoch.code
+            assert one.acknowledge({}, epoch=wrong).error_code == InvalidShareSessionEpoch.code
+    assert one.acknowledge({}, epoch=0).error_code == InvalidShareSessionEpoch.code
     assert one.fetch(forgotten=[place]).responses == []
     assert one.take() == []
     assert one.take(place, most=4, wait_ms=5000) == [(4, 7, 1)]
@@ -244,22 +273,22 @@ def test_sessions(sharer: MakeSharer, filled: Any) -> None:
     assert one.take(place, most=4, wait_ms=5000) == [(8, 11, 1)], "a new session in the place of the old one"
     answer = one.acknowledge({place: [(8, 9, [ACCEPT])]}, epoch=-1)
     assert answer.error_code == answer.responses[0].partitions[0].error_code == 0
-    assert one.fetch(epoch=2).error_code == NO_SESSION
+    assert one.fetch(epoch=2).error_code == ShareSessionNotFound.code
 
 
 @pytest.mark.parametrize(
     ("acks", "code", "message"),
     [
-        ([(7, 4, [ACCEPT])], INVALID_REQUEST, ""),
-        ([(4, 5, [])], INVALID_REQUEST, ""),
-        ([(4, 7, [ACCEPT, ACCEPT])], INVALID_REQUEST, ""),
-        ([(4, 4, [7])], INVALID_REQUEST, ""),
-        ([(4, 4, [RENEW])], INVALID_REQUEST, ""),
-        ([(4, 5, [ACCEPT]), (5, 6, [ACCEPT])], INVALID_STATE,
+        ([(7, 4, [ACCEPT])], InvalidRequest.code, ""),
+        ([(4, 5, [])], InvalidRequest.code, ""),
+        ([(4, 7, [ACCEPT, ACCEPT])], InvalidRequest.code, ""),
+        ([(4, 4, [7])], InvalidRequest.code, ""),
+        ([(4, 4, [RENEW])], InvalidRequest.code, ""),
+        ([(4, 5, [ACCEPT]), (5, 6, [ACCEPT])], InvalidRecordState.code,
          "The offset cannot be acknowledged. The offset is not acquired."),
-        ([(100, 101, [ACCEPT])], INVALID_REQUEST,
+        ([(100, 101, [ACCEPT])], InvalidRequest.code,
          "Batch record not found. The first offset in request is past acquired records."),
-        ([(7, 200, [ACCEPT])], INVALID_REQUEST,
+        ([(7, 200, [ACCEPT])], InvalidRequest.code,
          "Batch record not found. The last offset in request is past acquired records."),
     ],
 )  # fmt: skip
@@ -277,8 +306,8 @@ def test_acknowledgements_of_what_is_not_there(sharer: MakeSharer, filled: Any) 
     one = sharer()
     one.start_at(topic, p0=0)
     one.take_soon(place, most=4)
-    assert one.tell((bytes(15) + b"\1", 0), (0, 0, [ACCEPT])) == (UNKNOWN_ID, "")
-    assert one.tell((place[0], 5), (0, 0, [ACCEPT])) == (UNKNOWN_PARTITION, "")
+    assert one.tell((bytes(15) + b"\1", 0), (0, 0, [ACCEPT])) == (UnknownTopicId.code, "")
+    assert one.tell((place[0], 5), (0, 0, [ACCEPT])) == (UnknownTopicOrPartition.code, "")
 
 
 def test_a_group_without_state_reads_nothing(sharer: MakeSharer, filled: Any) -> None:
@@ -290,7 +319,7 @@ def test_a_group_without_state_reads_nothing(sharer: MakeSharer, filled: Any) ->
         assert (answer.error_code, taken(answer)) == (0, [])
         assert time.monotonic() < deadline, "no error is told of"
         answer = one.fetch(wait_ms=500)
-    assert [each.error_code for each in answer.responses[0].partitions] == [UNKNOWN]
+    assert [each.error_code for each in answer.responses[0].partitions] == [UnknownServerError.code]
 
 
 def test_renewed_locks(sharer: MakeSharer, filled: Any) -> None:
@@ -303,7 +332,7 @@ def test_renewed_locks(sharer: MakeSharer, filled: Any) -> None:
     (partition,) = renewed.responses[0].partitions
     assert (partition.acknowledge_error_code, partition.error_code, taken(renewed)) == (0, 0, [])
     refused = one.fetch(acks={place: [(1, 1, [RENEW])]}, renews=True, **{**nothing, "most": 5})
-    assert refused.error_code == INVALID_REQUEST
+    assert refused.error_code == InvalidRequest.code
     answer = one.acknowledge({place: [(2, 3, [RENEW])]}, renews=True)
     assert (answer.acquisition_lock_timeout_ms, answer.responses[0].partitions[0].error_code) == (30000, 0)
     assert one.tell(place, (0, 3, [ACCEPT])) == (0, "")
@@ -430,20 +459,23 @@ def test_offsets(sharer: MakeSharer, make_topic: Any, wire: Wire) -> None:
     assert [each.lag for each in one.offsets({topic: [0]}, version=0).topics[0].partitions] == [-1]
     answer = one.alter(**{topic: {0: 7, 9: 1}, "absent": {0: 1}})
     codes = {one.topic_name: [each.error_code for each in one.partitions] for one in answer.responses}
-    assert codes == {topic: [0, UNKNOWN_PARTITION], "absent": [UNKNOWN_PARTITION]}
+    assert codes == {topic: [0, UnknownTopicOrPartition.code], "absent": [UnknownTopicOrPartition.code]}
     assert one.stands(topic) == (7, 5)
     one.join(topic)
     for refused in (one.alter(**{topic: {0: 1}}), one.forget(topic)):
-        assert (refused.error_code, refused.error_message) == (NON_EMPTY, "The group is not empty.")
+        assert (refused.error_code, refused.error_message) == (NonEmptyGroup.code, "The group is not empty.")
     one.beat(-1)
     gone = {each.topic_name: each.error_code for each in one.forget(topic, "absent").responses}
-    assert gone == {topic: 0, "absent": UNKNOWN_PARTITION}
+    assert gone == {topic: 0, "absent": UnknownTopicOrPartition.code}
     assert one.offsets().topics == []
     (again,) = one.forget(topic).responses
-    assert (again.error_code, again.error_message) == (UNKNOWN_PARTITION, "There is no offset information to delete.")
+    assert (again.error_code, again.error_message) == (
+        UnknownTopicOrPartition.code,
+        "There is no offset information to delete.",
+    )
     nameless = sharer(of="")
     for answer in (nameless.alter(**{topic: {0: 1}}), nameless.forget(topic)):
-        assert (answer.error_code, answer.error_message) == (INVALID_GROUP, "The group id is invalid.")
+        assert (answer.error_code, answer.error_message) == (InvalidGroupId.code, "The group id is invalid.")
 
 
 # The state behind them
@@ -507,23 +539,23 @@ def test_state_of_share_partitions(topic: str, wire: Wire, unique: Any, sharer: 
     state = State(wire, unique("h"), wire.topic_id(topic))
     absent = state.read(0)
     assert (absent.error_code, absent.error_message) == (
-        INVALID_REQUEST,
+        InvalidRequest.code,
         "Read operation on uninitialized share partition not allowed.",
     )
     assert (state.summary().error_code, state.summary().start_offset) == (0, -1)
     refused = state.write(0, 0, 3, (3, 5, 2, 1))
     assert (refused.error_code, refused.error_message) == (
-        INVALID_REQUEST,
+        InvalidRequest.code,
         "Write operation on uninitialized share partition not allowed.",
     )
     assert state.initialize(3, 10) == 0
-    assert state.initialize(1, 4) == FENCED_STATE
-    assert state.initialize(3, 10, partition=-1) == INVALID_REQUEST
+    assert state.initialize(1, 4) == FencedStateEpoch.code
+    assert state.initialize(3, 10, partition=-1) == InvalidRequest.code
     assert (state.read(2).state_epoch, state.batches(2)) == (3, (10, []))
-    assert state.read(1).error_code == FENCED_LEADER
+    assert state.read(1).error_code == FencedLeaderEpoch.code
     assert state.write(3, 2, 10, (10, 14, 2, 1), (15, 19, 0, 2)).error_code == 0
-    assert state.write(2, 2, 10, (10, 14, 2, 1)).error_code == FENCED_STATE
-    assert state.write(3, 1, 10, (10, 14, 2, 1)).error_code == FENCED_LEADER
+    assert state.write(2, 2, 10, (10, 14, 2, 1)).error_code == FencedStateEpoch.code
+    assert state.write(3, 1, 10, (10, 14, 2, 1)).error_code == FencedLeaderEpoch.code
     assert state.write(3, 2, 12, (17, 18, 4, 2)).error_code == 0
     assert state.batches(2) == (12, [(12, 14, 2, 1), (15, 16, 0, 2), (17, 18, 4, 2), (19, 19, 0, 2)])
     assert state.write(3, 2, -1, (20, 21, 0, 1)).error_code == 0
@@ -532,4 +564,4 @@ def test_state_of_share_partitions(topic: str, wire: Wire, unique: Any, sharer: 
     summary = state.summary()
     assert (summary.state_epoch, summary.start_offset, summary.delivery_complete_count) == (3, 12, 1)
     assert [state.delete(), state.delete()] == [0, 0]
-    assert state.read(2).error_code == INVALID_REQUEST
+    assert state.read(2).error_code == InvalidRequest.code

@@ -5,14 +5,22 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownServerError,
+    UnsupportedVersion,
+)
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.interop import streams
 from support.interop.streams import Member, described, ids, subtopology, tasks, topology, until
 from support.wire import Wire
-
-NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, UNSUPPORTED = 0, 22, 23, 25, 35
-NON_EMPTY, GROUP_NOT_FOUND, SUBSCRIBED, STALE_EPOCH, UNKNOWN_SERVER_ERROR = 68, 69, 86, 113, -1
 
 
 @pytest.fixture
@@ -78,16 +86,16 @@ def test_members_commit_and_fetch_with_their_epoch(wire: Wire, group: str, topic
     who = member.member_id
     for version in (9, 10):
         assert commit(wire, group, topic, who, member.epoch, version=version) == NONE
-    assert commit(wire, group, topic, who, member.epoch, version=8) == UNSUPPORTED
-    assert commit(wire, group, topic, who, member.epoch + 1) == STALE_EPOCH
-    assert commit(wire, group, topic, "nobody", member.epoch) == UNKNOWN_MEMBER
-    assert commit(wire, group, topic) == UNKNOWN_MEMBER  # without membership, while there are members
+    assert commit(wire, group, topic, who, member.epoch, version=8) == UnsupportedVersion.code
+    assert commit(wire, group, topic, who, member.epoch + 1) == StaleMemberEpoch.code
+    assert commit(wire, group, topic, "nobody", member.epoch) == UnknownMemberId.code
+    assert commit(wire, group, topic) == UnknownMemberId.code  # without membership, while there are members
     assert fetch(wire, group, topic) == (NONE, 5)
     assert fetch(wire, group, topic, who, member.epoch) == (NONE, 5)
-    assert fetch(wire, group, topic, who, member.epoch + 1) == (STALE_EPOCH, None)
-    assert fetch(wire, group, topic, who, member.epoch - 1) == (STALE_EPOCH, None)
-    assert fetch(wire, group, topic, "nobody", member.epoch) == (UNKNOWN_MEMBER, None)
-    assert fetch(wire, group, topic, None, member.epoch) == (UNKNOWN_SERVER_ERROR, None)
+    assert fetch(wire, group, topic, who, member.epoch + 1) == (StaleMemberEpoch.code, None)
+    assert fetch(wire, group, topic, who, member.epoch - 1) == (StaleMemberEpoch.code, None)
+    assert fetch(wire, group, topic, "nobody", member.epoch) == (UnknownMemberId.code, None)
+    assert fetch(wire, group, topic, None, member.epoch) == (UnknownServerError.code, None)
 
 
 def test_late_commits_of_tasks_that_a_member_kept(
@@ -97,11 +105,11 @@ def test_late_commits_of_tasks_that_a_member_kept(
     member.beat(rack_id="elsewhere")
     assert member.epoch == since + 1
     assert commit(wire, group, topic, member.member_id, since) == NONE
-    assert commit(wire, group, topic, member.member_id, since - 1) == STALE_EPOCH
+    assert commit(wire, group, topic, member.member_id, since - 1) == StaleMemberEpoch.code
     other = unique("other")
     assert wire.create_topic_result(other, 1).error_code == NONE
     until(lambda: wire.metadata(other).topics[0].error_code == NONE)
-    assert commit(wire, group, other, member.member_id, since) == STALE_EPOCH
+    assert commit(wire, group, other, member.member_id, since) == StaleMemberEpoch.code
     assert commit(wire, group, other, member.member_id, member.epoch) == NONE
 
 
@@ -155,8 +163,8 @@ def test_transactional_commits(wire: Wire, group: str, topic: str, member: Membe
 
     assert settled(member.member_id, member.epoch) == NONE
     assert settled("", -1) == NONE
-    assert settled(member.member_id, member.epoch + 1) == ILLEGAL_GENERATION
-    assert settled("nobody", member.epoch) == UNKNOWN_MEMBER
+    assert settled(member.member_id, member.epoch + 1) == IllegalGeneration.code
+    assert settled("nobody", member.epoch) == UnknownMemberId.code
 
 
 def test_offsets_of_topics_in_use_stay(wire: Wire, group: str, topic: str, member: Member) -> None:
@@ -176,7 +184,7 @@ def test_offsets_of_topics_in_use_stay(wire: Wire, group: str, topic: str, membe
         code: int = answer.topics[0].partitions[0].error_code
         return code
 
-    assert delete() == SUBSCRIBED
+    assert delete() == GroupSubscribedToTopic.code
     member.leave()
     assert commit(wire, group, topic) == NONE  # without members everybody may
     assert delete() == NONE
@@ -214,33 +222,36 @@ def test_a_streams_group_is_no_classic_and_no_consumer_group(
     wire: Wire, group: str, topic: str, member: Member
 ) -> None:
     joined = join_classic(wire, group)
-    assert (joined.error_code, joined.member_id) == (INCONSISTENT, "")
+    assert (joined.error_code, joined.member_id) == (InconsistentGroupProtocol.code, "")
     found = consumer_beat(wire, group, topic)
-    assert (found.error_code, found.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a consumer group.")
-    assert consumer_beat(wire, group, topic, 4).error_code == GROUP_NOT_FOUND
+    assert (found.error_code, found.error_message) == (GroupIdNotFound.code, f"Group {group} is not a consumer group.")
+    assert consumer_beat(wire, group, topic, 4).error_code == GroupIdNotFound.code
     beat = m.HeartbeatRequest(group_id=group, generation_id=1, member_id=member.member_id)
-    assert wire.call(beat, 4).error_code == UNKNOWN_MEMBER
+    assert wire.call(beat, 4).error_code == UnknownMemberId.code
     sync = m.SyncGroupRequest(
         group_id=group, generation_id=1, member_id=member.member_id, protocol_type="consumer", protocol_name="range"
     )
-    assert wire.call(sync, 5).error_code == UNKNOWN_MEMBER
+    assert wire.call(sync, 5).error_code == UnknownMemberId.code
     leaving = m.LeaveGroupRequest(
         group_id=group, members=[m.LeaveGroupRequest.MemberIdentity(member_id=member.member_id)]
     )
     left = wire.call(leaving, 5)
-    assert {left.error_code, *(each.error_code for each in left.members)} - {NONE} == {UNKNOWN_MEMBER}
+    assert {left.error_code, *(each.error_code for each in left.members)} - {NONE} == {UnknownMemberId.code}
     classic = wire.call(m.DescribeGroupsRequest(groups=[group]), 6).groups[0]
-    assert (classic.error_code, classic.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a classic group.")
+    assert (classic.error_code, classic.error_message) == (
+        GroupIdNotFound.code,
+        f"Group {group} is not a classic group.",
+    )
     consumer = wire.call(m.ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups[0]
     assert (consumer.error_code, consumer.error_message) == (
-        GROUP_NOT_FOUND,
+        GroupIdNotFound.code,
         f"Group {group} is not a consumer group.",
     )
     assert member.own().error_code == NONE
 
 
 def test_other_groups_are_no_streams_groups(wire: Wire, group: str, topic: str) -> None:
-    wrong = (GROUP_NOT_FOUND, f"Group {group} is not a streams group.")
+    wrong = (GroupIdNotFound.code, f"Group {group} is not a streams group.")
     member = Member(wire, group, topology(subtopology("0", topic)))
     assert consumer_beat(wire, group, topic).error_code == NONE
     for epoch in (0, 3, -1):
@@ -258,7 +269,7 @@ def test_a_classic_group_with_members_is_no_streams_group(wire: Wire, group: str
     joined = join_classic(wire, group, joined.member_id)
     assert joined.error_code == NONE
     answer = Member(wire, group, topology(subtopology("0", topic))).send()
-    assert (answer.error_code, answer.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a streams group.")
+    assert (answer.error_code, answer.error_message) == (GroupIdNotFound.code, f"Group {group} is not a streams group.")
 
 
 def test_an_empty_classic_group_becomes_a_streams_group(wire: Wire, group: str, topic: str) -> None:
@@ -277,14 +288,14 @@ def test_an_empty_streams_group_becomes_a_classic_group(wire: Wire, group: str, 
     assert joined.error_code == NONE
     found = wire.call(m.DescribeGroupsRequest(groups=[group]), 5).groups[0]
     assert (found.error_code, [each.member_id for each in found.members]) == (NONE, [joined.member_id])
-    assert described(wire, group).error_code == GROUP_NOT_FOUND
+    assert described(wire, group).error_code == GroupIdNotFound.code
     assert fetch(wire, group, topic) == (NONE, 5)
 
 
 def test_an_empty_streams_group_is_no_consumer_group(wire: Wire, group: str, topic: str, member: Member) -> None:
     member.leave()
     found = consumer_beat(wire, group, topic)
-    assert (found.error_code, found.error_message) == (GROUP_NOT_FOUND, f"Group {group} is not a consumer group.")
+    assert (found.error_code, found.error_message) == (GroupIdNotFound.code, f"Group {group} is not a consumer group.")
 
 
 def test_a_deleted_group_takes_its_offsets_along(wire: Wire, group: str, topic: str, member: Member) -> None:

@@ -5,6 +5,18 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    InvalidConfig,
+    InvalidGroupId,
+    InvalidRequest,
+    NonEmptyGroup,
+    StreamsInvalidTopology,
+    UnknownMemberId,
+    UnknownServerError,
+)
 from ottla.wire.messages import (
     DeleteGroupsRequest,
     DescribeConfigsRequest,
@@ -15,8 +27,6 @@ from support.interop import streams
 from support.interop.streams import Beat, Member, configure, described, info, subtopology, tasks, topology, until
 from support.wire import Wire
 
-NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 25, 40, 42
-NON_EMPTY, GROUP_NOT_FOUND, FENCED, INVALID_TOPOLOGY = 68, 69, 110, 130
 STALE, MISSING_SOURCES, WRONGLY_PARTITIONED, MISSING_INTERNAL, SHUTDOWN, DELAYED = range(6)
 
 
@@ -123,7 +133,7 @@ INVALID = {
 def test_an_invalid_heartbeat_is_refused(wire: Wire, group: str, name: str) -> None:
     fields, message = INVALID[name]
     answer = Member(wire, group, SHAPE).send(**fields)
-    assert (answer.error_code, answer.error_message) == (INVALID_REQUEST, message)
+    assert (answer.error_code, answer.error_message) == (InvalidRequest.code, message)
     assert answer.member_id == ""
     assert answer.status == []
 
@@ -157,7 +167,7 @@ def test_the_first_of_several_faults_is_told(wire: Wire, group: str) -> None:
 )
 def test_an_impossible_topology_is_refused(wire: Wire, group: str, shape: Any, message: str) -> None:
     answer = Member(wire, group, shape).send()
-    assert (answer.error_code, answer.error_message) == (INVALID_TOPOLOGY, message)
+    assert (answer.error_code, answer.error_message) == (StreamsInvalidTopology.code, message)
 
 
 def test_repartition_topics_that_nobody_writes_or_that_go_in_circles(
@@ -165,7 +175,7 @@ def test_repartition_topics_that_nobody_writes_or_that_go_in_circles(
 ) -> None:
     unwritten = topology(subtopology("0", topic, repartition_source_topics=[info(f"{group}-r")]))
     assert refused(lambda: Member(wire, unique("app"), unwritten)) == (
-        INVALID_TOPOLOGY,
+        StreamsInvalidTopology.code,
         "Failed to compute number of partitions for all repartition topics, because a repartition source topic is "
         "never used as a sink topic.",
     )
@@ -173,7 +183,7 @@ def test_repartition_topics_that_nobody_writes_or_that_go_in_circles(
         subtopology("0", repartition_source_topics=[info(f"{group}-a")], repartition_sink_topics=[f"{group}-a"]),
     )
     answer = Member(wire, group, circle).send()
-    assert answer.error_code == INVALID_TOPOLOGY
+    assert answer.error_code == StreamsInvalidTopology.code
     assert answer.error_message == (
         "Failed to compute number of partitions for all repartition topics. "
         "There may be loops in the topology that cannot be resolved."
@@ -183,14 +193,14 @@ def test_repartition_topics_that_nobody_writes_or_that_go_in_circles(
 def test_unknown_groups_and_members(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topology(subtopology("0", topic)))
     answer = member.send(member_epoch=4)
-    assert (answer.error_code, answer.error_message) == (GROUP_NOT_FOUND, f"Streams group {group} not found.")
+    assert (answer.error_code, answer.error_message) == (GroupIdNotFound.code, f"Streams group {group} not found.")
     answer = member.leave()
-    assert (answer.error_code, answer.error_message) == (GROUP_NOT_FOUND, f"Group {group} not found.")
+    assert (answer.error_code, answer.error_message) == (GroupIdNotFound.code, f"Group {group} not found.")
     run_alone(wire, group, topic)
     message = f"Member {member.member_id} is not a member of group {group}."
     for epoch in (4, -1):
         answer = member.send(member_epoch=epoch)
-        assert (answer.error_code, answer.error_message) == (UNKNOWN_MEMBER, message)
+        assert (answer.error_code, answer.error_message) == (UnknownMemberId.code, message)
 
 
 # -- one member
@@ -248,10 +258,13 @@ def test_groups_are_listed_by_state_and_type(wire: Wire, group: str, topic: str)
 def test_describe_of_others(wire: Wire, group: str) -> None:
     found = wire.call(StreamsGroupDescribeRequest(group_ids=[group, ""], include_authorized_operations=True), 0)
     by_name = {each.group_id: each for each in found.groups}
-    assert (by_name[group].error_code, by_name[group].error_message) == (GROUP_NOT_FOUND, f"Group {group} not found.")
+    assert (by_name[group].error_code, by_name[group].error_message) == (
+        GroupIdNotFound.code,
+        f"Group {group} not found.",
+    )
     assert (by_name[group].topology, by_name[group].members) == (None, [])
     assert by_name[group].authorized_operations == -(2**31)
-    assert by_name[""].error_code == 24
+    assert by_name[""].error_code == InvalidGroupId.code
 
 
 def test_authorized_operations_of_a_group(wire: Wire, group: str, topic: str) -> None:
@@ -264,7 +277,7 @@ def test_epochs_are_checked(wire: Wire, group: str, topic: str) -> None:
     member = run_alone(wire, group, topic)
     greater = member.send(member_epoch=member.epoch + 1)
     assert (greater.error_code, greater.error_message) == (
-        FENCED,
+        FencedMemberEpoch.code,
         f"The streams group member has a greater member epoch ({member.epoch + 1}) than the one known by the group "
         f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
     )
@@ -276,7 +289,7 @@ def test_epochs_are_checked(wire: Wire, group: str, topic: str) -> None:
     before = member.epoch - 1
     smaller = member.send(member_epoch=before)
     assert (smaller.error_code, smaller.error_message) == (
-        FENCED,
+        FencedMemberEpoch.code,
         f"The streams group member has a smaller member epoch ({before}) than the one known by the group "
         f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
     )
@@ -291,7 +304,7 @@ def test_a_lost_answer_is_forgiven(wire: Wire, group: str, topic: str) -> None:
     again = member.send(member_epoch=previous, active_tasks=streams.ids({"0": [0]}), standby_tasks=[], warmup_tasks=[])
     assert (again.error_code, again.member_epoch) == (NONE, member.epoch)
     wrong = member.send(member_epoch=previous, active_tasks=streams.ids({"1": [0]}), standby_tasks=[], warmup_tasks=[])
-    assert wrong.error_code == FENCED
+    assert wrong.error_code == FencedMemberEpoch.code
 
 
 def test_a_member_that_joins_again_gets_its_tasks_again(wire: Wire, group: str, topic: str) -> None:
@@ -308,7 +321,7 @@ def test_tasks_that_do_not_exist(wire: Wire, group: str, topic: str) -> None:
         ({"0": [-1]}, "Task -1 for subtopology 0 is invalid. Number of tasks for this subtopology: 3"),
     ):
         answer = member.send(active_tasks=streams.ids(owned), standby_tasks=[], warmup_tasks=[])
-        assert (answer.error_code, answer.error_message) == (INVALID_REQUEST, message)
+        assert (answer.error_code, answer.error_message) == (InvalidRequest.code, message)
 
 
 # -- topologies
@@ -322,7 +335,10 @@ def test_a_topology_stays_as_it_came(wire: Wire, group: str, topic: str) -> None
         topology(subtopology("0", topic, repartition_sink_topics=["more"])),
     ):
         answer = Member(wire, group, shape).send()
-        assert (answer.error_code, answer.error_message) == (INVALID_REQUEST, "Topology updates are not supported yet.")
+        assert (answer.error_code, answer.error_message) == (
+            InvalidRequest.code,
+            "Topology updates are not supported yet.",
+        )
     assert member.send().error_code == NONE
 
 
@@ -452,7 +468,7 @@ def test_a_fixed_repartition_topic_that_does_not_fit(wire: Wire, group: str, top
 def test_a_copartition_group_that_points_nowhere(wire: Wire, group: str, topic: str) -> None:
     shape = topology(subtopology("0", topic, copartition_groups=[streams.together([4])]))
     answer = Member(wire, group, shape).send()
-    assert (answer.error_code, answer.error_message) == (UNKNOWN_SERVER_ERROR, None)
+    assert (answer.error_code, answer.error_message) == (UnknownServerError.code, None)
 
 
 # -- several members
@@ -573,7 +589,7 @@ def test_an_endpoint_of_a_topology_that_does_not_stand(wire: Wire, group: str, u
     member = Member(
         wire, group, topology(subtopology("0", unique("none"))), user_endpoint=Beat.Endpoint(host="h", port=1)
     )
-    assert member.send().error_code == UNKNOWN_SERVER_ERROR
+    assert member.send().error_code == UnknownServerError.code
 
 
 # -- life and death of groups
@@ -582,12 +598,12 @@ def test_an_endpoint_of_a_topology_that_does_not_stand(wire: Wire, group: str, u
 def test_groups_with_members_cannot_be_deleted(wire: Wire, group: str, topic: str) -> None:
     member = run_alone(wire, group, topic)
     delete = DeleteGroupsRequest(groups_names=[group])
-    assert wire.call(delete, 2).results[0].error_code == NON_EMPTY
+    assert wire.call(delete, 2).results[0].error_code == NonEmptyGroup.code
     member.leave()
     assert wire.call(delete, 2).results[0].error_code == NONE
-    until(lambda: described(wire, group).error_code == GROUP_NOT_FOUND)
+    until(lambda: described(wire, group).error_code == GroupIdNotFound.code)
     assert listed(wire, group) == []
-    assert wire.call(delete, 2).results[0].error_code == GROUP_NOT_FOUND
+    assert wire.call(delete, 2).results[0].error_code == GroupIdNotFound.code
 
 
 def test_a_new_topology_after_a_deletion(wire: Wire, group: str, topic: str) -> None:
@@ -619,7 +635,7 @@ def test_a_new_topology_after_a_deletion(wire: Wire, group: str, topic: str) -> 
 )
 def test_group_configs_have_bounds(wire: Wire, group: str, name: str, value: str, message: str) -> None:
     answer = configure(wire, group, {name: value})
-    assert (answer.error_code, answer.error_message) == (INVALID_CONFIG, message)
+    assert (answer.error_code, answer.error_message) == (InvalidConfig.code, message)
 
 
 def test_the_configs_of_a_group(wire: Wire, group: str, topic: str) -> None:

@@ -5,6 +5,29 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    ConcurrentTransactions,
+    IllegalGeneration,
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidRegularExpression,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    OperationNotAttempted,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
+    TransactionCoordinatorFenced,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
 from ottla.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from support.batches import batch, batches_of
 from support.interop.transacting import (
@@ -20,10 +43,6 @@ from support.interop.transacting import (
 )
 from support.wire import Wire
 
-NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_GROUP = 0, -1, 2, 3, 22, 24
-TOPIC_FORBIDDEN, INVALID_REQUEST, OUT_OF_ORDER, STALE_EPOCH, INVALID_STATE = 29, 42, 45, 47, 48
-WRONG_MAPPING, INVALID_TIMEOUT, CONCURRENT, OLD_COORDINATOR, ID_FORBIDDEN = 49, 50, 51, 52, 53
-NOT_ATTEMPTED, UNSTABLE, FENCED, NOT_FOUND, ABORTABLE, INVALID_REGEX = 55, 88, 90, 105, 120, 128
 KIP890, FIRST = 12, 11
 
 
@@ -112,21 +131,26 @@ def test_the_epoch_grows_with_every_end(begin, topic: str, wire: Wire) -> None:
 def test_a_new_producer_aborts_the_old_one_and_fences_it(begin, topic: str, wire: Wire, unique) -> None:
     old = begin()
     old.produce(topic, b"old")
-    assert old.init().error_code == CONCURRENT
+    assert old.init().error_code == ConcurrentTransactions.code
     assert old.settle() == "CompleteAbort"
     new = Transacting(wire, old.name).start()
     assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 2)
     group = group_of(wire, unique)
-    assert old.produce(topic, b"zombie", sequence=1).error_code == STALE_EPOCH
-    assert old.produce(topic, b"zombie", sequence=1, version=FIRST).error_code == STALE_EPOCH
-    assert old.add((topic, [0])) == {(topic, 0): FENCED}
-    assert old.add((topic, [0]), version=1) == {(topic, 0): STALE_EPOCH}
-    assert (old.add_offsets(group), old.add_offsets(group, version=1)) == (FENCED, STALE_EPOCH)
-    assert [old.commit_offsets(group, topic, {0: 1}, version) for version in (5, 4, 3)] == [{0: STALE_EPOCH}] * 3
-    assert (old.end(True).error_code, old.end(False, 4).error_code) == (FENCED, FENCED)
-    assert old.end(True, 1).error_code == STALE_EPOCH
-    assert old.init(old.producer_id, old.epoch).error_code == FENCED
-    assert old.init(old.producer_id, old.epoch, version=3).error_code == STALE_EPOCH
+    assert old.produce(topic, b"zombie", sequence=1).error_code == InvalidProducerEpoch.code
+    assert old.produce(topic, b"zombie", sequence=1, version=FIRST).error_code == InvalidProducerEpoch.code
+    assert old.add((topic, [0])) == {(topic, 0): ProducerFenced.code}
+    assert old.add((topic, [0]), version=1) == {(topic, 0): InvalidProducerEpoch.code}
+    assert (old.add_offsets(group), old.add_offsets(group, version=1)) == (
+        ProducerFenced.code,
+        InvalidProducerEpoch.code,
+    )
+    assert [old.commit_offsets(group, topic, {0: 1}, version) for version in (5, 4, 3)] == [
+        {0: InvalidProducerEpoch.code}
+    ] * 3
+    assert (old.end(True).error_code, old.end(False, 4).error_code) == (ProducerFenced.code, ProducerFenced.code)
+    assert old.end(True, 1).error_code == InvalidProducerEpoch.code
+    assert old.init(old.producer_id, old.epoch).error_code == ProducerFenced.code
+    assert old.init(old.producer_id, old.epoch, version=3).error_code == InvalidProducerEpoch.code
     new.produce(topic, b"new")
     new.finish(True)
     assert read_committed(wire, topic) == [b"new"]
@@ -137,8 +161,8 @@ def test_a_late_record_of_an_ended_transaction_is_refused(begin, topic: str, wir
     old_epoch = one.epoch
     one.produce(topic, b"a")
     one.finish(True)
-    assert one.produce(topic, b"late", sequence=1, producer_epoch=old_epoch).error_code == STALE_EPOCH
-    assert one.produce(topic, b"b", sequence=1).error_code == OUT_OF_ORDER
+    assert one.produce(topic, b"late", sequence=1, producer_epoch=old_epoch).error_code == InvalidProducerEpoch.code
+    assert one.produce(topic, b"b", sequence=1).error_code == OutOfOrderSequenceNumber.code
     assert one.produce(topic, b"b").error_code == NONE
     one.finish(True)
     assert read_committed(wire, topic) == [b"a", b"b"]
@@ -150,14 +174,14 @@ def test_a_late_record_of_an_ended_transaction_is_refused(begin, topic: str, wir
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"transactional_id": ""}, INVALID_REQUEST),
-        ({"transaction_timeout_ms": 0}, INVALID_TIMEOUT),
-        ({"transaction_timeout_ms": -1}, INVALID_TIMEOUT),
-        ({"transaction_timeout_ms": 900_001}, INVALID_TIMEOUT),
-        ({"epoch": 5}, INVALID_REQUEST),
-        ({"producer_id": 5}, INVALID_REQUEST),
-        ({"transactional_id": None, "epoch": 5}, INVALID_REQUEST),
-        ({"producer_id": 987_654, "epoch": 0}, FENCED),
+        ({"transactional_id": ""}, InvalidRequest.code),
+        ({"transaction_timeout_ms": 0}, InvalidTransactionTimeout.code),
+        ({"transaction_timeout_ms": -1}, InvalidTransactionTimeout.code),
+        ({"transaction_timeout_ms": 900_001}, InvalidTransactionTimeout.code),
+        ({"epoch": 5}, InvalidRequest.code),
+        ({"producer_id": 5}, InvalidRequest.code),
+        ({"transactional_id": None, "epoch": 5}, InvalidRequest.code),
+        ({"producer_id": 987_654, "epoch": 0}, ProducerFenced.code),
     ],
 )
 def test_init_refused(fields: dict[str, Any], code: int, begin) -> None:
@@ -173,14 +197,14 @@ def test_init_raises_the_epoch_and_knows_a_repeated_request(begin) -> None:
     recovered = one.init(one.producer_id, one.epoch + 1)
     assert (recovered.error_code, recovered.producer_epoch) == (NONE, one.epoch + 2)
     assert one.init(one.producer_id, one.epoch + 1).producer_epoch == one.epoch + 2
-    assert one.init(one.producer_id, one.epoch).error_code == FENCED
-    assert one.init(one.producer_id, one.epoch + 9).error_code == FENCED
+    assert one.init(one.producer_id, one.epoch).error_code == ProducerFenced.code
+    assert one.init(one.producer_id, one.epoch + 9).error_code == ProducerFenced.code
 
 
 def test_a_fenced_producer_may_come_back_where_nobody_else_came(begin, topic: str) -> None:
     one = begin()
     one.produce(topic, b"x")
-    assert one.init(one.producer_id, one.epoch).error_code == CONCURRENT
+    assert one.init(one.producer_id, one.epoch).error_code == ConcurrentTransactions.code
     assert one.settle() == "CompleteAbort"
     assert one.init(one.producer_id, one.epoch).producer_epoch == one.epoch + 1
     assert one.init(one.producer_id, one.epoch + 1).producer_epoch == one.epoch + 2
@@ -192,19 +216,19 @@ def test_a_fenced_producer_may_come_back_where_nobody_else_came(begin, topic: st
 @pytest.mark.parametrize(
     ("fields", "version", "code"),
     [
-        ({"transactional_id": "nobody knows this id"}, 3, WRONG_MAPPING),
-        ({"transactional_id": ""}, 3, INVALID_REQUEST),
-        ({"producer_id": 987_654}, 3, WRONG_MAPPING),
-        ({"producer_epoch": 99}, 3, FENCED),
-        ({"producer_epoch": 99}, 2, FENCED),
-        ({"producer_epoch": 99}, 1, STALE_EPOCH),
-        ({"producer_epoch": 99}, 0, STALE_EPOCH),
-        ({"producer_epoch": 99, "verify_only": True}, 4, FENCED),
-        ({"producer_id": 987_654, "verify_only": True}, 5, WRONG_MAPPING),
-        ({"transactional_id": "", "verify_only": True}, 5, INVALID_REQUEST),
-        ({"transactional_id": "nobody knows this id", "verify_only": True}, 5, WRONG_MAPPING),
-        ({"verify_only": True}, 4, ABORTABLE),
-        ({"verify_only": True}, 5, ABORTABLE),
+        ({"transactional_id": "nobody knows this id"}, 3, InvalidProducerIdMapping.code),
+        ({"transactional_id": ""}, 3, InvalidRequest.code),
+        ({"producer_id": 987_654}, 3, InvalidProducerIdMapping.code),
+        ({"producer_epoch": 99}, 3, ProducerFenced.code),
+        ({"producer_epoch": 99}, 2, ProducerFenced.code),
+        ({"producer_epoch": 99}, 1, InvalidProducerEpoch.code),
+        ({"producer_epoch": 99}, 0, InvalidProducerEpoch.code),
+        ({"producer_epoch": 99, "verify_only": True}, 4, ProducerFenced.code),
+        ({"producer_id": 987_654, "verify_only": True}, 5, InvalidProducerIdMapping.code),
+        ({"transactional_id": "", "verify_only": True}, 5, InvalidRequest.code),
+        ({"transactional_id": "nobody knows this id", "verify_only": True}, 5, InvalidProducerIdMapping.code),
+        ({"verify_only": True}, 4, TransactionAbortable.code),
+        ({"verify_only": True}, 5, TransactionAbortable.code),
     ],
 )
 def test_add_refused(fields: dict[str, Any], version: int, code: int, begin, topic: str) -> None:
@@ -216,9 +240,15 @@ def test_add_refused(fields: dict[str, Any], version: int, code: int, begin, top
 def test_one_bad_partition_keeps_out_all(begin, topic: str, unique) -> None:
     one = begin()
     nowhere = unique("nowhere")
-    assert one.add((topic, [0, 9])) == {(topic, 0): NOT_ATTEMPTED, (topic, 9): UNKNOWN_TOPIC}
-    assert one.add((topic, [0]), (nowhere, [0])) == {(topic, 0): NOT_ATTEMPTED, (nowhere, 0): UNKNOWN_TOPIC}
-    assert one.add(("__transaction_state", [0])) == {("__transaction_state", 0): TOPIC_FORBIDDEN}
+    assert one.add((topic, [0, 9])) == {
+        (topic, 0): OperationNotAttempted.code,
+        (topic, 9): UnknownTopicOrPartition.code,
+    }
+    assert one.add((topic, [0]), (nowhere, [0])) == {
+        (topic, 0): OperationNotAttempted.code,
+        (nowhere, 0): UnknownTopicOrPartition.code,
+    }
+    assert one.add(("__transaction_state", [0])) == {("__transaction_state", 0): TopicAuthorizationFailed.code}
     assert one.describe().transaction_state == "Empty"
 
 
@@ -227,7 +257,10 @@ def test_adding_and_asking(begin, make_topic, wire: Wire) -> None:
     one = begin()
     assert one.add((topic, [0, 1])) == {(topic, 0): NONE, (topic, 1): NONE}
     assert one.add((topic, [1])) == {(topic, 1): NONE}
-    assert one.add((topic, [0, 2]), version=5, verify_only=True) == {(topic, 0): NONE, (topic, 2): ABORTABLE}
+    assert one.add((topic, [0, 2]), version=5, verify_only=True) == {
+        (topic, 0): NONE,
+        (topic, 2): TransactionAbortable.code,
+    }
     assert one.add((topic, [2]), version=4) == {(topic, 2): NONE}
     state = one.describe()
     assert state.transaction_state == "Ongoing" and state.transaction_start_time_ms > 0
@@ -241,19 +274,19 @@ def test_adding_and_asking(begin, make_topic, wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"version": 9}, INVALID_STATE),
-        ({"version": 10}, INVALID_STATE),
-        ({"version": 11}, ABORTABLE),
-        ({"version": 11, "transactional_id": ""}, INVALID_REQUEST),
-        ({"version": 11, "transactional_id": "nobody knows this id"}, WRONG_MAPPING),
-        ({"version": 11, "producer_id": 987_654}, WRONG_MAPPING),
-        ({"version": 11, "producer_epoch": 99}, STALE_EPOCH),
-        ({"version": 11, "transactional_id": None}, ID_FORBIDDEN),
-        ({"version": 12, "transactional_id": ""}, INVALID_REQUEST),
-        ({"version": 12, "transactional_id": "nobody knows this id"}, WRONG_MAPPING),
-        ({"version": 12, "producer_id": 987_654}, WRONG_MAPPING),
-        ({"version": 12, "producer_epoch": 99}, STALE_EPOCH),
-        ({"version": 12, "transactional_id": None}, ID_FORBIDDEN),
+        ({"version": 9}, InvalidTxnState.code),
+        ({"version": 10}, InvalidTxnState.code),
+        ({"version": 11}, TransactionAbortable.code),
+        ({"version": 11, "transactional_id": ""}, InvalidRequest.code),
+        ({"version": 11, "transactional_id": "nobody knows this id"}, InvalidProducerIdMapping.code),
+        ({"version": 11, "producer_id": 987_654}, InvalidProducerIdMapping.code),
+        ({"version": 11, "producer_epoch": 99}, InvalidProducerEpoch.code),
+        ({"version": 11, "transactional_id": None}, TransactionalIdAuthorizationFailed.code),
+        ({"version": 12, "transactional_id": ""}, InvalidRequest.code),
+        ({"version": 12, "transactional_id": "nobody knows this id"}, InvalidProducerIdMapping.code),
+        ({"version": 12, "producer_id": 987_654}, InvalidProducerIdMapping.code),
+        ({"version": 12, "producer_epoch": 99}, InvalidProducerEpoch.code),
+        ({"version": 12, "transactional_id": None}, TransactionalIdAuthorizationFailed.code),
     ],
 )
 def test_produce_refused(fields: dict[str, Any], code: int, begin, topic: str, wire: Wire) -> None:
@@ -266,7 +299,7 @@ def test_produce_refused(fields: dict[str, Any], code: int, begin, topic: str, w
 
 def test_a_transaction_that_begins_amid_a_sequence(begin, topic: str) -> None:
     one = begin()
-    assert one.produce(topic, b"x", sequence=5).error_code == OUT_OF_ORDER
+    assert one.produce(topic, b"x", sequence=5).error_code == OutOfOrderSequenceNumber.code
     # It joined the transaction nevertheless, as on Kafka.
     assert one.describe().transaction_state == "Ongoing"
     one.finish(False)
@@ -282,11 +315,11 @@ def test_several_partitions_in_one_request(begin, make_topic, wire: Wire) -> Non
 
     for version in (FIRST, KIP890):
         found = produce_to(wire, one.name, topic, [(0, records(one)), (1, records(other))], version)
-        assert {answer.error_code for answer in found.values()} == {WRONG_MAPPING}
+        assert {answer.error_code for answer in found.values()} == {InvalidProducerIdMapping.code}
     found = produce_to(wire, None, topic, [(0, records(one)), (1, batch(b"plain"))])
-    assert {answer.error_code for answer in found.values()} == {ID_FORBIDDEN}
+    assert {answer.error_code for answer in found.values()} == {TransactionalIdAuthorizationFailed.code}
     found = produce_to(wire, one.name, topic, [(0, records(one)), (9, records(one))])
-    assert (found[0].error_code, found[9].error_code) == (NONE, UNKNOWN_TOPIC)
+    assert (found[0].error_code, found[9].error_code) == (NONE, UnknownTopicOrPartition.code)
     assert [(entry.topic, entry.partitions) for entry in one.describe().topics] == [(topic, [0])]
     one.finish(False)
 
@@ -294,7 +327,7 @@ def test_several_partitions_in_one_request(begin, make_topic, wire: Wire) -> Non
 def test_a_plain_batch_within_a_transaction(begin, topic: str) -> None:
     one = begin()
     one.produce(topic, b"x")
-    assert one.produce(topic, b"y", sequence=1, transactional=False).error_code == INVALID_STATE
+    assert one.produce(topic, b"y", sequence=1, transactional=False).error_code == InvalidTxnState.code
     one.finish(False)
 
 
@@ -304,13 +337,13 @@ def test_a_plain_batch_within_a_transaction(begin, topic: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "version", "code"),
     [
-        ({"transactional_id": "nobody knows this id"}, 5, WRONG_MAPPING),
-        ({"transactional_id": ""}, 5, INVALID_REQUEST),
-        ({"producer_id": 987_654}, 5, WRONG_MAPPING),
-        ({"producer_epoch": 99}, 5, FENCED),
-        ({"producer_id": 987_654}, 4, WRONG_MAPPING),
-        ({"producer_epoch": 99}, 4, FENCED),
-        ({"producer_epoch": 99}, 1, STALE_EPOCH),
+        ({"transactional_id": "nobody knows this id"}, 5, InvalidProducerIdMapping.code),
+        ({"transactional_id": ""}, 5, InvalidRequest.code),
+        ({"producer_id": 987_654}, 5, InvalidProducerIdMapping.code),
+        ({"producer_epoch": 99}, 5, ProducerFenced.code),
+        ({"producer_id": 987_654}, 4, InvalidProducerIdMapping.code),
+        ({"producer_epoch": 99}, 4, ProducerFenced.code),
+        ({"producer_epoch": 99}, 1, InvalidProducerEpoch.code),
     ],
 )
 def test_end_refused(fields: dict[str, Any], version: int, code: int, begin, topic: str) -> None:
@@ -325,13 +358,13 @@ def test_end_refused(fields: dict[str, Any], version: int, code: int, begin, top
 
 def test_ends_of_the_first_protocol(begin, topic: str) -> None:
     one = begin()
-    assert (one.end(True, 4).error_code, one.end(False, 4).error_code) == (INVALID_STATE, INVALID_STATE)
+    assert (one.end(True, 4).error_code, one.end(False, 4).error_code) == (InvalidTxnState.code, InvalidTxnState.code)
     one.add((topic, [0]))
     one.finish(True, 4)
-    assert (one.end(True, 4).error_code, one.end(False, 4).error_code) == (NONE, INVALID_STATE)
+    assert (one.end(True, 4).error_code, one.end(False, 4).error_code) == (NONE, InvalidTxnState.code)
     one.add((topic, [0]))
     one.finish(False, 4)
-    assert (one.end(True, 4).error_code, one.end(False, 4).error_code) == (INVALID_STATE, NONE)
+    assert (one.end(True, 4).error_code, one.end(False, 4).error_code) == (InvalidTxnState.code, NONE)
 
 
 def test_repeated_ends(begin, topic: str) -> None:
@@ -342,17 +375,17 @@ def test_repeated_ends(begin, topic: str) -> None:
         """Of a commit and an abort that change nothing."""
         return one.end(True, producer_epoch=epoch).error_code, one.end(False, producer_epoch=epoch).error_code
 
-    assert one.end(True).error_code == INVALID_STATE
-    assert codes(first - 1) == (FENCED, FENCED)
+    assert one.end(True).error_code == InvalidTxnState.code
+    assert codes(first - 1) == (ProducerFenced.code, ProducerFenced.code)
     one.finish(False)  # nothing was begun: only the epoch ends
     assert one.epoch == first + 1
-    assert codes(first) == (INVALID_STATE, NONE)
+    assert codes(first) == (InvalidTxnState.code, NONE)
     one.produce(topic, b"x")
-    assert codes(first) == (FENCED, FENCED)
+    assert codes(first) == (ProducerFenced.code, ProducerFenced.code)
     one.finish(True)
-    assert codes(first + 1) == (NONE, INVALID_STATE)
+    assert codes(first + 1) == (NONE, InvalidTxnState.code)
     assert one.end(True, producer_epoch=first + 1).producer_epoch == first + 2
-    assert one.end(True).error_code == INVALID_STATE
+    assert one.end(True).error_code == InvalidTxnState.code
     one.finish(False)
     assert one.epoch == first + 3
 
@@ -363,7 +396,7 @@ def test_repeated_ends(begin, topic: str) -> None:
 def test_offsets_count_when_the_transaction_commits(begin, topic: str, wire: Wire, unique) -> None:
     one, group = begin(), group_of(wire, unique)
     assert one.commit_offsets(group, topic, {0: 5}) == {0: NONE}
-    assert committed_offset(wire, group, topic) == (UNSTABLE, -1)
+    assert committed_offset(wire, group, topic) == (UnstableOffsetCommit.code, -1)
     assert committed_offset(wire, group, topic, stable=False) == (NONE, -1)
     one.finish(True)
     assert committed_offset(wire, group, topic) == (NONE, 5)
@@ -375,7 +408,9 @@ def test_offsets_count_when_the_transaction_commits(begin, topic: str, wire: Wir
 @pytest.mark.parametrize("version", range(5))
 def test_offsets_of_the_first_protocol(version: int, begin, topic: str, wire: Wire, unique) -> None:
     one, group = begin(), group_of(wire, unique)
-    assert one.commit_offsets(group, topic, {0: 5}, version) == {0: ABORTABLE if version >= 4 else INVALID_STATE}
+    assert one.commit_offsets(group, topic, {0: 5}, version) == {
+        0: TransactionAbortable.code if version >= 4 else InvalidTxnState.code
+    }
     assert one.add_offsets(group, version) == NONE
     assert one.commit_offsets(group, topic, {0: 5}, version) == {0: NONE}
     one.finish(True, 3)
@@ -389,25 +424,25 @@ def test_offsets_refused(version: int, begin, topic: str, wire: Wire, unique) ->
     def code(**fields: Any) -> int:
         return one.commit_offsets(fields.pop("group", group), topic, {0: 1}, version, **fields)[0]
 
-    assert code(transactional_id="nobody knows this id") == WRONG_MAPPING
-    assert code(transactional_id="") == INVALID_REQUEST
-    assert code(producer_id=987_654) == WRONG_MAPPING
-    assert code(producer_epoch=99) == STALE_EPOCH
-    assert code(group="") == INVALID_GROUP
+    assert code(transactional_id="nobody knows this id") == InvalidProducerIdMapping.code
+    assert code(transactional_id="") == InvalidRequest.code
+    assert code(producer_id=987_654) == InvalidProducerIdMapping.code
+    assert code(producer_epoch=99) == InvalidProducerEpoch.code
+    assert code(group="") == InvalidGroupId.code
     assert one.describe().transaction_state == "Empty"
     assert one.add_offsets(group) == NONE
-    assert code(generation_id=5) == ILLEGAL_GENERATION
-    assert one.commit_offsets(group, topic, {0: 1, 9: 1}, version) == {0: NONE, 9: UNKNOWN_TOPIC}
-    assert one.commit_offsets(group, unique("nowhere"), {0: 1}, version) == {0: UNKNOWN_TOPIC}
+    assert code(generation_id=5) == IllegalGeneration.code
+    assert one.commit_offsets(group, topic, {0: 1, 9: 1}, version) == {0: NONE, 9: UnknownTopicOrPartition.code}
+    assert one.commit_offsets(group, unique("nowhere"), {0: 1}, version) == {0: UnknownTopicOrPartition.code}
     one.finish(False)
 
 
 def test_adding_offsets_refused(begin, wire: Wire, unique) -> None:
     one, group = begin(), group_of(wire, unique)
-    assert one.add_offsets(group, transactional_id="nobody knows this id") == WRONG_MAPPING
-    assert one.add_offsets(group, transactional_id="") == INVALID_REQUEST
-    assert one.add_offsets(group, producer_id=987_654) == WRONG_MAPPING
-    assert one.add_offsets(group, producer_epoch=99) == FENCED
+    assert one.add_offsets(group, transactional_id="nobody knows this id") == InvalidProducerIdMapping.code
+    assert one.add_offsets(group, transactional_id="") == InvalidRequest.code
+    assert one.add_offsets(group, producer_id=987_654) == InvalidProducerIdMapping.code
+    assert one.add_offsets(group, producer_epoch=99) == ProducerFenced.code
 
 
 # -- markers
@@ -430,12 +465,12 @@ def test_markers_refused(begin, topic: str, wire: Wire) -> None:
     one.start()
     one.produce(topic, b"x")
     own = (one.producer_id, one.epoch)
-    assert mark(wire, own, False, topic, 9) == [UNKNOWN_TOPIC]
-    assert mark(wire, (own[0], own[1] - 1), False, topic, 0) == [STALE_EPOCH]
-    assert mark(wire, (own[0], -1), False, topic, 0) == [UNKNOWN_SERVER_ERROR]
-    assert mark(wire, own, False, topic, 0, version=2, transaction_version=2) == [STALE_EPOCH]
+    assert mark(wire, own, False, topic, 9) == [UnknownTopicOrPartition.code]
+    assert mark(wire, (own[0], own[1] - 1), False, topic, 0) == [InvalidProducerEpoch.code]
+    assert mark(wire, (own[0], -1), False, topic, 0) == [UnknownServerError.code]
+    assert mark(wire, own, False, topic, 0, version=2, transaction_version=2) == [InvalidProducerEpoch.code]
     assert mark(wire, own, False, topic, 0, coordinator_epoch=4) == [NONE]
-    assert mark(wire, own, False, topic, 0, coordinator_epoch=3) == [OLD_COORDINATOR]
+    assert mark(wire, own, False, topic, 0, coordinator_epoch=3) == [TransactionCoordinatorFenced.code]
     assert mark(wire, own, False, topic, 0, version=2, transaction_version=2, coordinator_epoch=4) == [NONE]
 
 
@@ -443,8 +478,8 @@ def test_markers_refused(begin, topic: str, wire: Wire) -> None:
 
 
 def test_describe(begin, topic: str, wire: Wire) -> None:
-    assert describe(wire, "nobody knows this id").error_code == NOT_FOUND
-    assert describe(wire, "").error_code == INVALID_REQUEST
+    assert describe(wire, "nobody knows this id").error_code == TransactionalIdNotFound.code
+    assert describe(wire, "").error_code == InvalidRequest.code
     one = begin(timeout_ms=12_345)
     state = one.describe()
     assert (state.transaction_state, state.transaction_timeout_ms, state.transaction_start_time_ms) == (
@@ -475,7 +510,7 @@ def test_list(begin, topic: str, wire: Wire) -> None:
     assert names(transactional_id_pattern=opened.name[:-1] + ".") == {opened.name}
     assert names(transactional_id_pattern=opened.name[:-1]) == set()
     assert names(transactional_id_pattern="") == both
-    assert list_transactions(wire, transactional_id_pattern="(").error_code == INVALID_REGEX
+    assert list_transactions(wire, transactional_id_pattern="(").error_code == InvalidRegularExpression.code
     opened.finish(False)
 
 

@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    ResourceNotFound,
+    UnacceptableCredential,
+    UnknownServerError,
+    UnsupportedSaslMechanism,
+)
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.wire import Wire
-
-TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-SET, APPEND = 0, 2
 
 
 @pytest.mark.parametrize(
@@ -51,36 +58,120 @@ def test_configs_of_a_new_topic(
     topic = m.CreateTopicsRequest.CreatableTopic(name=unique("t"), num_partitions=1, replication_factor=1)
     topic.configs = [config]
     (found,) = wire.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=True), 7).topics
-    assert found.error_code == 40
+    assert found.error_code == InvalidConfig.code
     assert found.error_message.startswith(message)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "changes", "code", "message"),
     [
-        (TOPIC, "{topic}", [("cleanup.policy", 9, "compact")], -1, None),
-        (TOPIC, "{topic}", [("segment.bytes", APPEND, "5")], 40, "Can't APPEND to key segment.bytes because its type"),
-        (TOPIC, "{topic}", [("retention.ms", SET, None)], 42, "Null value not supported for : retention.ms"),
-        (TOPIC, "{topic}", [("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42, "Error due to duplicate"),
-        (TOPIC, "", [("retention.ms", SET, "1")], 42, "Default topic resources are not allowed."),
+        (ConfigResourceType.TOPIC, "{topic}", [("cleanup.policy", 9, "compact")], UnknownServerError.code, None),
         (
-            BROKER,
+            ConfigResourceType.TOPIC,
+            "{topic}",
+            [("segment.bytes", AlterConfigOp.APPEND, "5")],
+            InvalidConfig.code,
+            "Can't APPEND to key segment.bytes because its type",
+        ),
+        (
+            ConfigResourceType.TOPIC,
+            "{topic}",
+            [("retention.ms", AlterConfigOp.SET, None)],
+            InvalidRequest.code,
+            "Null value not supported for : retention.ms",
+        ),
+        (
+            ConfigResourceType.TOPIC,
+            "{topic}",
+            [("retention.ms", AlterConfigOp.SET, "1"), ("retention.ms", AlterConfigOp.SET, "2")],
+            InvalidRequest.code,
+            "Error due to duplicate",
+        ),
+        (
+            ConfigResourceType.TOPIC,
+            "",
+            [("retention.ms", AlterConfigOp.SET, "1")],
+            InvalidRequest.code,
+            "Default topic resources are not allowed.",
+        ),
+        (
+            ConfigResourceType.BROKER,
             "99",
-            [("log.retention.ms", SET, "1")],
-            42,
+            [("log.retention.ms", AlterConfigOp.SET, "1")],
+            InvalidRequest.code,
             "Unexpected broker id, expected {broker}, but received 99",
         ),
-        (BROKER, "x", [("log.retention.ms", SET, "1")], 42, "Node id must be an integer, but it is: x"),
-        (BROKER, "{broker}", [("node.id", SET, "2")], 42, "Cannot update these configs dynamically: [node.id]"),
-        (BROKER, "", [("message.max.bytes", SET, "x")], 42, "Invalid value x for configuration message.max.bytes:"),
-        (LOGGER, "{broker}", [("nope", SET, "LOUD")], 40, "Logger nope does not exist!"),
-        (METRICS, "sub", [("interval.ms", SET, "1")], 42, "Invalid value 1 for interval.ms, interval must be between"),
-        (METRICS, "", [("interval.ms", SET, "100")], 42, "Subscription name can't be empty"),
-        (METRICS, "sub", [("nope", SET, "1")], 42, "Unknown client metrics configuration: nope"),
-        (GROUP, "g", [("consumer.session.timeout.ms", SET, "1")], 40, "consumer.session.timeout.ms must be greater"),
-        (GROUP, "g", [("nope", SET, "1")], 40, "Unknown group config name: nope"),
-        (GROUP, "", [("consumer.session.timeout.ms", SET, "50000")], 42, "Default group resources are not allowed."),
-        (5, "x", [("a", SET, "1")], 42, "Unknown resource type 5"),
+        (
+            ConfigResourceType.BROKER,
+            "x",
+            [("log.retention.ms", AlterConfigOp.SET, "1")],
+            InvalidRequest.code,
+            "Node id must be an integer, but it is: x",
+        ),
+        (
+            ConfigResourceType.BROKER,
+            "{broker}",
+            [("node.id", AlterConfigOp.SET, "2")],
+            InvalidRequest.code,
+            "Cannot update these configs dynamically: [node.id]",
+        ),
+        (
+            ConfigResourceType.BROKER,
+            "",
+            [("message.max.bytes", AlterConfigOp.SET, "x")],
+            InvalidRequest.code,
+            "Invalid value x for configuration message.max.bytes:",
+        ),
+        (
+            ConfigResourceType.BROKER_LOGGER,
+            "{broker}",
+            [("nope", AlterConfigOp.SET, "LOUD")],
+            InvalidConfig.code,
+            "Logger nope does not exist!",
+        ),
+        (
+            ConfigResourceType.CLIENT_METRICS,
+            "sub",
+            [("interval.ms", AlterConfigOp.SET, "1")],
+            InvalidRequest.code,
+            "Invalid value 1 for interval.ms, interval must be between",
+        ),
+        (
+            ConfigResourceType.CLIENT_METRICS,
+            "",
+            [("interval.ms", AlterConfigOp.SET, "100")],
+            InvalidRequest.code,
+            "Subscription name can't be empty",
+        ),
+        (
+            ConfigResourceType.CLIENT_METRICS,
+            "sub",
+            [("nope", AlterConfigOp.SET, "1")],
+            InvalidRequest.code,
+            "Unknown client metrics configuration: nope",
+        ),
+        (
+            ConfigResourceType.GROUP,
+            "g",
+            [("consumer.session.timeout.ms", AlterConfigOp.SET, "1")],
+            InvalidConfig.code,
+            "consumer.session.timeout.ms must be greater",
+        ),
+        (
+            ConfigResourceType.GROUP,
+            "g",
+            [("nope", AlterConfigOp.SET, "1")],
+            InvalidConfig.code,
+            "Unknown group config name: nope",
+        ),
+        (
+            ConfigResourceType.GROUP,
+            "",
+            [("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")],
+            InvalidRequest.code,
+            "Default group resources are not allowed.",
+        ),
+        (5, "x", [("a", AlterConfigOp.SET, "1")], InvalidRequest.code, "Unknown resource type 5"),
     ],
 )
 def test_changes_of_configs(
@@ -117,19 +208,19 @@ def test_quotas(wire: Wire, entity: dict[str, str], key: str, value: float, mess
     parts = [request.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
     entry = request.EntryData(entity=parts, ops=[request.OpData(key=key, value=value, remove=False)])
     (found,) = wire.call(request(entries=[entry], validate_only=True), 1).entries
-    assert (found.error_code, found.error_message) == (0 if message is None else 42, message)
+    assert (found.error_code, found.error_message) == (0 if message is None else InvalidRequest.code, message)
 
 
 @pytest.mark.parametrize(
     ("user", "mechanism", "iterations", "code", "message"),
     [
-        ("nope", 1, None, 91, "Attempt to delete a user credential that does not exist"),
-        ("", 1, None, 93, "Username must not be empty"),
-        ("a", 0, None, 33, "Unknown SCRAM mechanism"),
-        ("a", 1, 1, 93, "Too few iterations"),
-        ("a", 1, 100_000, 93, "Too many iterations"),
-        ("", 1, 4096, 93, "Username must not be empty"),
-        ("a", 9, 4096, 33, "Unknown SCRAM mechanism"),
+        ("nope", 1, None, ResourceNotFound.code, "Attempt to delete a user credential that does not exist"),
+        ("", 1, None, UnacceptableCredential.code, "Username must not be empty"),
+        ("a", 0, None, UnsupportedSaslMechanism.code, "Unknown SCRAM mechanism"),
+        ("a", 1, 1, UnacceptableCredential.code, "Too few iterations"),
+        ("a", 1, 100_000, UnacceptableCredential.code, "Too many iterations"),
+        ("", 1, 4096, UnacceptableCredential.code, "Username must not be empty"),
+        ("a", 9, 4096, UnsupportedSaslMechanism.code, "Unknown SCRAM mechanism"),
     ],
 )
 def test_scram(wire: Wire, user: str, mechanism: int, iterations: int | None, code: int, message: str) -> None:
@@ -161,7 +252,7 @@ def test_the_first_version_of_update_features_cannot_downgrade(wire: Wire) -> No
     update = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0)
     update.allow_downgrade = True
     found = wire.call(m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 0)
-    assert found.error_code == 95
+    assert found.error_code == InvalidUpdateVersion.code
     assert "either safe or unsafe downgrade" in found.error_message
 
 
@@ -171,7 +262,7 @@ def test_updates_of_features_that_nobody_knows(version: int, wire: Wire) -> None
         update = m.UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
         request = m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update], validate_only=True)
         found = wire.call(request, version)
-        assert found.error_code == 95
+        assert found.error_code == InvalidUpdateVersion.code
         return found.error_message.partition(" had an error: ")[2]
 
     assert refused("nope", 0) == "Invalid update version 0 for feature nope. Feature nope not found."
@@ -185,11 +276,13 @@ def test_an_operation_on_configs_that_nobody_knows_fails_all(version: int, topic
 
     def change(name: str, operation: int) -> Any:
         config = request.AlterableConfig(name="retention.ms", config_operation=operation, value="1000000")
-        return request.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[config])
+        return request.AlterConfigsResource(
+            resource_type=ConfigResourceType.TOPIC, resource_name=name, configs=[config]
+        )
 
-    asked = request(resources=[change(topic, 9), change("nope", SET)], validate_only=False)
+    asked = request(resources=[change(topic, 9), change("nope", AlterConfigOp.SET)], validate_only=False)
     assert [(found.error_code, found.error_message) for found in wire.call(asked, version).responses] == [
-        (-1, None)
+        (UnknownServerError.code, None)
     ] * 2
 
 
@@ -197,7 +290,7 @@ def test_scram_without_a_password(wire: Wire) -> None:
     upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
     made = upsertion(name="u", mechanism=1, iterations=4096, salt=b"s", salted_password=b"")
     (found,) = wire.call(m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[made]), 0).results
-    assert (found.error_code, found.error_message) == (-1, None)
+    assert (found.error_code, found.error_message) == (UnknownServerError.code, None)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -220,8 +313,14 @@ def test_an_acl_of_an_unknown_kind_ends_the_connection(version: int, field: str,
 def test_voters_must_be_named_whole(wire: Wire) -> None:
     """The id of its folder belongs to a voter."""
     added = wire.call(m.AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=2, listeners=[]), 1)
-    assert (added.error_code, added.error_message) == (42, "Add voter request didn't include a valid voter")
+    assert (added.error_code, added.error_message) == (
+        InvalidRequest.code,
+        "Add voter request didn't include a valid voter",
+    )
     for voter_id, directory in ((2, ZERO_UUID), (-1, b"d" * 16)):
         request = m.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter_id, voter_directory_id=directory)
         removed = wire.call(request, 0)
-        assert (removed.error_code, removed.error_message) == (42, "Remove voter request didn't include a valid voter")
+        assert (removed.error_code, removed.error_message) == (
+            InvalidRequest.code,
+            "Remove voter request didn't include a valid voter",
+        )

@@ -4,14 +4,21 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    InvalidTopicException,
+    MemberIdRequired,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    TransactionAbortable,
+    UnknownLeaderEpoch,
+    UnknownServerError,
+)
 from ottla.wire import messages as m
 from support.batches import batch, batches_of, records_of
 from support.interop.transacting import Transacting, find_group, mark
 from support.requests import new_topic
 from support.wire import Wire
-
-NONE, UNKNOWN_SERVER_ERROR, INVALID_TOPIC, MEMBER_ID_REQUIRED = 0, -1, 17, 79
-NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER, UNKNOWN_LEADER_EPOCH, TRANSACTION_ABORTABLE = 6, 45, 75, 120
 
 # -- text that is no UTF-8 is read with replacement characters; the last of these is half a surrogate pair
 
@@ -29,7 +36,7 @@ def test_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wi
     entry = m.MetadataRequest.MetadataRequestTopic(name=STAND_IN)
     request = m.MetadataRequest(topics=[entry], allow_auto_topic_creation=True)
     (found,) = wire.call(request, version, (STAND_IN.encode(), sent)).topics
-    assert (found.name, found.error_code) == (read, INVALID_TOPIC)
+    assert (found.name, found.error_code) == (read, InvalidTopicException.code)
 
 
 @pytest.mark.parametrize(("sent", "read"), NO_TEXT)
@@ -37,7 +44,7 @@ def test_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wi
 def test_creation_of_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wire: Wire) -> None:
     request = m.CreateTopicsRequest(topics=[new_topic(STAND_IN)], timeout_ms=30000)
     (found,) = wire.call(request, version, (STAND_IN.encode(), sent)).topics
-    assert (found.name, found.error_code) == (read, INVALID_TOPIC)
+    assert (found.name, found.error_code) == (read, InvalidTopicException.code)
 
 
 def test_a_group_whose_name_is_no_text(wire: Wire, unique: Callable[[str], str]) -> None:
@@ -51,7 +58,7 @@ def test_a_group_whose_name_is_no_text(wire: Wire, unique: Callable[[str], str])
         protocol_type="consumer",
         protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
-    assert wire.call(request, 4, change).error_code == MEMBER_ID_REQUIRED
+    assert wire.call(request, 4, change).error_code == MemberIdRequired.code
     (found,) = wire.call(m.DescribeGroupsRequest(groups=[name]), 5, change).groups
     assert found.group_id == name.replace("\u20ac", "\ufffd(\ufffd")
 
@@ -95,7 +102,7 @@ def test_settings_of_a_new_topic_are_answered_as_given(
 
 @pytest.mark.parametrize(
     ("producer", "code"),
-    [((-1, 0), UNKNOWN_SERVER_ERROR), ((-2, -1), UNKNOWN_SERVER_ERROR), ((-2, 0), NONE), ((-(1 << 63), 5), NONE)],
+    [((-1, 0), UnknownServerError.code), ((-2, -1), UnknownServerError.code), ((-2, 0), NONE), ((-(1 << 63), 5), NONE)],
 )
 def test_markers_of_negative_producers(producer: tuple[int, int], code: int, topic: str, wire: Wire) -> None:
     assert mark(wire, producer, True, topic, 0) == [code]
@@ -111,7 +118,7 @@ def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
     )
     answer = wire.call(request, 3)
     assert (answer.error_code, answer.principal_type, answer.principal_name) == (
-        UNKNOWN_SERVER_ERROR,
+        UnknownServerError.code,
         "User",
         "ANONYMOUS",
     )
@@ -121,7 +128,7 @@ def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [11, 12, 14, 17])
-@pytest.mark.parametrize(("epoch", "code"), [(-1, NOT_LEADER_OR_FOLLOWER), (0, UNKNOWN_LEADER_EPOCH)])
+@pytest.mark.parametrize(("epoch", "code"), [(-1, NotLeaderOrFollower.code), (0, UnknownLeaderEpoch.code)])
 def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str, wire: Wire) -> None:
     request = wire.fetch_request([(topic, 0, 0)], version, current_leader_epoch=epoch)
     if version < 15:
@@ -132,7 +139,7 @@ def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str,
     found = answer.responses[0].partitions[0]
     assert (found.error_code, found.high_watermark) == (code, -1)
     # A consumer would be told who leads, and where that is.
-    assert (found.current_leader is not None) == (version >= 16 and code == NOT_LEADER_OR_FOLLOWER)
+    assert (found.current_leader is not None) == (version >= 16 and code == NotLeaderOrFollower.code)
     assert answer.node_endpoints == []
 
 
@@ -141,14 +148,18 @@ def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str,
 
 @pytest.mark.parametrize(
     ("sequence", "codes"),
-    [(0, {0: NONE, 1: OUT_OF_ORDER}), (5, {0: NONE, 1: NONE}), (2, {3: OUT_OF_ORDER, 0: NONE, 1: NONE})],
+    [
+        (0, {0: NONE, 1: OutOfOrderSequenceNumber.code}),
+        (5, {0: NONE, 1: NONE}),
+        (2, {3: OutOfOrderSequenceNumber.code, 0: NONE, 1: NONE}),
+    ],
 )
 def test_what_comes_behind_a_batch_that_is_not_in_a_transaction(
     sequence: int, codes: dict[int, int], topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     transaction = Transacting(wire, unique("tx")).start()
     # No AddPartitionsToTxn came before, and of this version a produce request does not add by itself.
-    assert transaction.produce(topic, b"x", sequence=sequence, version=11).error_code == TRANSACTION_ABORTABLE
+    assert transaction.produce(topic, b"x", sequence=sequence, version=11).error_code == TransactionAbortable.code
     plain = {"transactional": False, "transactional_id": None, "version": 11}
     found = {each: transaction.produce(topic, b"x", sequence=each, **plain).error_code for each in codes}
     assert found == codes
@@ -156,9 +167,9 @@ def test_what_comes_behind_a_batch_that_is_not_in_a_transaction(
 
 def test_the_transaction_frees_what_it_held_back(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
     transaction = Transacting(wire, unique("tx")).start()
-    assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == TRANSACTION_ABORTABLE
+    assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == TransactionAbortable.code
     assert transaction.add((topic, [0])) == {(topic, 0): NONE}
-    assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == OUT_OF_ORDER
+    assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == OutOfOrderSequenceNumber.code
     assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == NONE
     assert transaction.produce(topic, b"x", sequence=1, version=11).error_code == NONE
 

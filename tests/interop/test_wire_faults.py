@@ -5,16 +5,24 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.errors import (
+    NONE,
+    InvalidConfig,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch
 from support.interop.transacting import Transacting
 from support.wire import Wire
 
-NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, INVALID_ACKS, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 3, 21, 40, 42
-WRONG_MAPPING, INVALID_RECORD, UNKNOWN_TOPIC_ID = 49, 87, 100
-TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-SET, APPEND, SUBTRACT, NO_OPERATION = 0, 2, 3, 7
+NO_OPERATION = 7
 NOBODYS_ID = b"\xee" * 16
 
 # -- settings: names before values, and those in the order of Kafka's definitions
@@ -29,7 +37,7 @@ def create(wire: Wire, *configs: tuple[str, str]) -> str:
         configs=[kind.CreatableTopicConfig(name=name, value=value) for name, value in configs],
     )
     made = wire.call(kind(topics=[topic], timeout_ms=30000, validate_only=True), 7).topics[0]
-    assert made.error_code == INVALID_CONFIG
+    assert made.error_code == InvalidConfig.code
     return str(made.error_message)
 
 
@@ -67,32 +75,51 @@ def test_a_throttled_replica_has_plain_digits(wire: Wire) -> None:
 
 def test_settings_of_groups_and_client_metrics(wire: Wire, unique: Callable[[str], str]) -> None:
     group = unique("g")
-    share, consumer = ("share.session.timeout.ms", SET, "x"), ("consumer.session.timeout.ms", SET, "x")
-    code, text = alter(wire, GROUP, group, share, consumer)
-    assert code == INVALID_CONFIG
+    share, consumer = (
+        ("share.session.timeout.ms", AlterConfigOp.SET, "x"),
+        ("consumer.session.timeout.ms", AlterConfigOp.SET, "x"),
+    )
+    code, text = alter(wire, ConfigResourceType.GROUP, group, share, consumer)
+    assert code == InvalidConfig.code
     assert text == "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT"
-    names = [(name, SET, "1") for name in ("a", "no.such", "zz")]
-    assert alter(wire, GROUP, group, share, *names)[1] == "Unknown group config name: zz"
-    metrics, interval = ("metrics", SET, "a,"), ("interval.ms", SET, "x")
+    names = [(name, AlterConfigOp.SET, "1") for name in ("a", "no.such", "zz")]
+    assert alter(wire, ConfigResourceType.GROUP, group, share, *names)[1] == "Unknown group config name: zz"
+    metrics, interval = ("metrics", AlterConfigOp.SET, "a,"), ("interval.ms", AlterConfigOp.SET, "x")
     assert (
-        alter(wire, CLIENT_METRICS, group, interval, metrics)[1] == "Configuration 'metrics' values must not be empty."
+        alter(wire, ConfigResourceType.CLIENT_METRICS, group, interval, metrics)[1]
+        == "Configuration 'metrics' values must not be empty."
     )
 
 
 def test_operations(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
     text = "Can't APPEND to key nope because its type is not LIST."
-    settings = [("min.insync.replicas", SUBTRACT, "1"), ("nope", APPEND, "1")]
-    assert alter(wire, TOPIC, topic, *settings) == alter(wire, TOPIC, topic, *settings[::-1]) == (INVALID_CONFIG, text)
+    settings = [("min.insync.replicas", AlterConfigOp.SUBTRACT, "1"), ("nope", AlterConfigOp.APPEND, "1")]
+    assert (
+        alter(wire, ConfigResourceType.TOPIC, topic, *settings)
+        == alter(wire, ConfigResourceType.TOPIC, topic, *settings[::-1])
+        == (InvalidConfig.code, text)
+    )
     # An operation that there is none of fails the whole, unless something else is come upon first.
-    assert alter(wire, TOPIC, topic, ("segment.ms", NO_OPERATION, "1"), settings[1]) == (INVALID_CONFIG, text)
-    assert alter(wire, TOPIC, topic, ("nope", NO_OPERATION, "1"), ("segment.ms", APPEND, "1")) == (
-        UNKNOWN_SERVER_ERROR,
+    assert alter(wire, ConfigResourceType.TOPIC, topic, ("segment.ms", NO_OPERATION, "1"), settings[1]) == (
+        InvalidConfig.code,
+        text,
+    )
+    assert alter(
+        wire, ConfigResourceType.TOPIC, topic, ("nope", NO_OPERATION, "1"), ("segment.ms", AlterConfigOp.APPEND, "1")
+    ) == (
+        UnknownServerError.code,
         None,
     )
     # A broker looks at all operations before it looks at what they are about.
     node = str(wire.metadata().brokers[0].node_id)
-    assert alter(wire, BROKER, node, ("nope", APPEND, "1"), ("num.io.threads", NO_OPERATION, "1")) == (
-        INVALID_REQUEST,
+    assert alter(
+        wire,
+        ConfigResourceType.BROKER,
+        node,
+        ("nope", AlterConfigOp.APPEND, "1"),
+        ("num.io.threads", NO_OPERATION, "1"),
+    ) == (
+        InvalidRequest.code,
         "Unknown operations type 7",
     )
 
@@ -140,11 +167,11 @@ def test_topics_without_an_id(version: int, epoch: int, topic: str, wire: Wire) 
         found = [(each.topic_id, [one.error_code for one in each.partitions]) for each in answer.responses]
         return answer.error_code, found
 
-    known, nameless = (wire.topic_id(topic), [0]), (ZERO_UUID, [UNKNOWN_TOPIC_ID])
+    known, nameless = (wire.topic_id(topic), [0]), (ZERO_UUID, [UnknownTopicId.code])
     assert fetched((ZERO_UUID, [0]), known) == (NONE, [(known[0], [NONE]), nameless])
-    assert fetched((NOBODYS_ID, [0]), (ZERO_UUID, [0])) == (NONE, [(NOBODYS_ID, [UNKNOWN_TOPIC_ID]), nameless])
+    assert fetched((NOBODYS_ID, [0]), (ZERO_UUID, [0])) == (NONE, [(NOBODYS_ID, [UnknownTopicId.code]), nameless])
     for wanted in ([(ZERO_UUID, [0, 1])], [(ZERO_UUID, [0]), (NOBODYS_ID, [0])], [known, (ZERO_UUID, [0, 1])]):
-        assert fetched(*wanted) == (UNKNOWN_SERVER_ERROR, [])
+        assert fetched(*wanted) == (UnknownServerError.code, [])
 
 
 def test_less_than_no_bytes(make_topic: Callable[..., str], wire: Wire) -> None:
@@ -155,7 +182,7 @@ def test_less_than_no_bytes(make_topic: Callable[..., str], wire: Wire) -> None:
     request = wire.fetch_request([(topic, 0, 0), (topic, 1, 0), (topic, 2, 0)], 12, max_bytes=-1)
     found = wire.call(request, 12).responses[0].partitions
     assert [(each.error_code, bool(each.records)) for each in found] == [
-        (UNKNOWN_SERVER_ERROR, False),
+        (UnknownServerError.code, False),
         (NONE, True),
         (NONE, False),
     ]
@@ -189,14 +216,16 @@ def test_records_of_two_producers(version: int, topic: str, wire: Wire, unique: 
 
     assert transaction.add((topic, [0]))[topic, 0] == NONE
     both = produce((topic, 0, records(**mine)), (topic, 0, records(**theirs) + records(**theirs)))
-    assert both == {(topic, 0): INVALID_RECORD}
+    assert both == {(topic, 0): InvalidRecord.code}
     # The other producer's would go nowhere.
     assert produce((topic, 0, batch(b"x")), ("nowhere", 0, records(**theirs)), (topic, 9, records(**mine))) == {
         (topic, 0): NONE,
-        ("nowhere", 0): UNKNOWN_TOPIC,
-        (topic, 9): UNKNOWN_TOPIC,
+        ("nowhere", 0): UnknownTopicOrPartition.code,
+        (topic, 9): UnknownTopicOrPartition.code,
     }
     # Of a partition that is named twice the last records count: these are in no transaction.
-    assert produce((topic, 0, records(**theirs)), (topic, 0, batch(b"x")), acks=2) == {(topic, 0): INVALID_ACKS}
-    assert produce((topic, 0, records(**theirs) + batch(b"x"))) == {(topic, 0): INVALID_RECORD}
+    assert produce((topic, 0, records(**theirs)), (topic, 0, batch(b"x")), acks=2) == {
+        (topic, 0): InvalidRequiredAcks.code
+    }
+    assert produce((topic, 0, records(**theirs) + batch(b"x"))) == {(topic, 0): InvalidRecord.code}
     transaction.finish(commit=False)

@@ -4,13 +4,22 @@ import socket
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    FencedLeaderEpoch,
+    FetchSessionIdNotFound,
+    InvalidFetchSessionEpoch,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.messages import DeleteTopicsRequest, FetchRequest
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch, batches_of, records_of
 from support.wire import Wire
 
-NONE, OUT_OF_RANGE, UNKNOWN_TOPIC = 0, 1, 3
-SESSION_NOT_FOUND, INVALID_SESSION_EPOCH, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC_ID = 70, 71, 74, 75, 100
 LONG_WAIT_MS = 240_000  # longer than any test waits: only an event can end it
 
 
@@ -39,7 +48,11 @@ def test_out_of_range(topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(b"0", b"1"))
     for offset in (3, 1000, -1, -2):
         answer = wire.fetch(topic, offset, max_wait_ms=LONG_WAIT_MS)
-        assert (answer.error_code, answer.high_watermark, bytes(answer.records or b"")) == (OUT_OF_RANGE, -1, b"")
+        assert (answer.error_code, answer.high_watermark, bytes(answer.records or b"")) == (
+            OffsetOutOfRange.code,
+            -1,
+            b"",
+        )
     at_the_end = wire.fetch(topic, 2)
     assert (at_the_end.error_code, at_the_end.high_watermark, bytes(at_the_end.records or b"")) == (NONE, 2, b"")
 
@@ -48,7 +61,7 @@ def test_out_of_range(topic: str, wire: Wire) -> None:
 def test_unknown_topics_and_partitions(version: int, topic: str, wire: Wire, unique) -> None:
     for name, partition in ((unique("t"), 0), (topic, 9), (topic, -1)):
         answer = wire.fetch(name, 0, partition, version=version, max_wait_ms=LONG_WAIT_MS)
-        assert (answer.error_code, answer.high_watermark) == (UNKNOWN_TOPIC, -1)
+        assert (answer.error_code, answer.high_watermark) == (UnknownTopicOrPartition.code, -1)
 
 
 def test_unknown_topic_ids(wire: Wire) -> None:
@@ -66,7 +79,7 @@ def test_unknown_topic_ids(wire: Wire) -> None:
         answer = wire.call(request, 13)
         assert answer.error_code == NONE
         assert answer.responses[0].topic_id == topic_id
-        assert answer.responses[0].partitions[0].error_code == UNKNOWN_TOPIC_ID
+        assert answer.responses[0].partitions[0].error_code == UnknownTopicId.code
 
 
 def test_an_error_in_one_partition_answers_at_once(make_topic, wire: Wire) -> None:
@@ -74,7 +87,7 @@ def test_an_error_in_one_partition_answers_at_once(make_topic, wire: Wire) -> No
     wire.produce(topic, batch(b"x"), 1)
     request = wire.fetch_request([(topic, 0, 0), (topic, 1, 50)], max_wait_ms=LONG_WAIT_MS, min_bytes=1000)
     partitions = wire.call(request, 12).responses[0].partitions
-    assert {p.partition_index: p.error_code for p in partitions} == {0: NONE, 1: OUT_OF_RANGE}
+    assert {p.partition_index: p.error_code for p in partitions} == {0: NONE, 1: OffsetOutOfRange.code}
 
 
 # Limits
@@ -164,7 +177,11 @@ def test_a_deleted_topic_ends_a_wait(make_topic, wire: Wire, connect) -> None:
     assert still_waiting(wire)
     gone = connect().call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10000), 5)
     assert gone.responses[0].error_code == NONE
-    assert wire.receive().responses[0].partitions[0].error_code in (UNKNOWN_TOPIC, 6, UNKNOWN_TOPIC_ID)
+    assert wire.receive().responses[0].partitions[0].error_code in (
+        UnknownTopicOrPartition.code,
+        NotLeaderOrFollower.code,
+        UnknownTopicId.code,
+    )
 
 
 # Leader epochs
@@ -174,9 +191,9 @@ def test_leader_epochs(topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(b"x"))
     epoch = wire.metadata(topic).topics[0].partitions[0].leader_epoch
     assert wire.fetch(topic, 0, current_leader_epoch=epoch).error_code == NONE
-    assert wire.fetch(topic, 0, current_leader_epoch=epoch + 1).error_code == UNKNOWN_EPOCH
+    assert wire.fetch(topic, 0, current_leader_epoch=epoch + 1).error_code == UnknownLeaderEpoch.code
     if epoch > 0:
-        assert wire.fetch(topic, 0, current_leader_epoch=epoch - 1).error_code == FENCED_EPOCH
+        assert wire.fetch(topic, 0, current_leader_epoch=epoch - 1).error_code == FencedLeaderEpoch.code
     assert wire.fetch(topic, 0, last_fetched_epoch=epoch).error_code == NONE
 
 
@@ -256,10 +273,10 @@ def test_session_errors(make_topic, wire: Wire) -> None:
     topic = make_topic()
     places = [(topic, 0, 0)]
     unknown = wire.call(wire.fetch_request(places, session=(123456789, 1)), 12)
-    assert (unknown.error_code, unknown.session_id, unknown.responses) == (SESSION_NOT_FOUND, 0, [])
+    assert (unknown.error_code, unknown.session_id, unknown.responses) == (FetchSessionIdNotFound.code, 0, [])
     session = wire.call(wire.fetch_request(places, session=(0, 0)), 12).session_id
     skipped = wire.call(wire.fetch_request([], session=(session, 5)), 12)
-    assert (skipped.error_code, skipped.session_id, skipped.responses) == (INVALID_SESSION_EPOCH, 0, [])
+    assert (skipped.error_code, skipped.session_id, skipped.responses) == (InvalidFetchSessionEpoch.code, 0, [])
     assert wire.call(wire.fetch_request([], session=(session, 1)), 12).error_code == NONE
 
 
@@ -268,7 +285,7 @@ def test_a_session_ends_with_a_final_epoch(make_topic, wire: Wire) -> None:
     session = wire.call(wire.fetch_request([(topic, 0, 0)], session=(0, 0)), 12).session_id
     final = wire.call(wire.fetch_request([(topic, 0, 0)], session=(session, -1)), 12)
     assert (final.error_code, final.session_id) == (NONE, 0)
-    assert wire.call(wire.fetch_request([], session=(session, 1)), 12).error_code == SESSION_NOT_FOUND
+    assert wire.call(wire.fetch_request([], session=(session, 1)), 12).error_code == FetchSessionIdNotFound.code
 
 
 def test_a_sessionless_fetch_has_no_session(topic: str, wire: Wire) -> None:
@@ -278,7 +295,10 @@ def test_a_sessionless_fetch_has_no_session(topic: str, wire: Wire) -> None:
 def test_an_unknown_topic_stays_in_the_session(topic: str, wire: Wire, unique) -> None:
     later = unique("t")
     full = wire.call(wire.fetch_request([(topic, 0, 0), (later, 0, 0)], session=(0, 0)), 12)
-    assert {t.topic: t.partitions[0].error_code for t in full.responses} == {topic: NONE, later: UNKNOWN_TOPIC}
+    assert {t.topic: t.partitions[0].error_code for t in full.responses} == {
+        topic: NONE,
+        later: UnknownTopicOrPartition.code,
+    }
     wire.create_topic(later)
     wire.produce(later, batch(b"x"))
     found = []

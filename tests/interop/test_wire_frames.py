@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
+from ottla.errors import InvalidRequest, UnsupportedVersion
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest
 from support.batches import batch, now_ms
 from support.wire import LATEST, Wire
 
-UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 API_VERSIONS = ApiVersionsRequest(client_software_name="wire", client_software_version="1.0")
 
 
@@ -39,7 +39,7 @@ def test_an_api_versions_of_the_future(version: int, wire: Wire) -> None:
     answer = wire.receive_frame()
     assert struct.unpack(">i", answer[:4]) == (77,)
     body = ApiVersionsResponse.decode(memoryview(answer)[4:], 0)
-    assert body.error_code == UNSUPPORTED_VERSION
+    assert body.error_code == UnsupportedVersion.code
     assert [(api.api_key, api.min_version, api.max_version) for api in body.api_keys] == [(18, 0, 4)]
     # A client tries again on the same connection.
     assert wire.call(API_VERSIONS, 4).error_code == 0
@@ -48,7 +48,7 @@ def test_an_api_versions_of_the_future(version: int, wire: Wire) -> None:
 @pytest.mark.parametrize("name", ["", "white space", "-dash", "ends-"])
 def test_a_bad_software_name(name: str, wire: Wire) -> None:
     answer = wire.call(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
-    assert answer.error_code == INVALID_REQUEST
+    assert answer.error_code == InvalidRequest.code
 
 
 def frame(body: bytes) -> bytes:

@@ -5,13 +5,13 @@ Their oracle is Apache Kafka 3.9.1; on a broker that serves none of them these t
 
 import pytest
 
+from ottla.errors import NONE, CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.records.batch import Record
 from ottla.records.legacy import any_batches, build_message_set
 from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest
 from support.batches import batch, now_ms, records_of
 from support.wire import EARLIEST, LATEST, Wire
 
-NONE, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC = 0, 1, 2, 3
 NOW = now_ms()
 
 
@@ -74,8 +74,8 @@ def test_old_readers_do_not_see_headers(topic: str, wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_old_fetch_errors(version: int, topic: str, wire: Wire, unique) -> None:
-    assert wire.fetch(topic, 5, version=version).error_code == OUT_OF_RANGE
-    assert wire.fetch(unique("t"), 0, version=version).error_code == UNKNOWN_TOPIC
+    assert wire.fetch(topic, 5, version=version).error_code == OffsetOutOfRange.code
+    assert wire.fetch(unique("t"), 0, version=version).error_code == UnknownTopicOrPartition.code
     empty = wire.fetch(topic, 0, version=version)
     assert (empty.error_code, empty.high_watermark, bytes(empty.records or b"")) == (NONE, 0, b"")
 
@@ -84,7 +84,7 @@ def test_a_corrupt_old_message(topic: str, wire: Wire) -> None:
     data = bytearray(build_message_set(records(b"some value"), magic=1))
     data[-1] ^= 1
     answer = wire.produce(topic, bytes(data), version=2)
-    assert (answer.error_code, answer.base_offset) == (CORRUPT, -1)
+    assert (answer.error_code, answer.base_offset) == (CorruptMessage.code, -1)
     assert wire.list_offsets(topic, LATEST, version=1).offset == 0
 
 

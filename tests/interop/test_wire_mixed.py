@@ -5,16 +5,29 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    CorruptMessage,
+    FetchSessionIdNotFound,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidProducerIdMapping,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    OffsetOutOfRange,
+    TransactionAbortable,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch
 from support.interop.transacting import Transacting, find_group
 from support.wire import LATEST, Wire
 
-NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, ILLEGAL_GENERATION, INVALID_TOPIC = 0, -1, 3, 22, 17
-INVALID_REQUEST, WRONG_MAPPING, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 42, 49, 69, 100
-OUT_OF_RANGE, CORRUPT_MESSAGE, INVALID_ACKS, SESSION_NOT_FOUND, INVALID_RECORD = 1, 2, 21, 70, 87
-TRANSACTION_ABORTABLE = 120
 NOBODYS_ID = b"\xee" * 16
 ALL_TOPIC_OPERATIONS = 3576
 
@@ -60,18 +73,18 @@ def commit(wire: Wire, group: str, version: int, topics: list[tuple[Any, list[in
 @pytest.mark.parametrize("version", range(2, 11))
 def test_commit(version: int, topic: str, group: str, wire: Wire, make_topic: Callable[..., str]) -> None:
     other = make_topic()
-    there, also, nowhere, unknown = topic, other, "nowhere", UNKNOWN_TOPIC
+    there, also, nowhere, unknown = topic, other, "nowhere", UnknownTopicOrPartition.code
     if version >= 10:
-        there, also, nowhere, unknown = wire.topic_id(topic), wire.topic_id(other), NOBODYS_ID, UNKNOWN_TOPIC_ID
+        there, also, nowhere, unknown = wire.topic_id(topic), wire.topic_id(other), NOBODYS_ID, UnknownTopicId.code
     asked = [(also, [0]), (there, [0, 99]), (nowhere, [0])]
     assert commit(wire, group, version, asked) == [
-        (there, [(99, UNKNOWN_TOPIC), (0, NONE)]),
+        (there, [(99, UnknownTopicOrPartition.code), (0, NONE)]),
         (nowhere, [(0, unknown)]),
         (also, [(0, NONE)]),
     ]
-    refused = GROUP_NOT_FOUND if version >= 9 else ILLEGAL_GENERATION
+    refused = GroupIdNotFound.code if version >= 9 else IllegalGeneration.code
     assert commit(wire, group + "-absent", version, asked, generation=3) == [
-        (there, [(99, UNKNOWN_TOPIC), (0, refused)]),
+        (there, [(99, UnknownTopicOrPartition.code), (0, refused)]),
         (nowhere, [(0, unknown)]),
         (also, [(0, refused)]),
     ]
@@ -108,9 +121,12 @@ def test_commit_in_a_transaction(
         )
         return codes(wire.call(request, version).topics)
 
-    unknown = ("nowhere", [(0, UNKNOWN_TOPIC)])
-    assert committed(transaction.name + "-absent") == [(topic, [(99, UNKNOWN_TOPIC), (0, WRONG_MAPPING)]), unknown]
-    assert committed(transaction.name) == [(topic, [(99, UNKNOWN_TOPIC), (0, NONE)]), unknown]
+    unknown = ("nowhere", [(0, UnknownTopicOrPartition.code)])
+    assert committed(transaction.name + "-absent") == [
+        (topic, [(99, UnknownTopicOrPartition.code), (0, InvalidProducerIdMapping.code)]),
+        unknown,
+    ]
+    assert committed(transaction.name) == [(topic, [(99, UnknownTopicOrPartition.code), (0, NONE)]), unknown]
 
 
 def test_delete_offsets(topic: str, group: str, wire: Wire, make_topic: Callable[..., str]) -> None:
@@ -131,16 +147,19 @@ def test_delete_offsets(topic: str, group: str, wire: Wire, make_topic: Callable
     commit(wire, group, 8, [(topic, [0])])
     assert delete(group, (topic, [0, 99]), ("nowhere", [0]), ("nowhere", [1]), (make_topic(), [])) == (
         NONE,
-        [(topic, [(99, UNKNOWN_TOPIC), (0, NONE)]), ("nowhere", [(0, UNKNOWN_TOPIC), (1, UNKNOWN_TOPIC)])],
+        [
+            (topic, [(99, UnknownTopicOrPartition.code), (0, NONE)]),
+            ("nowhere", [(0, UnknownTopicOrPartition.code), (1, UnknownTopicOrPartition.code)]),
+        ],
     )
     # An error of the group stands for all.
-    assert delete(group + "-absent", ("nowhere", [0])) == (GROUP_NOT_FOUND, [])
+    assert delete(group + "-absent", ("nowhere", [0])) == (GroupIdNotFound.code, [])
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_delete_a_group_twice(version: int, group: str, wire: Wire) -> None:
     found = wire.call(m.DeleteGroupsRequest(groups_names=[group, group]), version).results
-    assert [(result.group_id, result.error_code) for result in found] == [(group, GROUP_NOT_FOUND)]
+    assert [(result.group_id, result.error_code) for result in found] == [(group, GroupIdNotFound.code)]
 
 
 def test_groups_are_answered_by_their_partitions(wire: Wire) -> None:
@@ -169,8 +188,8 @@ def test_metadata_names_what_is_there_first(version: int, topic: str, wire: Wire
     found = wire.call(request, version).topics
     assert [(each.name, each.error_code) for each in found] == [
         (topic, NONE),
-        ("no name!", INVALID_TOPIC),
-        ("nowhere", UNKNOWN_TOPIC),
+        ("no name!", InvalidTopicException.code),
+        ("nowhere", UnknownTopicOrPartition.code),
     ]
     if version >= 8:
         assert [each.topic_authorized_operations for each in found] == [ALL_TOPIC_OPERATIONS] * 3
@@ -181,10 +200,10 @@ def test_metadata_by_ids_takes_no_names(version: int, topic: str, wire: Wire) ->
     entry = m.MetadataRequest.MetadataRequestTopic
     wanted = [entry(name=None, topic_id=wire.topic_id(topic)), entry(name=None, topic_id=NOBODYS_ID), entry(name=topic)]
     found = wire.call(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False), version).topics
-    assert [(each.name, each.error_code) for each in found] == [(None, UNKNOWN_TOPIC_ID), (topic, NONE)]
+    assert [(each.name, each.error_code) for each in found] == [(None, UnknownTopicId.code), (topic, NONE)]
     wanted = [entry(name=None, topic_id=NOBODYS_ID), entry(name=topic)]
     found = wire.call(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False), version).topics
-    assert [(each.name, each.error_code) for each in found] == [(None, UNKNOWN_TOPIC_ID)]
+    assert [(each.name, each.error_code) for each in found] == [(None, UnknownTopicId.code)]
 
 
 # -- records
@@ -219,7 +238,7 @@ def test_list_offsets_of_one_partition_twice(version: int, topic: str, wire: Wir
             entry(name=topic, partitions=[latest]),
         ],
     )
-    assert codes(wire.call(request, version).topics) == [(topic, [(0, INVALID_REQUEST)])]
+    assert codes(wire.call(request, version).topics) == [(topic, [(0, InvalidRequest.code)])]
 
 
 @pytest.mark.parametrize("version", range(2, 12))
@@ -231,7 +250,7 @@ def test_list_offsets_in_no_known_isolation(version: int, topic: str, wire: Wire
         topics=[entry(name=topic, partitions=[place(partition_index=0, timestamp=LATEST)])],
     )
     (found,) = wire.call(request, version).topics
-    assert [(each.error_code, each.offset) for each in found.partitions] == [(UNKNOWN_SERVER_ERROR, -1)]
+    assert [(each.error_code, each.offset) for each in found.partitions] == [(UnknownServerError.code, -1)]
 
 
 # -- transactions
@@ -279,19 +298,19 @@ def fetched(answer: Any) -> list[tuple[int, int, list[Any] | None]]:
 def test_fetch(version: int, topic: str, wire: Wire, make_topic: Callable[..., str]) -> None:
     other = make_topic()
     request = wire.fetch_request([(topic, 99, 0), (topic, 0, 0), (other, 0, 0)], version)
-    expected = [(0, NONE, None), (0, NONE, None), (99, UNKNOWN_TOPIC, [])]
+    expected = [(0, NONE, None), (0, NONE, None), (99, UnknownTopicOrPartition.code, [])]
     if version >= 13:
         nobodys = m.FetchRequest.FetchTopic(topic_id=NOBODYS_ID, partitions=request.topics[1].partitions)
         request.topics.insert(0, nobodys)
-        expected.insert(2, (0, UNKNOWN_TOPIC_ID, []))
+        expected.insert(2, (0, UnknownTopicId.code, []))
     assert fetched(wire.call(request, version)) == expected
 
 
 @pytest.mark.parametrize("version", [6, 7, 12, 13, 18])
 def test_fetch_with_an_isolation_that_is_none(version: int, topic: str, wire: Wire) -> None:
     answer = wire.call(wire.fetch_request([(topic, 0, 0)], version, isolation_level=2), version)
-    assert answer.error_code == (UNKNOWN_SERVER_ERROR if version >= 7 else NONE)
-    assert fetched(answer) == ([(0, UNKNOWN_SERVER_ERROR, [])] if version < 13 else [])
+    assert answer.error_code == (UnknownServerError.code if version >= 7 else NONE)
+    assert fetched(answer) == ([(0, UnknownServerError.code, [])] if version < 13 else [])
 
 
 @pytest.mark.parametrize("isolation", [2, -1])
@@ -304,23 +323,27 @@ def test_an_isolation_that_is_none_matters_where_something_is_read(
         answer = wire.call(request, version)
         return answer.error_code, answer.session_id, fetched(answer)
 
-    refused = UNKNOWN_SERVER_ERROR if version >= 7 else NONE
+    refused = UnknownServerError.code if version >= 7 else NONE
     assert ask() == (NONE, 0, [])
-    assert ask((topic, 9, 0), ("absent", 0, 0)) == (NONE, 0, [(9, UNKNOWN_TOPIC, []), (0, UNKNOWN_TOPIC, [])])
-    both = [(9, UNKNOWN_SERVER_ERROR, []), (0, UNKNOWN_SERVER_ERROR, [])]
+    assert ask((topic, 9, 0), ("absent", 0, 0)) == (
+        NONE,
+        0,
+        [(9, UnknownTopicOrPartition.code, []), (0, UnknownTopicOrPartition.code, [])],
+    )
+    both = [(9, UnknownServerError.code, []), (0, UnknownServerError.code, [])]
     assert ask((topic, 9, 0), (topic, 0, 0)) == (refused, 0, both)
     if version >= 7:
-        assert ask((topic, 0, 0), session=(77, 3)) == (SESSION_NOT_FOUND, 0, [])
+        assert ask((topic, 0, 0), session=(77, 3)) == (FetchSessionIdNotFound.code, 0, [])
         assert ask((topic, 0, 0), session=(0, 0)) == (refused, 0, both[1:])
 
 
 def test_fetch_of_less_than_nothing(topic: str, wire: Wire) -> None:
     assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == NONE
     wire.produce(topic, batch(b"x"))
-    assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
-    assert wire.fetch(topic, 0, version=12, max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
+    assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == UnknownServerError.code
+    assert wire.fetch(topic, 0, version=12, max_bytes=-1).error_code == UnknownServerError.code
     for outside in (-1, 2):
-        assert wire.fetch(topic, outside, version=12, partition_max_bytes=-1).error_code == OUT_OF_RANGE
+        assert wire.fetch(topic, outside, version=12, partition_max_bytes=-1).error_code == OffsetOutOfRange.code
     assert wire.fetch(topic, 1, version=12, partition_max_bytes=-1).error_code == NONE
     assert wire.fetch(topic, 0, version=12, current_leader_epoch=-2).error_code == NONE
 
@@ -353,13 +376,16 @@ def produced(wire: Wire, version: int, parts: list[tuple[Any, int, Any]], acks: 
 
 @pytest.mark.parametrize("version", [9, 13])
 def test_produce(version: int, topic: str, wire: Wire) -> None:
-    there, nowhere, unknown = topic, "nowhere", UNKNOWN_TOPIC
+    there, nowhere, unknown = topic, "nowhere", UnknownTopicOrPartition.code
     if version >= 13:
-        there, nowhere, unknown = wire.topic_id(topic), NOBODYS_ID, UNKNOWN_TOPIC_ID
+        there, nowhere, unknown = wire.topic_id(topic), NOBODYS_ID, UnknownTopicId.code
     asked = [(nowhere, 0, batch(b"x")), (there, 0, batch(b"x"))]
     assert produced(wire, version, asked) == [(there, 0, NONE, 0), (nowhere, 0, unknown, -1)]
     asked = [(nowhere, 0, batch(b"x")), (there, 0, batch(b"x"))]
-    assert produced(wire, version, asked, acks=7) == [(there, 0, INVALID_ACKS, -1), (nowhere, 0, unknown, -1)]
+    assert produced(wire, version, asked, acks=7) == [
+        (there, 0, InvalidRequiredAcks.code, -1),
+        (nowhere, 0, unknown, -1),
+    ]
     # Of what comes twice, once is taken.
     assert produced(wire, version, [(there, 0, batch(b"x")), (there, 0, batch(b"x"))]) == [(there, 0, NONE, 0)]
     assert wire.list_offsets(topic, LATEST).offset == 2
@@ -367,7 +393,7 @@ def test_produce(version: int, topic: str, wire: Wire) -> None:
 
 @pytest.mark.parametrize("records", [b"", b"\1" * 11, batch(b"x") + batch(b"x")], ids=["nothing", "a bit", "two"])
 def test_what_is_not_one_batch(topic: str, wire: Wire, records: bytes) -> None:
-    assert produced(wire, 9, [(topic, 0, records)]) == [(topic, 0, INVALID_RECORD, -1)]
+    assert produced(wire, 9, [(topic, 0, records)]) == [(topic, 0, InvalidRecord.code, -1)]
 
 
 @pytest.mark.parametrize(
@@ -397,7 +423,7 @@ def test_what_cannot_be_a_batch_fails_the_request(
     assert [
         (entry.error_code, entry.error_message, entry.log_start_offset)
         for entry in answer.responses[0].partition_responses
-    ] == [(CORRUPT_MESSAGE, message, -1)] * 2
+    ] == [(CorruptMessage.code, message, -1)] * 2
     assert wire.list_offsets(topic, LATEST).offset == 0
 
 
@@ -446,7 +472,7 @@ def test_one_transaction_twice(version: int, wire: Wire, make_topic: Callable[..
         ]
 
     assert ask(False, (topic, [0]), (topic, [1, 2])) == [[(topic, [(0, NONE)])]] * 2
-    assert ask(True, (topic, [1]), (topic, [0])) == [[(topic, [(0, TRANSACTION_ABORTABLE)])]] * 2
+    assert ask(True, (topic, [1]), (topic, [0])) == [[(topic, [(0, TransactionAbortable.code)])]] * 2
     assert ask(True, (topic, [0]), (topic, [1])) == [[(topic, [(1, NONE)])]] * 2
-    assert ask(False, (topic, [0]), (topic, [99])) == [[(topic, [(99, UNKNOWN_TOPIC)])]] * 2
+    assert ask(False, (topic, [0]), (topic, [99])) == [[(topic, [(99, UnknownTopicOrPartition.code)])]] * 2
     assert ask(False, (topic, [99]), (other, [0])) == [[(topic, [(99, NONE)])]] * 2

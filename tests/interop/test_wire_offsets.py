@@ -2,12 +2,11 @@
 
 import pytest
 
+from ottla.errors import NONE, InvalidRequest, UnknownLeaderEpoch, UnknownTopicOrPartition
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from support.batches import batch, now_ms
 from support.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire
-
-NONE, UNKNOWN_TOPIC, INVALID_REQUEST, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 3, 42, 74, 75
 
 
 def answer(found) -> tuple[int, int, int]:
@@ -73,8 +72,8 @@ def test_an_empty_partition(topic: str, wire: Wire) -> None:
 
 
 def test_unknown_places(topic: str, wire: Wire, unique) -> None:
-    assert answer(wire.list_offsets(unique("t"), LATEST)) == (UNKNOWN_TOPIC, -1, -1)
-    assert answer(wire.list_offsets(topic, LATEST, partition=5)) == (UNKNOWN_TOPIC, -1, -1)
+    assert answer(wire.list_offsets(unique("t"), LATEST)) == (UnknownTopicOrPartition.code, -1, -1)
+    assert answer(wire.list_offsets(topic, LATEST, partition=5)) == (UnknownTopicOrPartition.code, -1, -1)
 
 
 def test_a_partition_named_twice(topic: str, wire: Wire) -> None:
@@ -83,12 +82,12 @@ def test_a_partition_named_twice(topic: str, wire: Wire) -> None:
         replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[entry, entry])]
     )
     partitions = wire.call(request, 5).topics[0].partitions
-    assert {p.error_code for p in partitions} == {INVALID_REQUEST}
+    assert {p.error_code for p in partitions} == {InvalidRequest.code}
 
 
 def test_leader_epochs(topic: str, wire: Wire) -> None:
     assert wire.list_offsets(topic, LATEST, current_leader_epoch=0).error_code == NONE
-    assert wire.list_offsets(topic, LATEST, current_leader_epoch=9).error_code == UNKNOWN_EPOCH
+    assert wire.list_offsets(topic, LATEST, current_leader_epoch=9).error_code == UnknownLeaderEpoch.code
 
 
 def epoch_end(wire: Wire, topic: str, version: int, epoch: int, current: int = -1, partition: int = 0):
@@ -114,9 +113,9 @@ def test_the_end_of_an_epoch(version: int, topic: str, wire: Wire, unique) -> No
     wire.produce(topic, batch(b"a", b"b"))
     assert epoch_end(wire, topic, version, 0) == (NONE, 0, 2)
     assert epoch_end(wire, topic, version, 5) == (NONE, -1, -1)
-    assert epoch_end(wire, topic, version, 0, current=3) == (UNKNOWN_EPOCH, -1, -1)
-    assert epoch_end(wire, topic, version, 0, partition=4)[0] == UNKNOWN_TOPIC
-    assert epoch_end(wire, unique("t"), version, 0)[0] == UNKNOWN_TOPIC
+    assert epoch_end(wire, topic, version, 0, current=3) == (UnknownLeaderEpoch.code, -1, -1)
+    assert epoch_end(wire, topic, version, 0, partition=4)[0] == UnknownTopicOrPartition.code
+    assert epoch_end(wire, unique("t"), version, 0)[0] == UnknownTopicOrPartition.code
 
 
 @pytest.mark.parametrize("version", range(4, 12))

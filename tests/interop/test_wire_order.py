@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import InvalidRequest, UnknownTopicOrPartition
 from ottla.wire import messages as m
 from support.wire import LATEST, Wire
 
-UNKNOWN_TOPIC, INVALID_REQUEST = 3, 42
 NAMES = [f"absent-{index * 7919 % 1000}" for index in range(15)]
 PARTITIONS = [3, 0, 2, 1, 17]
 
@@ -118,9 +118,9 @@ def test_more_partitions(wire: Wire) -> None:
     found = wire.call(m.CreatePartitionsRequest(topics=asked, timeout_ms=30000), 3).results
     # What comes twice is refused first.
     assert [(NAMES.index(each.name), each.error_code) for each in found] == [
-        (9, INVALID_REQUEST),
-        (3, INVALID_REQUEST),
-        *((place, UNKNOWN_TOPIC) for place in IN_JAVA if place not in (3, 9)),
+        (9, InvalidRequest.code),
+        (3, InvalidRequest.code),
+        *((place, UnknownTopicOrPartition.code) for place in IN_JAVA if place not in (3, 9)),
     ]
 
 

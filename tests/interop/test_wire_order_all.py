@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ConfigResourceType
+from ottla.errors import NONE, GroupIdNotFound, InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 from ottla.metadata.java_hash_order import java_names
 from ottla.metadata.topics import java_hash
 from ottla.wire import messages as m
@@ -13,9 +15,6 @@ from ottla.wire.primitives import ZERO_UUID
 from support.interop.transacting import Transacting, describe, find_group
 from support.requests import new_topic
 from support.wire import TIMEOUT_S, Wire
-
-BROKER, TOPIC, GROUP = 4, 2, 32
-NONE, UNKNOWN_TOPIC, INVALID_REQUEST, GROUP_NOT_FOUND, UNKNOWN_TOPIC_ID = 0, 3, 42, 69, 100
 
 TOPIC_KEYS = """
     compression.type remote.log.delete.on.disable leader.replication.throttled.replicas remote.storage.enable
@@ -51,11 +50,19 @@ BROKER_KEYS = """
 
 @pytest.mark.parametrize(
     ("kind", "keys"),
-    [(TOPIC, TOPIC_KEYS), (GROUP, GROUP_KEYS), (BROKER, BROKER_KEYS)],
+    [
+        (ConfigResourceType.TOPIC, TOPIC_KEYS),
+        (ConfigResourceType.GROUP, GROUP_KEYS),
+        (ConfigResourceType.BROKER, BROKER_KEYS),
+    ],
 )
 def test_configs(kind: int, keys: str, topic: str, wire: Wire) -> None:
-    name = {TOPIC: topic, GROUP: "group", BROKER: str(wire.metadata().brokers[0].node_id)}[kind]
-    asked = sorted(keys.split()) if kind == BROKER else None  # a broker may have keys of its own
+    name = {
+        ConfigResourceType.TOPIC: topic,
+        ConfigResourceType.GROUP: "group",
+        ConfigResourceType.BROKER: str(wire.metadata().brokers[0].node_id),
+    }[kind]
+    asked = sorted(keys.split()) if kind == ConfigResourceType.BROKER else None  # a broker may have keys of its own
     entry = m.DescribeConfigsRequest.DescribeConfigsResource
     resource = entry(resource_type=kind, resource_name=name, configuration_keys=asked)
     found = wire.call(m.DescribeConfigsRequest(resources=[resource]), 4).results[0]
@@ -106,8 +113,8 @@ def test_unknown_ids_come_last(topic: str, wire: Wire, unique: Callable[[str], s
     found = wire.call(m.OffsetFetchRequest(groups=[one]), 10).groups[0].topics
     assert [(each.topic_id, each.partitions[0].error_code) for each in found] == [
         (known, NONE),
-        (unknown, UNKNOWN_TOPIC_ID),
-        (ZERO_UUID, UNKNOWN_TOPIC_ID),
+        (unknown, UnknownTopicId.code),
+        (ZERO_UUID, UnknownTopicId.code),
     ]
 
 
@@ -176,13 +183,13 @@ def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], st
     first, second, third = (find_group(wire, unique("g")) for _ in range(3))
     # What is named in two places is answered in one.
     assert alter(first, (topic, [3, 1]), ("nowhere", [0]), ("no other", []), (topic, [2, 99])) == {
-        "nowhere": [(0, UNKNOWN_TOPIC)],
-        topic: [(3, NONE), (1, NONE), (2, NONE), (99, UNKNOWN_TOPIC)],
+        "nowhere": [(0, UnknownTopicOrPartition.code)],
+        topic: [(3, NONE), (1, NONE), (2, NONE), (99, UnknownTopicOrPartition.code)],
     }
     # A topic that is there makes the group, even without partitions.
-    assert alter(second, (topic, [99])) == {topic: [(99, UNKNOWN_TOPIC)]}
-    assert alter(third, ("nowhere", [0])) == {"nowhere": [(0, UNKNOWN_TOPIC)]}
-    assert [code(group) for group in (first, second, third)] == [NONE, NONE, GROUP_NOT_FOUND]
+    assert alter(second, (topic, [99])) == {topic: [(99, UnknownTopicOrPartition.code)]}
+    assert alter(third, ("nowhere", [0])) == {"nowhere": [(0, UnknownTopicOrPartition.code)]}
+    assert [code(group) for group in (first, second, third)] == [NONE, NONE, GroupIdNotFound.code]
 
 
 def test_names_of_new_topics_that_come_twice(wire: Wire, unique: Callable[[str], str]) -> None:
@@ -193,8 +200,8 @@ def test_names_of_new_topics_that_come_twice(wire: Wire, unique: Callable[[str],
     prohibited = "Creation of internal topic __cluster_metadata is prohibited."
     assert found == [
         (single, NONE, None),
-        *((name, INVALID_REQUEST, "Duplicate topic name.") for name in java_names(names[::-1])),
-        ("__cluster_metadata", INVALID_REQUEST, prohibited),
+        *((name, InvalidRequest.code, "Duplicate topic name.") for name in java_names(names[::-1])),
+        ("__cluster_metadata", InvalidRequest.code, prohibited),
     ]
 
 
@@ -234,7 +241,7 @@ def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:
     elected = [result.topic for result in wire.call(request, 2).replica_election_results]
     assert [name for name in elected if name in names.values()] == [names[slot] for slot in range(8)]
     # The list of what can have configs is sorted by the hashes themselves.
-    listed = wire.call(m.ListConfigResourcesRequest(resource_types=[TOPIC]), 1).config_resources
+    listed = wire.call(m.ListConfigResourcesRequest(resource_types=[ConfigResourceType.TOPIC]), 1).config_resources
     found = [resource.resource_name for resource in listed if resource.resource_name in names.values()]
     assert found == sorted(names.values(), key=java_hash)
 
@@ -253,7 +260,7 @@ def test_quotas(wire: Wire, unique: Callable[[str], str]) -> None:
     request = m.AlterClientQuotasRequest(entries=[quota(name, "nothing") for name in names], validate_only=True)
     found = wire.call(request, 1).entries
     assert [[part.entity_type for part in entry.entity] for entry in found] == [["client-id", "user"]] * 15
-    assert {entry.error_code for entry in found} == {INVALID_REQUEST}
+    assert {entry.error_code for entry in found} == {InvalidRequest.code}
     order = [names.index(entry.entity[1].entity_name) for entry in found]
     assert order == [10, 2, 13, 5, 8, 0, 3, 12, 6, 14, 11, 9, 1, 4, 7]
 

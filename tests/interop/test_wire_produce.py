@@ -5,15 +5,26 @@ import struct
 import lz4.frame
 import pytest
 
+from ottla.errors import (
+    NONE,
+    CorruptMessage,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
 from ottla.records.batch import Record, build_batch, pack_batch
 from ottla.wire.messages import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch, batches_of, now_ms, records_of
 from support.wire import LATEST, Wire
 
-NONE, UNKNOWN_SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, TOO_LARGE = 0, -1, 2, 3, 10
-INVALID_ACKS, INVALID_TIMESTAMP, OUT_OF_ORDER, STALE_EPOCH = 21, 32, 45, 47
-UNSUPPORTED_COMPRESSION, INVALID_RECORD, UNKNOWN_TOPIC_ID = 76, 87, 100
 HOUR_MS = 3_600_000
 
 
@@ -42,7 +53,7 @@ def test_the_stored_batch_is_the_one_sent_with_offset_and_epoch_stamped(topic: s
 @pytest.mark.parametrize("acks", [2, -2, 5])
 def test_acks_out_of_range(acks: int, topic: str, wire: Wire) -> None:
     answer = wire.produce(topic, batch(b"x"), acks=acks)
-    assert (answer.error_code, answer.base_offset) == (INVALID_ACKS, -1)
+    assert (answer.error_code, answer.base_offset) == (InvalidRequiredAcks.code, -1)
     assert wire.list_offsets(topic, LATEST).offset == 0
 
 
@@ -93,21 +104,21 @@ def with_count(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("make", "code"),
     [
-        pytest.param(corrupted, CORRUPT, id="crc"),
-        pytest.param(lambda: with_magic(7), CORRUPT, id="magic-7"),
-        pytest.param(lambda: with_magic(1), INVALID_RECORD, id="magic-1-header"),
-        pytest.param(lambda: bytes(batch(b"x"))[:-1], INVALID_RECORD, id="cut"),
-        pytest.param(lambda: batch(b"x") + batch(b"y"), INVALID_RECORD, id="two-batches"),
+        pytest.param(corrupted, CorruptMessage.code, id="crc"),
+        pytest.param(lambda: with_magic(7), CorruptMessage.code, id="magic-7"),
+        pytest.param(lambda: with_magic(1), InvalidRecord.code, id="magic-1-header"),
+        pytest.param(lambda: bytes(batch(b"x"))[:-1], InvalidRecord.code, id="cut"),
+        pytest.param(lambda: batch(b"x") + batch(b"y"), InvalidRecord.code, id="two-batches"),
         pytest.param(
-            lambda: build_batch([Record(5, now_ms(), None, b"v", ())], base_offset=5), INVALID_RECORD, id="base"
+            lambda: build_batch([Record(5, now_ms(), None, b"v", ())], base_offset=5), InvalidRecord.code, id="base"
         ),
-        pytest.param(lambda: with_count(3), INVALID_RECORD, id="count-3"),
-        pytest.param(lambda: with_count(1), INVALID_RECORD, id="count-1"),
-        pytest.param(lambda: b"", INVALID_RECORD, id="empty"),
-        pytest.param(lambda: build_batch([]), INVALID_RECORD, id="no-records"),
-        pytest.param(lambda: batch(b"v", control=True), INVALID_RECORD, id="control"),
-        pytest.param(lambda: batch(b"v", timestamp=now_ms() + 2 * HOUR_MS), INVALID_TIMESTAMP, id="future"),
-        pytest.param(lambda: batch(b"x" * 1_048_600), TOO_LARGE, id="large"),
+        pytest.param(lambda: with_count(3), InvalidRecord.code, id="count-3"),
+        pytest.param(lambda: with_count(1), InvalidRecord.code, id="count-1"),
+        pytest.param(lambda: b"", InvalidRecord.code, id="empty"),
+        pytest.param(lambda: build_batch([]), InvalidRecord.code, id="no-records"),
+        pytest.param(lambda: batch(b"v", control=True), InvalidRecord.code, id="control"),
+        pytest.param(lambda: batch(b"v", timestamp=now_ms() + 2 * HOUR_MS), InvalidTimestamp.code, id="future"),
+        pytest.param(lambda: batch(b"x" * 1_048_600), MessageTooLarge.code, id="large"),
     ],
 )
 def test_refused_batches(make, code: int, topic: str, wire: Wire) -> None:
@@ -127,7 +138,7 @@ def test_a_batch_cut_short_behind_a_whole_one_is_dropped(topic: str, wire: Wire)
 def test_null_records_are_refused(topic: str, wire: Wire, broker) -> None:
     if not broker.is_ottla:
         pytest.skip("Apache Kafka 4.3.1 never answers this one")
-    assert wire.produce(topic, None).error_code == INVALID_RECORD
+    assert wire.produce(topic, None).error_code == InvalidRecord.code
     assert wire.list_offsets(topic, LATEST).offset == 0
 
 
@@ -135,7 +146,7 @@ def test_bad_records_are_named(make_topic, wire: Wire) -> None:
     topic = make_topic(cleanup_policy="compact")
     records = [Record(i, now_ms(), key, b"v", ()) for i, key in enumerate([b"k", None, b"k", None])]
     answer = wire.produce(topic, build_batch(records))
-    assert (answer.error_code, answer.base_offset) == (INVALID_RECORD, -1)
+    assert (answer.error_code, answer.base_offset) == (InvalidRecord.code, -1)
     assert [error.batch_index for error in answer.record_errors] == [1, 3]
     assert all(error.batch_index_error_message for error in answer.record_errors)
     assert answer.error_message
@@ -151,7 +162,7 @@ def test_early_and_missing_timestamps_are_taken(topic: str, wire: Wire) -> None:
 def test_timestamp_limits_of_a_topic(make_topic, wire: Wire) -> None:
     topic = make_topic(message_timestamp_before_max_ms=1000)
     answer = wire.produce(topic, batch(b"v", b"w", timestamp=now_ms() - HOUR_MS))
-    assert answer.error_code == INVALID_TIMESTAMP
+    assert answer.error_code == InvalidTimestamp.code
     assert [error.batch_index for error in answer.record_errors] == [0, 1]
 
 
@@ -175,11 +186,11 @@ def test_lz4_with_linked_blocks(topic: str, wire: Wire) -> None:
             )
         ),
     )
-    assert answer.error_code == UNKNOWN_SERVER_ERROR
+    assert answer.error_code == UnknownServerError.code
 
 
 def test_zstd_needs_version_7(topic: str, wire: Wire) -> None:
-    assert wire.produce(topic, batch(b"v", codec=4), version=6).error_code == UNSUPPORTED_COMPRESSION
+    assert wire.produce(topic, batch(b"v", codec=4), version=6).error_code == UnsupportedCompressionType.code
     assert wire.produce(topic, batch(b"v", codec=4), version=7).error_code == NONE
 
 
@@ -187,13 +198,13 @@ def test_zstd_needs_version_7(topic: str, wire: Wire) -> None:
 def test_topics_that_are_not_there(name: str, wire: Wire, unique) -> None:
     # A bad name is no more than an unknown one here; nothing is created either way.
     answer = wire.produce(unique(name) if name == "nowhere" else name, batch(b"x"))
-    assert (answer.error_code, answer.base_offset) == (UNKNOWN_TOPIC, -1)
+    assert (answer.error_code, answer.base_offset) == (UnknownTopicOrPartition.code, -1)
 
 
 def test_partitions_that_are_not_there(topic: str, wire: Wire) -> None:
     for partition in (1, -1):
         answer = wire.produce(topic, batch(b"x"), partition=partition)
-        assert (answer.error_code, answer.base_offset) == (UNKNOWN_TOPIC, -1)
+        assert (answer.error_code, answer.base_offset) == (UnknownTopicOrPartition.code, -1)
 
 
 def test_unknown_topic_id(wire: Wire) -> None:
@@ -210,7 +221,7 @@ def test_unknown_topic_id(wire: Wire) -> None:
         )
         answer = wire.call(request, 13).responses[0]
         assert answer.topic_id == topic_id
-        assert answer.partition_responses[0].error_code == UNKNOWN_TOPIC_ID
+        assert answer.partition_responses[0].error_code == UnknownTopicId.code
 
 
 def test_one_bad_partition_does_not_fail_its_siblings(make_topic, wire: Wire) -> None:
@@ -231,8 +242,8 @@ def test_one_bad_partition_does_not_fail_its_siblings(make_topic, wire: Wire) ->
     answers = wire.call(request, 12).responses[0].partition_responses
     assert {a.index: (a.error_code, a.base_offset) for a in answers} == {
         0: (NONE, 0),
-        1: (CORRUPT, -1),
-        7: (UNKNOWN_TOPIC, -1),
+        1: (CorruptMessage.code, -1),
+        7: (UnknownTopicOrPartition.code, -1),
         2: (NONE, 0),
     }
 
@@ -259,7 +270,7 @@ def test_a_duplicate_older_than_five_batches(topic: str, wire: Wire) -> None:
     for sequence in range(6):
         wire.produce(topic, sequenced(me, sequence, b"x"))
     answer = wire.produce(topic, sequenced(me, 0, b"x"))
-    assert (answer.error_code, answer.base_offset) == (OUT_OF_ORDER, -1)
+    assert (answer.error_code, answer.base_offset) == (OutOfOrderSequenceNumber.code, -1)
     assert wire.produce(topic, sequenced(me, 1, b"x")).base_offset == 1
 
 
@@ -267,13 +278,13 @@ def test_gaps_and_starts(topic: str, wire: Wire) -> None:
     me = wire.producer_id()
     # A producer that the partition has not seen may start anywhere.
     assert wire.produce(topic, sequenced(me, 7, b"x")).error_code == NONE
-    assert wire.produce(topic, sequenced(me, 9, b"x")).error_code == OUT_OF_ORDER
+    assert wire.produce(topic, sequenced(me, 9, b"x")).error_code == OutOfOrderSequenceNumber.code
     assert wire.produce(topic, sequenced(me, 8, b"x")).error_code == NONE
     # A new epoch starts at zero.
     newer = (me[0], me[1] + 1)
-    assert wire.produce(topic, sequenced(newer, 9, b"x")).error_code == OUT_OF_ORDER
+    assert wire.produce(topic, sequenced(newer, 9, b"x")).error_code == OutOfOrderSequenceNumber.code
     assert wire.produce(topic, sequenced(newer, 0, b"x")).error_code == NONE
-    assert wire.produce(topic, sequenced(me, 9, b"x")).error_code == STALE_EPOCH
+    assert wire.produce(topic, sequenced(me, 9, b"x")).error_code == InvalidProducerEpoch.code
     assert wire.list_offsets(topic, LATEST).offset == 3
 
 
@@ -328,14 +339,14 @@ def test_the_words_for_records_at_fault(topic: str, wire: Wire, make_topic) -> N
     ]
     shown = ", ".join(f"RecordError(batchIndex={index}, message='{words}')" for index in range(3))
     assert (found.error_code, found.error_message) == (
-        INVALID_RECORD,
+        InvalidRecord.code,
         "One or more records have been rejected due to 4 record errors in total, and only showing the first three "
         f"errors at most: [{shown}]",
     )
     late = now_ms() + 2 * HOUR_MS
     found = wire.produce(topic, batch(b"v", timestamp=late))
     assert (found.error_code, found.error_message) == (
-        INVALID_TIMESTAMP,
+        InvalidTimestamp.code,
         "One or more records have been rejected due to invalid timestamp",
     )
     (one,) = found.record_errors

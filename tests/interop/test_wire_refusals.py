@@ -5,17 +5,30 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.errors import (
+    NONE,
+    FencedInstanceId,
+    InconsistentGroupProtocol,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    LogDirNotFound,
+    RequestTimedOut,
+    UnknownMemberId,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from ottla.wire import messages as m
 from support.batches import batch
 from support.interop.transacting import find_group, mark
 from support.requests import new_topic
 from support.wire import Wire
 
-NONE, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC, TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 0, -1, 3, 7, 35, 42
-INVALID_TOPIC, INVALID_ACKS, LOG_DIR_NOT_FOUND, INVALID_RECORD = 17, 21, 57, 87
-INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, FENCED_INSTANCE = 23, 25, 82
-SET, NO_OPERATION = 0, 9
-TOPIC, NO_TYPE = 2, 7
+NO_OPERATION = 9
+NO_TYPE = 7
 
 
 # -- no time at all: what comes twice is refused by the broker, everything else needs the controller
@@ -28,8 +41,12 @@ def test_no_time_to_create_topics(timeout_ms: int, wire: Wire, unique: Callable[
         return [(topic.name, topic.error_code) for topic in wire.call(request, 7).topics]
 
     name, other = unique("t"), unique("u")
-    assert create(name, name) == [(name, INVALID_REQUEST)]
-    assert create(name, name, other) == [(name, TIMED_OUT), (name, TIMED_OUT), (other, TIMED_OUT)]
+    assert create(name, name) == [(name, InvalidRequest.code)]
+    assert create(name, name, other) == [
+        (name, RequestTimedOut.code),
+        (name, RequestTimedOut.code),
+        (other, RequestTimedOut.code),
+    ]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
@@ -38,8 +55,12 @@ def test_no_time_to_delete_topics(timeout_ms: int, topic: str, wire: Wire) -> No
         request = m.DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
         return sorted((each.name, each.error_code) for each in wire.call(request, 5).responses)
 
-    assert delete(topic, topic) == [(topic, INVALID_REQUEST)]
-    assert delete("absent", topic, topic) == [("absent", TIMED_OUT), (topic, TIMED_OUT), (topic, TIMED_OUT)]
+    assert delete(topic, topic) == [(topic, InvalidRequest.code)]
+    assert delete("absent", topic, topic) == [
+        ("absent", RequestTimedOut.code),
+        (topic, RequestTimedOut.code),
+        (topic, RequestTimedOut.code),
+    ]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
@@ -50,8 +71,8 @@ def test_no_time_for_more_partitions(timeout_ms: int, topic: str, wire: Wire) ->
         found = wire.call(m.CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms), 3).results
         return [each.error_code for each in found]
 
-    assert grow(topic, topic) == [INVALID_REQUEST]
-    assert grow(topic, topic, "absent") == [TIMED_OUT] * 3
+    assert grow(topic, topic) == [InvalidRequest.code]
+    assert grow(topic, topic, "absent") == [RequestTimedOut.code] * 3
 
 
 @pytest.mark.parametrize(
@@ -60,9 +81,9 @@ def test_no_time_for_more_partitions(timeout_ms: int, topic: str, wire: Wire) ->
         (0, 0, [], NONE),
         (9, 0, [], NONE),
         (9, 30000, [], NONE),
-        (9, 0, [0], TIMED_OUT),
-        (0, -1, [0], TIMED_OUT),
-        (9, 30000, [0], INVALID_REQUEST),
+        (9, 0, [0], RequestTimedOut.code),
+        (0, -1, [0], RequestTimedOut.code),
+        (9, 30000, [0], InvalidRequest.code),
     ],
 )
 def test_elections(kind: int, timeout_ms: int, partitions: list[int], code: int, topic: str, wire: Wire) -> None:
@@ -109,14 +130,23 @@ def alter(wire: Wire, *resources: tuple[int, str, list[tuple[str, int, str | Non
 
 def test_an_operation_that_is_none(topic: str, wire: Wire, make_topic: Callable[..., str]) -> None:
     other = make_topic()
-    bad: Any = (TOPIC, other, [("retention.ms", NO_OPERATION, "5")])
-    fine = ("retention.ms", SET, "5")
-    assert alter(wire, bad, (TOPIC, topic, [fine])) == [UNKNOWN_SERVER_ERROR, UNKNOWN_SERVER_ERROR]
+    bad: Any = (ConfigResourceType.TOPIC, other, [("retention.ms", NO_OPERATION, "5")])
+    fine = ("retention.ms", AlterConfigOp.SET, "5")
+    assert alter(wire, bad, (ConfigResourceType.TOPIC, topic, [fine])) == [
+        UnknownServerError.code,
+        UnknownServerError.code,
+    ]
     # What the broker refuses by itself keeps its error.
-    assert alter(wire, bad, bad) == [INVALID_REQUEST, INVALID_REQUEST]
-    assert alter(wire, bad, (TOPIC, topic, [fine, fine])) == [UNKNOWN_SERVER_ERROR, INVALID_REQUEST]
-    assert alter(wire, bad, (TOPIC, topic, [("retention.ms", SET, None)])) == [UNKNOWN_SERVER_ERROR, INVALID_REQUEST]
-    assert alter(wire, (NO_TYPE, topic, [("retention.ms", NO_OPERATION, "5")])) == [INVALID_REQUEST]
+    assert alter(wire, bad, bad) == [InvalidRequest.code, InvalidRequest.code]
+    assert alter(wire, bad, (ConfigResourceType.TOPIC, topic, [fine, fine])) == [
+        UnknownServerError.code,
+        InvalidRequest.code,
+    ]
+    assert alter(wire, bad, (ConfigResourceType.TOPIC, topic, [("retention.ms", AlterConfigOp.SET, None)])) == [
+        UnknownServerError.code,
+        InvalidRequest.code,
+    ]
+    assert alter(wire, (NO_TYPE, topic, [("retention.ms", NO_OPERATION, "5")])) == [InvalidRequest.code]
 
 
 # -- offsets and markers
@@ -125,10 +155,10 @@ def test_an_operation_that_is_none(topic: str, wire: Wire, make_topic: Callable[
 @pytest.mark.parametrize(
     ("version", "codes"),
     [
-        (1, [UNSUPPORTED_VERSION] * 5),
-        (7, [UNKNOWN_TOPIC, *[UNSUPPORTED_VERSION] * 4]),
-        (9, [*[UNKNOWN_TOPIC] * 3, *[UNSUPPORTED_VERSION] * 2]),
-        (11, [*[UNKNOWN_TOPIC] * 4, UNSUPPORTED_VERSION]),
+        (1, [UnsupportedVersion.code] * 5),
+        (7, [UnknownTopicOrPartition.code, *[UnsupportedVersion.code] * 4]),
+        (9, [*[UnknownTopicOrPartition.code] * 3, *[UnsupportedVersion.code] * 2]),
+        (11, [*[UnknownTopicOrPartition.code] * 4, UnsupportedVersion.code]),
     ],
 )
 def test_times_that_a_version_does_not_know(version: int, codes: list[int], wire: Wire) -> None:
@@ -138,8 +168,8 @@ def test_times_that_a_version_does_not_know(version: int, codes: list[int], wire
 
 def test_a_marker_of_nobody_for_nothing(topic: str, wire: Wire) -> None:
     for nobody in ((-1, 0), (5, -1)):
-        assert mark(wire, nobody, True, topic, 7) == [UNKNOWN_TOPIC]
-        assert mark(wire, nobody, True, topic, 0, 7) == [UNKNOWN_SERVER_ERROR] * 2
+        assert mark(wire, nobody, True, topic, 7) == [UnknownTopicOrPartition.code]
+        assert mark(wire, nobody, True, topic, 0, 7) == [UnknownServerError.code] * 2
 
 
 # -- topics of the broker's own
@@ -153,13 +183,13 @@ def test_clients_do_not_write_into_internal_topics(
     find_group(wire, unique("g"))
     records = batch(b"v", key=b"k")
     refused = wire.produce("__consumer_offsets", records, 0, version, acks)
-    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (INVALID_TOPIC, -1, -1)
-    assert wire.produce("__consumer_offsets", b"", 0, version, acks).error_code == INVALID_RECORD
-    assert wire.produce("__consumer_offsets", records, 999, version, acks).error_code == UNKNOWN_TOPIC
-    assert wire.produce("__consumer_offsets", records, 0, version, acks=7).error_code == INVALID_ACKS
+    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (InvalidTopicException.code, -1, -1)
+    assert wire.produce("__consumer_offsets", b"", 0, version, acks).error_code == InvalidRecord.code
+    assert wire.produce("__consumer_offsets", records, 999, version, acks).error_code == UnknownTopicOrPartition.code
+    assert wire.produce("__consumer_offsets", records, 0, version, acks=7).error_code == InvalidRequiredAcks.code
     # Who says to be the admin client gets as far as the record.
     keyless = connect(client_id="__admin_client").produce("__consumer_offsets", batch(b"v"), 0, version, acks)
-    assert keyless.error_code == INVALID_RECORD
+    assert keyless.error_code == InvalidRecord.code
 
 
 def test_a_topic_whose_name_is_too_long_to_be_moved(wire: Wire) -> None:
@@ -170,7 +200,7 @@ def test_a_topic_whose_name_is_too_long_to_be_moved(wire: Wire) -> None:
     )
     found = wire.call(m.AlterReplicaLogDirsRequest(dirs=[folder]), 2).results
     codes = {topic.topic_name: topic.partitions[0].error_code for topic in found}
-    assert [codes[name] for name in names] == [LOG_DIR_NOT_FOUND, INVALID_TOPIC]
+    assert [codes[name] for name in names] == [LogDirNotFound.code, InvalidTopicException.code]
 
 
 # -- a classic consumer that cannot join a group of the new protocol is not told who it was
@@ -182,12 +212,12 @@ MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
 @pytest.mark.parametrize(
     ("member", "instance", "kind", "metadata", "code"),
     [
-        (MEMBER, None, "other", SUBSCRIPTION, INCONSISTENT_PROTOCOL),
-        ("nobody", None, "consumer", b"?", UNKNOWN_SERVER_ERROR),
-        (MEMBER, "i1", "consumer", b"", UNKNOWN_SERVER_ERROR),
-        (MEMBER, "i9", "consumer", b"", UNKNOWN_MEMBER),
-        ("nobody", "i1", "consumer", b"?", FENCED_INSTANCE),
-        ("nobody", "i1", "consumer", SUBSCRIPTION, FENCED_INSTANCE),
+        (MEMBER, None, "other", SUBSCRIPTION, InconsistentGroupProtocol.code),
+        ("nobody", None, "consumer", b"?", UnknownServerError.code),
+        (MEMBER, "i1", "consumer", b"", UnknownServerError.code),
+        (MEMBER, "i9", "consumer", b"", UnknownMemberId.code),
+        ("nobody", "i1", "consumer", b"?", FencedInstanceId.code),
+        ("nobody", "i1", "consumer", SUBSCRIPTION, FencedInstanceId.code),
     ],
 )
 @pytest.mark.parametrize("version", [5, 7, 9])

@@ -2,6 +2,20 @@
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopicException,
+    LeaderNotAvailable,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -15,9 +29,6 @@ from support.batches import batch
 from support.requests import new_topic
 from support.wire import LATEST, Wire
 
-NONE, UNKNOWN_TOPIC, INVALID_TOPIC, EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION = 0, 3, 17, 36, 37, 38
-INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 39, 40, 42, 100
-
 
 def create(wire: Wire, *topics, version: int = 7, validate_only: bool = False):
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=30000, validate_only=validate_only)
@@ -28,7 +39,12 @@ def create(wire: Wire, *topics, version: int = 7, validate_only: bool = False):
 def test_who_asks_first_for_a_topic_has_it_made_for_the_next(version: int, wire: Wire, unique) -> None:
     name = unique("auto")
     (topic,) = wire.metadata(name, version=version, create=True).topics
-    assert (topic.error_code, topic.name, topic.topic_id, topic.partitions) == (UNKNOWN_TOPIC, name, ZERO_UUID, [])
+    assert (topic.error_code, topic.name, topic.topic_id, topic.partitions) == (
+        UnknownTopicOrPartition.code,
+        name,
+        ZERO_UUID,
+        [],
+    )
     wire.wait_until_ready(name)
     (topic,) = wire.metadata(name, version=version, create=True).topics
     assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
@@ -62,7 +78,7 @@ def test_defaults_of_the_broker(wire: Wire, unique) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "\u00fc", "a:b", "a\nb"])
 def test_bad_names(name: str, wire: Wire) -> None:
     refused = create(wire, new_topic(name))[name]
-    assert refused.error_code == INVALID_TOPIC
+    assert refused.error_code == InvalidTopicException.code
     assert refused.error_message
 
 
@@ -74,7 +90,7 @@ def test_the_longest_name(wire: Wire, unique) -> None:
 def test_names_that_collide(wire: Wire, unique) -> None:
     stem = unique("t")
     assert create(wire, new_topic(f"{stem}.a"))[f"{stem}.a"].error_code == NONE
-    assert create(wire, new_topic(f"{stem}_a"))[f"{stem}_a"].error_code == INVALID_TOPIC
+    assert create(wire, new_topic(f"{stem}_a"))[f"{stem}_a"].error_code == InvalidTopicException.code
     # The check is against topics that exist; two of one request do not see each other.
     both = create(wire, new_topic(f"{stem}.b"), new_topic(f"{stem}_b"))
     assert [topic.error_code for topic in both.values()] == [NONE, NONE]
@@ -83,19 +99,19 @@ def test_names_that_collide(wire: Wire, unique) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"partitions": 0}, INVALID_PARTITIONS),
-        ({"partitions": -5}, INVALID_PARTITIONS),
-        ({"replication": 0}, INVALID_REPLICATION),
-        ({"replication": 2}, INVALID_REPLICATION),
-        ({"replication": -3}, INVALID_REPLICATION),
-        ({"retention_ms": "soon"}, INVALID_CONFIG),
-        ({"cleanup_policy": "burn"}, INVALID_CONFIG),
-        ({"max_message_bytes": -1}, INVALID_CONFIG),
-        ({"segment_bytes": 1}, INVALID_CONFIG),
-        ({"no_such_config": 1}, INVALID_CONFIG),
-        ({"min_insync_replicas": 0}, INVALID_CONFIG),
-        ({"compression_type": "brotli"}, INVALID_CONFIG),
-        ({"message_timestamp_type": "Never"}, INVALID_CONFIG),
+        ({"partitions": 0}, InvalidPartitions.code),
+        ({"partitions": -5}, InvalidPartitions.code),
+        ({"replication": 0}, InvalidReplicationFactor.code),
+        ({"replication": 2}, InvalidReplicationFactor.code),
+        ({"replication": -3}, InvalidReplicationFactor.code),
+        ({"retention_ms": "soon"}, InvalidConfig.code),
+        ({"cleanup_policy": "burn"}, InvalidConfig.code),
+        ({"max_message_bytes": -1}, InvalidConfig.code),
+        ({"segment_bytes": 1}, InvalidConfig.code),
+        ({"no_such_config": 1}, InvalidConfig.code),
+        ({"min_insync_replicas": 0}, InvalidConfig.code),
+        ({"compression_type": "brotli"}, InvalidConfig.code),
+        ({"message_timestamp_type": "Never"}, InvalidConfig.code),
     ],
     ids=str,
 )
@@ -104,26 +120,26 @@ def test_bad_topics(arguments: dict, code: int, wire: Wire, unique) -> None:
     refused = create(wire, new_topic(name, **arguments))[name]
     assert refused.error_code == code
     assert refused.error_message
-    assert wire.metadata(name).topics[0].error_code == UNKNOWN_TOPIC
+    assert wire.metadata(name).topics[0].error_code == UnknownTopicOrPartition.code
 
 
 def test_topics_that_exist(topic: str, wire: Wire) -> None:
-    assert create(wire, new_topic(topic))[topic].error_code == EXISTS
-    assert create(wire, new_topic(topic), validate_only=True)[topic].error_code == EXISTS
+    assert create(wire, new_topic(topic))[topic].error_code == TopicAlreadyExists.code
+    assert create(wire, new_topic(topic), validate_only=True)[topic].error_code == TopicAlreadyExists.code
 
 
 def test_a_topic_named_twice(wire: Wire, unique) -> None:
     name = unique("t")
     answer = create(wire, new_topic(name), new_topic(name))
-    assert {topic.error_code for topic in answer.values()} == {INVALID_REQUEST}
-    assert wire.metadata(name).topics[0].error_code == UNKNOWN_TOPIC
+    assert {topic.error_code for topic in answer.values()} == {InvalidRequest.code}
+    assert wire.metadata(name).topics[0].error_code == UnknownTopicOrPartition.code
 
 
 def test_validate_only(wire: Wire, unique) -> None:
     name = unique("t")
     assert create(wire, new_topic(name, 2), validate_only=True)[name].error_code == NONE
-    assert create(wire, new_topic(name, 0), validate_only=True)[name].error_code == INVALID_PARTITIONS
-    assert wire.metadata(name).topics[0].error_code == UNKNOWN_TOPIC
+    assert create(wire, new_topic(name, 0), validate_only=True)[name].error_code == InvalidPartitions.code
+    assert wire.metadata(name).topics[0].error_code == UnknownTopicOrPartition.code
 
 
 def assigned(name: str, assignments: dict[int, list[int]], partitions: int = -1, replication: int = -1):
@@ -141,13 +157,13 @@ def test_assignments(wire: Wire, unique) -> None:
     made = create(wire, assigned(name, {0: [node], 1: [node]}))[name]
     assert (made.error_code, made.num_partitions, made.replication_factor) == (NONE, 2, 1)
     for assignments, more, code in (
-        ({0: [node], 2: [node]}, {}, INVALID_ASSIGNMENT),
-        ({1: [node]}, {}, INVALID_ASSIGNMENT),
-        ({0: [node, node]}, {}, INVALID_ASSIGNMENT),
-        ({0: [node + 1000]}, {}, INVALID_ASSIGNMENT),
-        ({0: []}, {}, INVALID_ASSIGNMENT),
-        ({0: [node]}, {"partitions": 1}, INVALID_REQUEST),
-        ({0: [node]}, {"replication": 1}, INVALID_REQUEST),
+        ({0: [node], 2: [node]}, {}, InvalidReplicaAssignment.code),
+        ({1: [node]}, {}, InvalidReplicaAssignment.code),
+        ({0: [node, node]}, {}, InvalidReplicaAssignment.code),
+        ({0: [node + 1000]}, {}, InvalidReplicaAssignment.code),
+        ({0: []}, {}, InvalidReplicaAssignment.code),
+        ({0: [node]}, {"partitions": 1}, InvalidRequest.code),
+        ({0: [node]}, {"replication": 1}, InvalidRequest.code),
     ):
         other = unique("t")
         refused = create(wire, assigned(other, assignments, **more))[other]
@@ -157,7 +173,7 @@ def test_assignments(wire: Wire, unique) -> None:
 def test_siblings_are_created(wire: Wire, unique) -> None:
     good, bad = unique("t"), "not good"
     answer = create(wire, new_topic(good), new_topic(bad))
-    assert (answer[good].error_code, answer[bad].error_code) == (NONE, INVALID_TOPIC)
+    assert (answer[good].error_code, answer[bad].error_code) == (NONE, InvalidTopicException.code)
 
 
 # Deleting
@@ -167,7 +183,10 @@ def test_siblings_are_created(wire: Wire, unique) -> None:
 def test_delete_by_name(version: int, topic: str, wire: Wire, unique) -> None:
     nowhere = unique("t")
     answer = wire.call(DeleteTopicsRequest(topic_names=[topic, nowhere], timeout_ms=30000), version)
-    assert {one.name: one.error_code for one in answer.responses} == {topic: NONE, nowhere: UNKNOWN_TOPIC}
+    assert {one.name: one.error_code for one in answer.responses} == {
+        topic: NONE,
+        nowhere: UnknownTopicOrPartition.code,
+    }
 
 
 def delete(wire: Wire, *topics: tuple[str | None, bytes]):
@@ -180,15 +199,15 @@ def test_delete_by_name_or_id(make_topic, wire: Wire, unique) -> None:
     two_id = wire.topic_id(two)
     answers = delete(wire, (one, ZERO_UUID), (None, two_id), (nowhere, ZERO_UUID), (None, b"\x09" * 16))
     found = {(answer.name, answer.topic_id): answer.error_code for answer in answers}
-    assert sorted(found.values()) == [NONE, NONE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID]
+    assert sorted(found.values()) == [NONE, NONE, UnknownTopicOrPartition.code, UnknownTopicId.code]
     assert found[two, two_id] == NONE
-    assert found[nowhere, ZERO_UUID] == UNKNOWN_TOPIC
-    assert found[None, b"\x09" * 16] == UNKNOWN_TOPIC_ID
+    assert found[nowhere, ZERO_UUID] == UnknownTopicOrPartition.code
+    assert found[None, b"\x09" * 16] == UnknownTopicId.code
 
 
 def test_delete_by_name_and_id_at_once(topic: str, wire: Wire) -> None:
     (answer,) = delete(wire, (topic, wire.topic_id(topic)))
-    assert answer.error_code == INVALID_REQUEST
+    assert answer.error_code == InvalidRequest.code
     assert wire.metadata(topic).topics[0].error_code == NONE
 
 
@@ -241,15 +260,19 @@ def test_metadata_by_id(version: int, topic: str, wire: Wire) -> None:
     wanted = [MetadataRequest.MetadataRequestTopic(topic_id=one, name=None) for one in (topic_id, b"\x08" * 16)]
     found = {one.topic_id: one for one in wire.call(MetadataRequest(topics=wanted), version).topics}
     assert (found[topic_id].error_code, found[topic_id].name) == (NONE, topic)
-    assert (found[b"\x08" * 16].error_code, found[b"\x08" * 16].name) == (UNKNOWN_TOPIC_ID, None)
+    assert (found[b"\x08" * 16].error_code, found[b"\x08" * 16].name) == (UnknownTopicId.code, None)
 
 
 def test_unknown_topics_and_creation(wire: Wire, unique) -> None:
     name = unique("t")
     for _ in range(2):
-        assert wire.metadata(name, create=False).topics[0].error_code == UNKNOWN_TOPIC
+        assert wire.metadata(name, create=False).topics[0].error_code == UnknownTopicOrPartition.code
     # Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION while it creates the topic; it is there soon after, or at once.
-    assert wire.metadata(name, create=True).topics[0].error_code in (NONE, UNKNOWN_TOPIC, 5)
+    assert wire.metadata(name, create=True).topics[0].error_code in (
+        NONE,
+        UnknownTopicOrPartition.code,
+        LeaderNotAvailable.code,
+    )
     wire.wait_until_ready(name)
     found = wire.metadata(name, create=False).topics[0]
     assert (found.error_code, len(found.partitions)) == (NONE, 1)
@@ -258,7 +281,7 @@ def test_unknown_topics_and_creation(wire: Wire, unique) -> None:
 @pytest.mark.parametrize("name", ["no good", ".", "x" * 250])
 def test_metadata_of_bad_names(name: str, wire: Wire) -> None:
     for create_it in (True, False):
-        assert wire.metadata(name, create=create_it).topics[0].error_code == INVALID_TOPIC
+        assert wire.metadata(name, create=create_it).topics[0].error_code == InvalidTopicException.code
 
 
 def test_an_old_metadata_request_creates(wire: Wire, unique) -> None:
@@ -299,7 +322,7 @@ def test_describe_topic_partitions_pages(make_topic, wire: Wire, unique) -> None
         found = wire.call(DescribeTopicPartitionsRequest(topics=names, response_partition_limit=2, cursor=cursor), 0)
         for one in found.topics:
             if one.name == nowhere:
-                assert one.error_code == UNKNOWN_TOPIC
+                assert one.error_code == UnknownTopicOrPartition.code
             else:
                 seen += [partition.partition_index for partition in one.partitions]
         if found.next_cursor is None:
@@ -318,6 +341,6 @@ def test_find_coordinator(version: int, wire: Wire, broker, unique) -> None:
         if version >= 4:
             found = found.coordinators[0]
             assert found.key == group
-        if found.error_code != 15:  # the offsets topic is being made
+        if found.error_code != CoordinatorNotAvailable.code:  # the offsets topic is being made
             break
     assert (found.error_code, found.host, found.port) == (NONE, broker.host, broker.port)

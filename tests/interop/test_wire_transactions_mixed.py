@@ -5,6 +5,19 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    ConcurrentTransactions,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    OffsetMetadataTooLarge,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    UnknownMemberId,
+    UnknownServerError,
+)
 from ottla.metadata.topics import internal_partition
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -18,8 +31,6 @@ from ottla.wire.messages import (
 from support.interop.transacting import Transacting, find_group, mark, until
 from support.wire import Wire
 
-UNKNOWN_SERVER_ERROR, METADATA_TOO_LARGE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, NO_SUCH_GROUP = -1, 12, 22, 25, 69
-NONE, OUT_OF_ORDER, STALE_EPOCH, WRONG_MAPPING, CONCURRENT, FENCED = 0, 45, 47, 49, 51, 90
 KIP890, FIRST = 12, 11
 Begin = Callable[..., Transacting]
 
@@ -52,7 +63,7 @@ class Missing:
 
     def __init__(self, described: Any, partitions: list[int]) -> None:
         left = [index for entry in described.topics for index in entry.partitions]
-        self.error_code = NONE if left == partitions else CONCURRENT
+        self.error_code = NONE if left == partitions else ConcurrentTransactions.code
 
 
 def test_only_partitions_without_a_marker_are_shown(hanging: tuple[Transacting, str]) -> None:
@@ -66,9 +77,9 @@ def test_only_partitions_without_a_marker_are_shown(hanging: tuple[Transacting, 
 @pytest.mark.parametrize(
     ("id_offset", "epoch_offset", "verified", "old_end"),
     [
-        (0, 0, CONCURRENT, CONCURRENT),
-        (0, 1, FENCED, FENCED),
-        (1 << 40, 0, WRONG_MAPPING, WRONG_MAPPING),
+        (0, 0, ConcurrentTransactions.code, ConcurrentTransactions.code),
+        (0, 1, ProducerFenced.code, ProducerFenced.code),
+        (1 << 40, 0, InvalidProducerIdMapping.code, InvalidProducerIdMapping.code),
     ],
     ids=["its producer", "a newer epoch", "another producer"],
 )
@@ -80,15 +91,15 @@ def test_a_transaction_whose_markers_are_missing_refuses_all(
     who = {"producer_id": one.producer_id + id_offset, "producer_epoch": one.epoch + epoch_offset}
     group = find_group(wire, one.name)
     for version in (3, 4):
-        assert one.add((topic, [1]), version=version, **who) == {(topic, 1): CONCURRENT}
+        assert one.add((topic, [1]), version=version, **who) == {(topic, 1): ConcurrentTransactions.code}
     assert one.add((topic, [1]), version=4, verify_only=True, **who) == {(topic, 1): verified}
-    assert one.add_offsets(group, **who) == CONCURRENT
-    assert one.commit_offsets(group, topic, {0: 1}, version=5, **who) == {0: CONCURRENT}
-    assert one.init(who["producer_id"], who["producer_epoch"]).error_code == CONCURRENT
+    assert one.add_offsets(group, **who) == ConcurrentTransactions.code
+    assert one.commit_offsets(group, topic, {0: 1}, version=5, **who) == {0: ConcurrentTransactions.code}
+    assert one.init(who["producer_id"], who["producer_epoch"]).error_code == ConcurrentTransactions.code
     for commit in (True, False):
-        assert one.end(commit, 5, **who).error_code == CONCURRENT
+        assert one.end(commit, 5, **who).error_code == ConcurrentTransactions.code
         assert one.end(commit, 3, **who).error_code == old_end
-    assert one.produce(topic, b"x", partition=1, version=KIP890, **who).error_code == CONCURRENT
+    assert one.produce(topic, b"x", partition=1, version=KIP890, **who).error_code == ConcurrentTransactions.code
 
 
 # -- epochs
@@ -110,13 +121,13 @@ def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
     old = one.producer_id
     assert one.init(old, last - 1).producer_epoch == last
     # The first answer may have been lost. A repeated request gets it again, with every epoch but this.
-    assert one.init(old, last - 1).error_code == UNKNOWN_SERVER_ERROR
+    assert one.init(old, last - 1).error_code == UnknownServerError.code
     one.epoch = last
     assert one.produce(topic, b"x").error_code == NONE
     # The fence ends the last epoch, which brings a new producer id; the answer is the next epoch of that.
     again = until(one.init)
     assert (again.error_code, again.producer_id == old, again.producer_epoch) == (NONE, False, 1)
-    assert one.end(True, 5).error_code == WRONG_MAPPING
+    assert one.end(True, 5).error_code == InvalidProducerIdMapping.code
 
 
 # -- sequences
@@ -124,7 +135,12 @@ def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
 
 @pytest.mark.parametrize(
     ("first", "then", "code"),
-    [(FIRST, KIP890, NONE), (FIRST, FIRST, NONE), (KIP890, KIP890, OUT_OF_ORDER), (KIP890, FIRST, OUT_OF_ORDER)],
+    [
+        (FIRST, KIP890, NONE),
+        (FIRST, FIRST, NONE),
+        (KIP890, KIP890, OutOfOrderSequenceNumber.code),
+        (KIP890, FIRST, OutOfOrderSequenceNumber.code),
+    ],
 )
 def test_the_first_attempt_decides_whether_a_sequence_may_begin_anywhere(
     first: int, then: int, code: int, begin: Begin, topic: str
@@ -132,7 +148,7 @@ def test_the_first_attempt_decides_whether_a_sequence_may_begin_anywhere(
     """The partition does not know the producer. What it was to write first was refused, yet how it came counts."""
     one = begin()
     refused = one.produce(topic, b"x", sequence=1, version=first, producer_id=one.producer_id, transactional_id="none")
-    assert refused.error_code == WRONG_MAPPING
+    assert refused.error_code == InvalidProducerIdMapping.code
     assert one.add((topic, [0])) == {(topic, 0): NONE}
     assert one.produce(topic, b"x", sequence=1, version=then).error_code == code
 
@@ -149,9 +165,9 @@ def test_offsets_of_an_epoch_that_is_over_are_refused_before_the_transaction_is_
     over = one.epoch
     one.finish(True)
     for name, epoch, code in (
-        (one.name, over, STALE_EPOCH),
-        (unique("nobody"), over, STALE_EPOCH),
-        (unique("nobody"), one.epoch + 1, WRONG_MAPPING),
+        (one.name, over, InvalidProducerEpoch.code),
+        (unique("nobody"), over, InvalidProducerEpoch.code),
+        (unique("nobody"), one.epoch + 1, InvalidProducerIdMapping.code),
     ):
         who = {"transactional_id": name, "producer_epoch": epoch}
         assert one.commit_offsets(group, topic, {0: 1}, version=version, **who) == {0: code}
@@ -193,16 +209,16 @@ def test_a_group_whose_first_offsets_are_refused_is_there_but_shown_with_the_nex
     transactional: bool, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     one, group = begin(), find_group(wire, unique("g"))
-    assert commit(wire, group, topic, "x" * 5000, one if transactional else None) == METADATA_TOO_LARGE
-    assert shown(wire, group) == (False, NO_SUCH_GROUP)
+    assert commit(wire, group, topic, "x" * 5000, one if transactional else None) == OffsetMetadataTooLarge.code
+    assert shown(wire, group) == (False, GroupIdNotFound.code)
     # A group that is not there would have no generations at all.
-    assert commit(wire, group, topic, "", one, generation=3) == UNKNOWN_MEMBER
-    assert shown(wire, group) == (False, NO_SUCH_GROUP)
+    assert commit(wire, group, topic, "", one, generation=3) == UnknownMemberId.code
+    assert shown(wire, group) == (False, GroupIdNotFound.code)
     neighbours = (f"{group}-{number}" for number in range(10_000))
     beside = next(name for name in neighbours if internal_partition(name, 50) == internal_partition(group, 50))
     assert commit(wire, beside, topic, "") == NONE
     assert shown(wire, group) == (True, NONE)
-    for code in (NONE, NO_SUCH_GROUP):
+    for code in (NONE, GroupIdNotFound.code):
         assert wire.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == code
 
 
@@ -221,6 +237,6 @@ def test_metadata_that_is_too_large_is_refused_before_the_epoch_of_a_member(
     joined = wire.call(beat, 1)
     assert joined.error_code == NONE
     old = {"generation": joined.member_epoch - 1, "member": "m"}
-    assert commit(wire, group, topic, "", one, **old) == ILLEGAL_GENERATION
-    assert commit(wire, group, topic, "x" * 5000, one, **old) == METADATA_TOO_LARGE
+    assert commit(wire, group, topic, "", one, **old) == IllegalGeneration.code
+    assert commit(wire, group, topic, "x" * 5000, one, **old) == OffsetMetadataTooLarge.code
     assert commit(wire, group, topic, "", one, joined.member_epoch, "m") == NONE

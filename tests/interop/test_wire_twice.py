@@ -4,13 +4,21 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.errors import (
+    NONE,
+    CorruptMessage,
+    DuplicateResource,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from ottla.wire import messages as m
 from support.batches import batch
 from support.interop.transacting import find_group
 from support.wire import LATEST, Wire
 
-NONE, UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, UNKNOWN_TOPIC, DUPLICATE_RESOURCE = 0, -1, 2, 3, 92
-INVALID_TOPIC, INVALID_ACKS, INVALID_RECORD = 17, 21, 87
 INT32_MAX = (1 << 31) - 1
 SHA_256, SHA_512 = 1, 2
 
@@ -53,7 +61,7 @@ def test_offsets_of_a_topic_that_is_named_twice(
         (topic, [(1, NONE)]),
     ]
     assert delete((topic, [0]), (other, [7]), (topic, [1])) == [
-        (other, [(7, UNKNOWN_TOPIC)]),
+        (other, [(7, UnknownTopicOrPartition.code)]),
         (topic, [(0, NONE), (1, NONE)]),
     ]
 
@@ -64,11 +72,11 @@ def test_offsets_of_a_topic_that_is_named_twice(
 @pytest.mark.parametrize(
     ("passwords", "code"),
     [
-        ([b""], UNKNOWN_SERVER_ERROR),
-        ([b"", b""], DUPLICATE_RESOURCE),
-        ([b"", b"x"], DUPLICATE_RESOURCE),
-        ([b"x", b""], DUPLICATE_RESOURCE),
-        ([b"", b"", b""], DUPLICATE_RESOURCE),
+        ([b""], UnknownServerError.code),
+        ([b"", b""], DuplicateResource.code),
+        ([b"", b"x"], DuplicateResource.code),
+        ([b"x", b""], DuplicateResource.code),
+        ([b"", b"", b""], DuplicateResource.code),
     ],
 )
 def test_a_user_twice_with_an_empty_password(
@@ -148,12 +156,12 @@ def test_the_shape_of_records_comes_before_acks_and_internal_topics(
 ) -> None:
     find_group(wire, unique("g"))
     records = MISSHAPEN[shape]
-    assert wire.produce(topic, records, 0, version, acks=2).error_code == INVALID_RECORD
-    assert wire.produce(topic, records, 9, version, acks=2).error_code == UNKNOWN_TOPIC
-    assert wire.produce(topic, WRONG_CRC, 0, version, acks=2).error_code == INVALID_ACKS
+    assert wire.produce(topic, records, 0, version, acks=2).error_code == InvalidRecord.code
+    assert wire.produce(topic, records, 9, version, acks=2).error_code == UnknownTopicOrPartition.code
+    assert wire.produce(topic, WRONG_CRC, 0, version, acks=2).error_code == InvalidRequiredAcks.code
     for acks in (-1, 2):
-        assert wire.produce("__consumer_offsets", records, 0, version, acks).error_code == INVALID_RECORD
-    assert wire.produce("__consumer_offsets", WRONG_CRC, 0, version).error_code == INVALID_TOPIC
+        assert wire.produce("__consumer_offsets", records, 0, version, acks).error_code == InvalidRecord.code
+    assert wire.produce("__consumer_offsets", WRONG_CRC, 0, version).error_code == InvalidTopicException.code
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
@@ -161,13 +169,13 @@ def test_the_shape_of_records_comes_before_acks_and_internal_topics(
     ("sent", "acks", "code", "appended"),
     [
         ([ONE, ONE], -1, NONE, 1),
-        ([ONE, WRONG_CRC], -1, CORRUPT_MESSAGE, 0),
-        ([ONE, TWO], -1, INVALID_RECORD, 1),
-        ([TWO, ONE], -1, INVALID_RECORD, 1),
-        ([ONE, TWO, WRONG_CRC], -1, INVALID_RECORD, 0),
-        ([b"", ONE, ONE[:-1]], 1, INVALID_RECORD, 1),
-        ([TWO, TWO], -1, INVALID_RECORD, 0),
-        ([ONE, TWO], 2, INVALID_RECORD, 0),
+        ([ONE, WRONG_CRC], -1, CorruptMessage.code, 0),
+        ([ONE, TWO], -1, InvalidRecord.code, 1),
+        ([TWO, ONE], -1, InvalidRecord.code, 1),
+        ([ONE, TWO, WRONG_CRC], -1, InvalidRecord.code, 0),
+        ([b"", ONE, ONE[:-1]], 1, InvalidRecord.code, 1),
+        ([TWO, TWO], -1, InvalidRecord.code, 0),
+        ([ONE, TWO], 2, InvalidRecord.code, 0),
     ],
 )
 def test_records_of_a_partition_that_comes_twice(
@@ -200,7 +208,9 @@ def test_an_error_of_the_whole_names_each_partition_once(version: int, wire: Wir
         ],
     )
     answer = wire.call(request, version)
-    assert {each.error_code for topic in answer.responses for each in topic.partition_responses} == {CORRUPT_MESSAGE}
+    assert {each.error_code for topic in answer.responses for each in topic.partition_responses} == {
+        CorruptMessage.code
+    }
     assert [(topic.name, [each.index for each in topic.partition_responses]) for topic in answer.responses] == [
         ("first", [20, 3, 7, 0]),
         ("second", [1]),

@@ -7,6 +7,7 @@ from typing import Any
 import ottla
 from ottla.client import admin
 from ottla.client.routing import Client
+from ottla.enums import ConfigResourceType
 from ottla.errors import InvalidRequest, NotCoordinator, error_for
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.messages import (
@@ -24,7 +25,6 @@ from ottla.wire.messages import (
 )
 
 BROKERS = (1, 2, 3)
-BROKER = 4
 
 
 def on_cluster(scenario: Callable[[ottla.Cluster, Client], Coroutine[Any, Any, None]], **options: Any) -> None:
@@ -39,7 +39,7 @@ def on_cluster(scenario: Callable[[ottla.Cluster, Client], Coroutine[Any, Any, N
 async def alter(client: Client, asked: int, name: str, **changes: str) -> tuple[int, str | None]:
     config = IncrementalAlterConfigsRequest.AlterableConfig
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=BROKER,
+        resource_type=ConfigResourceType.BROKER,
         resource_name=name,
         configs=[config(name=key.replace("_", "."), value=value) for key, value in changes.items()],
     )
@@ -49,7 +49,7 @@ async def alter(client: Client, asked: int, name: str, **changes: str) -> tuple[
 
 async def described(client: Client, asked: int, name: str, *keys: str) -> Any:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=BROKER, resource_name=name, configuration_keys=list(keys)
+        resource_type=ConfigResourceType.BROKER, resource_name=name, configuration_keys=list(keys)
     )
     answer = (await client.ask(DescribeConfigsRequest(resources=[resource]), asked)).results[0]
     if answer.error_code:

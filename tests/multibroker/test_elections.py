@@ -5,6 +5,13 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    NoReassignmentInProgress,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+)
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
@@ -79,7 +86,7 @@ def test_a_cut_off_leader_is_replaced_and_follows_later(run: Any, wire: Any) -> 
         assert cluster.broker(1).node.directory.leader_of(("t", 0)) == (1, 0), "it does not know"
         cluster.heal()
         answer = await late
-        assert answer.error_code == 6
+        assert answer.error_code == NotLeaderOrFollower.code
         assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (2, 1)
         await cluster.wait_in_sync()
         assert values_on(cluster, 1) == []
@@ -201,10 +208,16 @@ def test_placement(run: Any, wire: Any) -> None:
         racks = {1: "a", 2: "a", 3: "b"}
         assert all(len({racks[replica] for replica in replicas}) == 2 for replicas in placed if 3 in replicas)
         refused = await create("many", 1, 4)
-        assert refused.error_code == 38 and "only 3 broker(s) are registered" in refused.error_message
+        assert (
+            refused.error_code == InvalidReplicationFactor.code
+            and "only 3 broker(s) are registered" in refused.error_message
+        )
         chosen = CreateTopicsRequest.CreatableReplicaAssignment(partition_index=0, broker_ids=[3, 9])
         refused = await create("who", -1, -1, assignments=[chosen])
-        assert refused.error_code == 39 and "broker 9, but no such broker is registered" in refused.error_message
+        assert (
+            refused.error_code == InvalidReplicaAssignment.code
+            and "broker 9, but no such broker is registered" in refused.error_message
+        )
 
     run(scenario, racks=["a", "a", "b"])
 
@@ -250,9 +263,9 @@ def test_a_move_adds_catches_up_and_removes(run: Any, wire: Any) -> None:
         assert (await reassign([3, 2])).responses[0].partitions[0].error_code == 0
         found = cluster.partition("t")
         assert (found.replicas, found.adding, found.removing) == ([3, 2, 1], [3], [1])
-        assert (await reassign([3, 9])).responses[0].partitions[0].error_code == 39
+        assert (await reassign([3, 9])).responses[0].partitions[0].error_code == InvalidReplicaAssignment.code
         assert (await reassign(None)).responses[0].partitions[0].error_code == 0
-        assert (await reassign(None)).responses[0].partitions[0].error_code == 85
+        assert (await reassign(None)).responses[0].partitions[0].error_code == NoReassignmentInProgress.code
         await reassign([3, 2])
         cluster.heal()
         found = await led_by(cluster, 3)
@@ -302,7 +315,7 @@ def test_deleted_records_are_gone_from_every_replica(run: Any, wire: Any) -> Non
         starts = [cluster.broker(n).node.replicas.get("t", 0).log.log_start_offset for n in (1, 2, 3)]
         assert starts == [2, 2, 2]
         cluster.pause(3)
-        assert (await delete(3, 200)).error_code == 7
+        assert (await delete(3, 200)).error_code == RequestTimedOut.code
 
     run(scenario)
 
@@ -329,7 +342,9 @@ def test_consumers_read_from_the_nearest_replica(run: Any, wire: Any) -> None:
         assert (await fetch(1, "elsewhere")).preferred_read_replica == -1
         near = await fetch(3, "c")
         assert near.error_code == 0 and near.high_watermark == 1 and len(near.records) > 0
-        assert (await fetch(3, "", version=10)).error_code == 6, "older consumers only know leaders"
+        assert (await fetch(3, "", version=10)).error_code == NotLeaderOrFollower.code, (
+            "older consumers only know leaders"
+        )
 
     settings = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
     run(scenario, racks=["a", "b", "c"], settings=settings)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut, UnknownLeaderEpoch
 from ottla.wire.messages import FetchRequest, OffsetForLeaderEpochRequest
 from ottla.wire.stored.metadata import ConfigRecord
-
-NOT_LEADER, TIMED_OUT, NOT_ENOUGH, NOT_ENOUGH_AFTER, FENCED_EPOCH, UNKNOWN_EPOCH = 6, 7, 19, 20, 74, 75
 
 
 def partition_on(cluster: Any, broker_id: int, topic: str = "t") -> Any:
@@ -77,7 +76,7 @@ def test_acks_all_times_out_while_a_replica_in_sync_is_away(run: Any, wire: Any)
         await cluster.wait_in_sync()
         cluster.pause(3)
         answer = await wire.produce(cluster, 1, b"a", timeout_ms=300)
-        assert (answer.error_code, answer.base_offset) == (TIMED_OUT, 0)
+        assert (answer.error_code, answer.base_offset) == (RequestTimedOut.code, 0)
 
     run(scenario)
 
@@ -87,7 +86,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(run: Any, wire: Any) -> N
         make(cluster, 1, 2, 3, min_insync_replicas=2)
         await cluster.wait_in_sync()
         cluster.shrink_isr("t", remove=[2, 3])
-        assert (await wire.produce(cluster, 1, b"a")).error_code == NOT_ENOUGH
+        assert (await wire.produce(cluster, 1, b"a")).error_code == NotEnoughReplicas.code
         assert (await wire.produce(cluster, 1, b"b", acks=1)).error_code == 0
         assert watermarks(cluster)[1] == 0, "nothing is committed by too few"
         cluster.heal()
@@ -210,7 +209,9 @@ def test_a_new_replica_starts_where_the_leaders_log_starts(run: Any, wire: Any) 
 
 
 @pytest.mark.parametrize(
-    ("epoch", "code"), [(-1, 0), (0, FENCED_EPOCH), (1, 0), (2, UNKNOWN_EPOCH)], ids=["none", "old", "now", "new"]
+    ("epoch", "code"),
+    [(-1, 0), (0, FencedLeaderEpoch.code), (1, 0), (2, UnknownLeaderEpoch.code)],
+    ids=["none", "old", "now", "new"],
 )
 def test_epochs_fence_readers(run: Any, wire: Any, epoch: int, code: int) -> None:
     async def scenario(cluster: Any) -> None:
@@ -224,7 +225,7 @@ def test_epochs_fence_readers(run: Any, wire: Any, epoch: int, code: int) -> Non
         answer = await wire.ask(cluster, 2, FetchRequest(max_wait_ms=0, topics=[topic]), 16)
         data = answer.responses[0].partitions[0]
         assert data.error_code == code
-        if code == FENCED_EPOCH:
+        if code == FencedLeaderEpoch.code:
             assert [node.node_id for node in answer.node_endpoints] == [2]
             assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (2, 1)
 
@@ -248,7 +249,7 @@ def test_what_a_leader_says_of_its_epochs(run: Any, wire: Any) -> None:
         assert await end_of(0, 2) == (0, 0, 2)
         assert await end_of(1, 2) == (0, 1, 3)
         assert await end_of(7, 2) == (0, -1, -1)
-        assert await end_of(0, 1) == (NOT_LEADER, -1, -1)
+        assert await end_of(0, 1) == (NotLeaderOrFollower.code, -1, -1)
 
     run(scenario)
 
@@ -278,9 +279,9 @@ def test_a_follower_of_before_its_restart_is_not_heard(run: Any, wire: Any) -> N
             return int(answer.responses[0].partitions[0].error_code)
 
         assert await code(fetch_as(2, epoch)) == 0
-        assert await code(fetch_as(2, epoch - 1)) == NOT_LEADER
-        assert await code(fetch_as(3, 5)) == UNKNOWN_EPOCH
-        assert await code(fetch_as(3, 5, leader_epoch=-1)) == NOT_LEADER
+        assert await code(fetch_as(2, epoch - 1)) == NotLeaderOrFollower.code
+        assert await code(fetch_as(3, 5)) == UnknownLeaderEpoch.code
+        assert await code(fetch_as(3, 5, leader_epoch=-1)) == NotLeaderOrFollower.code
 
     run(scenario)
 

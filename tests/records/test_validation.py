@@ -15,7 +15,15 @@ import snappy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.errors import InvalidRecord, KafkaError, MessageTooLarge
+from ottla.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    UnknownServerError,
+    UnsupportedCompressionType,
+)
 from ottla.records import compression
 from ottla.records.batch import (
     HEADER,
@@ -190,14 +198,14 @@ def test_record_sizes_that_do_not_fit_are_refused(codec):
     """Kafka takes these when they are compressed, and stores a batch that no consumer can read; we do not."""
     for change in (4, -2):
         payload = one(0) + bytes([one(1)[0] + change]) + one(1)[1:]
-        assert outcome(raw(compress(codec, payload), 2, codec))[0] == 87
+        assert outcome(raw(compress(codec, payload), 2, codec))[0] == InvalidRecord.code
 
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("deltas", [(5, 9), (0, 0), (1, 0)])
 def test_offset_deltas_are_only_free_without_compression(codec, deltas):
     data = raw(compress(codec, b"".join(map(one, deltas))), 2, codec)
-    assert outcome(data)[0] == (-1 if codec else 0)
+    assert outcome(data)[0] == (UnknownServerError.code if codec else 0)
     # Where the codec changes the records are rebuilt, and the offsets with them.
     code, _, result = outcome(data, to(GZIP if codec != GZIP else LZ4))
     assert code == 0
@@ -209,11 +217,13 @@ def test_offset_deltas_are_only_free_without_compression(codec, deltas):
 def test_unreadable_compression(codec, depth):
     options = ValidationOptions(depth=depth)
     packed = compress(codec, GOOD)
-    assert outcome(raw(b"\xde\xad\xbe\xef" * 5, 2, codec), options)[0] == -1
-    assert outcome(raw(packed[:-5], 2, codec), options)[0] == -1
-    assert outcome(raw(packed[:-1], 2, codec), options)[0] == -1
-    assert outcome(raw(packed + b"garbage!!", 2, codec), options)[0] == (0 if codec in (GZIP, LZ4) else -1)
-    assert outcome(raw(b"", 2, codec), options)[0] == (87 if codec == ZSTD else -1)
+    assert outcome(raw(b"\xde\xad\xbe\xef" * 5, 2, codec), options)[0] == UnknownServerError.code
+    assert outcome(raw(packed[:-5], 2, codec), options)[0] == UnknownServerError.code
+    assert outcome(raw(packed[:-1], 2, codec), options)[0] == UnknownServerError.code
+    assert outcome(raw(packed + b"garbage!!", 2, codec), options)[0] == (
+        0 if codec in (GZIP, LZ4) else UnknownServerError.code
+    )
+    assert outcome(raw(b"", 2, codec), options)[0] == (InvalidRecord.code if codec == ZSTD else UnknownServerError.code)
 
 
 def test_framings():
@@ -221,14 +231,16 @@ def test_framings():
     assert outcome(raw(snappy.compress(GOOD), 2, SNAPPY))[0] == 0
     assert outcome(raw(frame(GOOD, block_linked=False, store_size=True), 2, LZ4))[0] == 0
     assert outcome(raw(frame(GOOD, block_linked=False, store_size=False, content_checksum=True), 2, LZ4))[0] == 0
-    assert outcome(raw(compress(LZ4, GOOD, magic=0), 2, LZ4))[0] == -1
+    assert outcome(raw(compress(LZ4, GOOD, magic=0), 2, LZ4))[0] == UnknownServerError.code
     dependent = frame(b"".join(map(one, range(20_000))), block_linked=True)
     assert len(dependent) > CHEAP_COMPRESSED_SIZE
     for depth in Depth:
-        assert outcome(raw(dependent, 20_000, LZ4), ValidationOptions(depth=depth))[0] == -1
+        assert outcome(raw(dependent, 20_000, LZ4), ValidationOptions(depth=depth))[0] == UnknownServerError.code
 
 
-@pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (13, 0)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(3, UnsupportedCompressionType.code), (6, UnsupportedCompressionType.code), (7, 0), (13, 0)]
+)
 def test_zstd_by_version(version, code):
     assert outcome(three(codec=ZSTD), version=version)[0] == code
 
@@ -276,7 +288,7 @@ def test_records(name, depth):
 
 def test_structure_is_judged_before_records():
     data = raw(one(0, None) + one(1, None) + b"\0", 2)
-    assert outcome(data, COMPACT)[:2] == (87, [])
+    assert outcome(data, COMPACT)[:2] == (InvalidRecord.code, [])
 
 
 def test_the_fast_path_returns_the_same_bytes_in_place():
@@ -362,26 +374,26 @@ def test_recompression_uses_the_level():
 
 
 def test_negative_timestamps_cannot_be_recompressed():
-    assert outcome(build_batch([record(0, -5)]), to(GZIP))[0] == -1
+    assert outcome(build_batch([record(0, -5)]), to(GZIP))[0] == UnknownServerError.code
     assert outcome(build_batch([record(0, -1)]), to(GZIP))[0] == 0
 
 
 def test_sizes():
     large = build_batch([Record(0, NOW, b"a", b"x" * 2000)])
-    assert outcome(large, ValidationOptions(max_message_bytes=1000))[0] == 10
-    assert outcome(patched(large, crc=5), ValidationOptions(max_message_bytes=1000))[0] == 10
+    assert outcome(large, ValidationOptions(max_message_bytes=1000))[0] == MessageTooLarge.code
+    assert outcome(patched(large, crc=5), ValidationOptions(max_message_bytes=1000))[0] == MessageTooLarge.code
     assert outcome(large, ValidationOptions(max_message_bytes=len(large)))[0] == 0
-    assert outcome(large, ValidationOptions(max_message_bytes=len(large) - 1))[0] == 10
+    assert outcome(large, ValidationOptions(max_message_bytes=len(large) - 1))[0] == MessageTooLarge.code
     packed = build_batch([Record(0, NOW, b"a", b"x" * 2000)], codec=GZIP)
     assert outcome(packed, ValidationOptions(max_message_bytes=1000))[0] == 0
-    assert outcome(packed, to(0, max_message_bytes=1000))[0] == 10
+    assert outcome(packed, to(0, max_message_bytes=1000))[0] == MessageTooLarge.code
 
 
 def test_bombs_are_refused_where_they_must_be_opened():
     bomb = raw(compress(ZSTD, bytes(100 << 20)), 1, ZSTD)
     with pytest.raises(MessageTooLarge):
         validate(bomb, ValidationOptions(compacted=True, decompressed_limit=1 << 20), NOW)
-    assert outcome(bomb)[0] in (0, 87)  # the automatic check does not open it, or not far
+    assert outcome(bomb)[0] in (0, InvalidRecord.code)  # the automatic check does not open it, or not far
 
 
 def test_coordinators_may_write_control_batches_at_any_offset():
@@ -408,15 +420,15 @@ def test_what_the_automatic_check_looks_at():
     equal = [record(n) for n in range(500)]
     large = [Record(n, NOW, None, b"v" * (4000 + n)) for n in range(CHEAP_RECORD_COUNT * 2)]
     for records in (few, large):
-        assert outcome(short_count(records))[0] == 87
-    assert outcome(short_count(few, codec=LZ4))[0] == 87
+        assert outcome(short_count(records))[0] == InvalidRecord.code
+    assert outcome(short_count(few, codec=LZ4))[0] == InvalidRecord.code
     assert outcome(short_count(many))[0] == 0
     assert outcome(short_count(equal))[0] == 0
-    assert outcome(short_count(many), COMPACT)[0] == 87
-    assert outcome(short_count(many), RECENT)[0] == 87
-    assert outcome(short_count(many), to(GZIP))[0] == 87
-    assert outcome(short_count(many), ValidationOptions(depth=Depth.RECORDS))[0] == 87
-    assert outcome(patched(short_count(many), max_timestamp=NOW - 1))[0] == 87
+    assert outcome(short_count(many), COMPACT)[0] == InvalidRecord.code
+    assert outcome(short_count(many), RECENT)[0] == InvalidRecord.code
+    assert outcome(short_count(many), to(GZIP))[0] == InvalidRecord.code
+    assert outcome(short_count(many), ValidationOptions(depth=Depth.RECORDS))[0] == InvalidRecord.code
+    assert outcome(patched(short_count(many), max_timestamp=NOW - 1))[0] == InvalidRecord.code
 
 
 def test_options_from_a_topic_config():
@@ -545,13 +557,20 @@ def test_message_sets_without_a_whole_message_are_no_error():
 
 def test_record_errors_of_plain_messages_count_from_each_message():
     """Each plain message is a batch of its own in Kafka, and the first bad one ends the check."""
-    assert outcome(build_message_set(ROWS_KEYLESS, 1), COMPACT, 2)[:2] == (87, [0])
-    assert outcome(build_message_set(ROWS_KEYLESS, 1, GZIP), COMPACT, 2)[:2] == (87, [1, 2])
+    assert outcome(build_message_set(ROWS_KEYLESS, 1), COMPACT, 2)[:2] == (InvalidRecord.code, [0])
+    assert outcome(build_message_set(ROWS_KEYLESS, 1, GZIP), COMPACT, 2)[:2] == (InvalidRecord.code, [1, 2])
 
 
 @given(st.binary(max_size=200), st.integers(0, 13), st.sampled_from(Depth))
 def test_garbage(data, version, depth):
-    assert outcome(data, ValidationOptions(depth=depth), version)[0] in (0, -1, 2, 10, 87, 76)
+    assert outcome(data, ValidationOptions(depth=depth), version)[0] in (
+        0,
+        UnknownServerError.code,
+        CorruptMessage.code,
+        MessageTooLarge.code,
+        InvalidRecord.code,
+        UnsupportedCompressionType.code,
+    )
 
 
 @given(st.sampled_from(range(5)), st.sampled_from([PLAIN, COMPACT, APPEND, to(GZIP)]), st.data())
@@ -562,7 +581,7 @@ def test_mutations_with_a_right_crc(codec, options, data):
         batch[data.draw(st.integers(21, len(batch) - 1))] = data.draw(st.integers(0, 255))
     struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
     code, _, result = outcome(batch, options)
-    assert code in (0, -1, 10, 32, 87)
+    assert code in (0, UnknownServerError.code, MessageTooLarge.code, InvalidTimestamp.code, InvalidRecord.code)
     if code == 0:
         assert result.batch.crc_ok()
         assert compression.NAMES[result.batch.codec]

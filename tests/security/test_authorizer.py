@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.clock import ManualClock
 from ottla.config import ConfigError
 from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.errors import TopicAuthorizationFailed
 from ottla.metadata.image import Acl, MetadataImage
 from ottla.server.api import registered_apis
 from ottla.server.security import guards
@@ -150,7 +151,7 @@ def test_acls_stay_across_restarts_and_are_in_force_with_their_answer(
         async with run_broker(disk=PosixDisk(str(tmp_path)), settings=acl_settings) as running:
             admin, alice = await running.as_user("admin"), await running.as_user("alice")
             await admin.create_topic("t")
-            assert (await alice.produce("t", b"x")).error_code == 29
+            assert (await alice.produce("t", b"x")).error_code == TopicAuthorizationFailed.code
             creation = CreateAclsRequest.AclCreation(
                 resource_type=ResourceType.TOPIC,
                 resource_name="t",
@@ -165,7 +166,7 @@ def test_acls_stay_across_restarts_and_are_in_force_with_their_answer(
         async with run_broker(disk=PosixDisk(str(tmp_path)), settings=acl_settings) as running:
             alice, bob = await running.as_user("alice"), await running.as_user("bob")
             assert (await alice.produce("t", b"x")).error_code == 0
-            assert (await bob.produce("t", b"x")).error_code == 29
+            assert (await bob.produce("t", b"x")).error_code == TopicAuthorizationFailed.code
 
     run(main())
 

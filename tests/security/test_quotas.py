@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.errors import ThrottlingQuotaExceeded
 from ottla.server.security.rates import TokenBucket, WindowedRate
 from ottla.wire.messages import FindCoordinatorRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
@@ -296,7 +297,7 @@ def test_changes_to_topics(run: Any, run_broker: Any) -> None:
             # A burst of 11 is allowed; the last one that fits may overdraw it.
             await set_quota(other, "controller_mutation_rate", 1, client_id="test")
             response = await client.call(CreateTopicsRequest(topics=[new("a", 5), new("b", 8), new("c", 1)]), 6)
-            assert [topic.error_code for topic in response.topics] == [0, 0, 89]
+            assert [topic.error_code for topic in response.topics] == [0, 0, ThrottlingQuotaExceeded.code]
             assert response.throttle_time_ms == 2_000
             clock.advance(2_000)
             grow = CreatePartitionsRequest.CreatePartitionsTopic(name="a", count=9, assignments=None)
@@ -305,7 +306,10 @@ def test_changes_to_topics(run: Any, run_broker: Any) -> None:
             response = await client.call(
                 DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="b")], timeout_ms=1000), 6
             )
-            assert (response.responses[0].error_code, response.throttle_time_ms) == (89, 4_000)
+            assert (response.responses[0].error_code, response.throttle_time_ms) == (
+                ThrottlingQuotaExceeded.code,
+                4_000,
+            )
             clock.advance(4_000)
             # Older clients do not know the error: they are served, and made to wait.
             response = await client.call(CreateTopicsRequest(topics=[new("d", 3)]), 5)

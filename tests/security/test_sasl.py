@@ -15,6 +15,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from ottla.clock import ManualClock
 from ottla.config import ConfigError
+from ottla.errors import (
+    DelegationTokenAuthDisabled,
+    DelegationTokenExpired,
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
+    DelegationTokenRequestNotAllowed,
+    IllegalSaslState,
+    InvalidPrincipalType,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
 from ottla.server.security.jaas import parse_jaas
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.server.security.mechanisms import Plain, Refused, Scram
@@ -30,7 +41,6 @@ from ottla.wire.messages.security import (
     SaslHandshakeRequest,
 )
 
-AUTHENTICATION_FAILED, ILLEGAL_STATE, UNSUPPORTED_MECHANISM = 58, 34, 33
 SCRAM = "SCRAM-SHA-256"
 
 
@@ -98,8 +108,8 @@ def test_plain_with_api_versions_first(run: Any, run_broker: Any, sasl_settings:
             assert await works(client)
             assert principals(running) == {"User:alice"}
             again = await client.handshake("PLAIN")
-            assert again.error_code == ILLEGAL_STATE
-            assert (await client.token(b"x")).error_code == ILLEGAL_STATE
+            assert again.error_code == IllegalSaslState.code
+            assert (await client.token(b"x")).error_code == IllegalSaslState.code
             assert await works(client)
 
     run(main())
@@ -130,7 +140,7 @@ def test_a_request_where_a_token_is_due_is_answered_and_closed(run: Any, run_bro
             client = await running.connect()
             await client.handshake("PLAIN")
             response = await client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
-            assert response.topics[0].error_code == ILLEGAL_STATE
+            assert response.topics[0].error_code == IllegalSaslState.code
             assert await client.is_closed()
 
     run(main())
@@ -141,7 +151,7 @@ def test_a_mechanism_that_is_not_enabled(run: Any, run_broker: Any, sasl_setting
         async with run_broker(settings=sasl_settings("PLAIN,SCRAM-SHA-256")) as running:
             client = await running.connect()
             response = await client.handshake("GSSAPI")
-            assert response.error_code == UNSUPPORTED_MECHANISM
+            assert response.error_code == UnsupportedSaslMechanism.code
             assert sorted(response.mechanisms) == ["PLAIN", "SCRAM-SHA-256"]
             assert await client.is_closed()
 
@@ -168,8 +178,8 @@ def test_sasl_requests_where_there_is_no_sasl(run: Any, run_broker: Any) -> None
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
-            assert (await client.handshake("PLAIN")).error_code == ILLEGAL_STATE
-            assert (await client.token(b"")).error_code == ILLEGAL_STATE
+            assert (await client.handshake("PLAIN")).error_code == IllegalSaslState.code
+            assert (await client.token(b"")).error_code == IllegalSaslState.code
             assert await works(client)
 
     run(main())
@@ -215,7 +225,7 @@ def test_plain_refusals(run: Any, run_broker: Any, sasl_settings: Any, token: by
             client = await running.connect()
             await client.handshake("PLAIN")
             response = await client.token(token)
-            assert (response.error_code, response.error_message) == (AUTHENTICATION_FAILED, message)
+            assert (response.error_code, response.error_message) == (SaslAuthenticationFailed.code, message)
             assert await client.is_closed()
 
     run(main())
@@ -232,7 +242,7 @@ def test_a_failure_takes_its_time(run: Any, run_broker: Any, sasl_settings: Any)
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.receive_frame(), 0.05)
             clock.advance(100)
-            assert (await client.receive()).error_code == AUTHENTICATION_FAILED
+            assert (await client.receive()).error_code == SaslAuthenticationFailed.code
             assert await client.is_closed()
 
     run(main())
@@ -283,7 +293,7 @@ def test_scram(run: Any, run_broker: Any, sasl_settings: Any, mechanism: str, nu
             for user, password in (("carol,=x", "wrong"), ("nobody", "x")):
                 wrong = await running.connect()
                 response = await scram(wrong, user, password, mechanism)
-                assert (response.error_code, response.error_message) == (AUTHENTICATION_FAILED, hidden)
+                assert (response.error_code, response.error_message) == (SaslAuthenticationFailed.code, hidden)
                 assert await wrong.is_closed()
 
     run(main())
@@ -323,7 +333,7 @@ def test_scram_messages_that_make_no_sense(
             await client.handshake(SCRAM)
             for message in messages:
                 response = await client.token(message)
-            assert response.error_code == AUTHENTICATION_FAILED
+            assert response.error_code == SaslAuthenticationFailed.code
             assert await client.is_closed()
 
     run(main())
@@ -342,7 +352,7 @@ def test_sessions_end_unless_renewed(run: Any, run_broker: Any, sasl_settings: A
                 assert (await one.log_in("alice")).session_lifetime_ms == 10_000
             clock.advance(9_000)
             assert (await client.log_in("alice")).session_lifetime_ms == 10_000
-            assert (await client.handshake("PLAIN")).error_code == ILLEGAL_STATE  # not again within a second
+            assert (await client.handshake("PLAIN")).error_code == IllegalSaslState.code  # not again within a second
             assert await works(client)
             clock.advance(2_000)
             assert await works(client)
@@ -359,7 +369,7 @@ def test_a_renewed_session_keeps_user_and_mechanism(run: Any, run_broker: Any, s
         async with run_broker(settings=settings) as running:
             client = await running.as_user("alice")
             response = await client.log_in("bob")
-            assert response.error_code == AUTHENTICATION_FAILED
+            assert response.error_code == SaslAuthenticationFailed.code
             assert response.error_message == (
                 "Cannot change principals during re-authentication from User.alice: User.bob"
             )
@@ -487,7 +497,7 @@ def test_tokens_that_are_refused(
             assert (response.error_code, response.auth_bytes) == (0, b'{"status":"invalid_token"}')
             response = await client.token(b"\x01")
             assert (response.error_code, response.error_message) == (
-                AUTHENTICATION_FAILED,
+                SaslAuthenticationFailed.code,
                 '{"status":"invalid_token"}',
             )
             assert await client.is_closed()
@@ -543,7 +553,7 @@ def test_a_mistake_of_ours_is_a_refusal(
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:
             client = await running.connect()
-            assert (await client.log_in("alice")).error_code == AUTHENTICATION_FAILED
+            assert (await client.log_in("alice")).error_code == SaslAuthenticationFailed.code
             assert await client.is_closed()
 
     run(main())
@@ -625,7 +635,7 @@ def test_the_life_of_a_delegation_token(run: Any, run_broker: Any, token_setting
                 assert await works(user)
                 # A token does not beget tokens.
                 denied = await user.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
-                assert denied.error_code == 64
+                assert denied.error_code == DelegationTokenRequestNotAllowed.code
             assert principals(running) == {"User:alice", "User:bob"}
             clock.advance(5_000)
             renewed = await bob.call(RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=-1), 2)
@@ -635,14 +645,14 @@ def test_the_life_of_a_delegation_token(run: Any, run_broker: Any, token_setting
             assert (await bob.call(DescribeDelegationTokenRequest(owners=[]), 3)).tokens == []
             clock.advance(10_001)
             expired = await alice.call(RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=-1), 2)
-            assert expired.error_code == 66
+            assert expired.error_code == DelegationTokenExpired.code
             late = await running.connect()
             response = await scram(late, made.token_id, password, SCRAM, ",tokenauth=true")
-            assert response.error_code == AUTHENTICATION_FAILED
+            assert response.error_code == SaslAuthenticationFailed.code
             ended = await alice.call(ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1), 2)
             assert ended.error_code == 0
             gone = await alice.call(ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1), 2)
-            assert gone.error_code == 62
+            assert gone.error_code == DelegationTokenNotFound.code
 
     run(main())
 
@@ -656,20 +666,22 @@ def test_tokens_of_others_and_where_there_are_none(
             made = await alice.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=1000), 3)
             assert made.max_timestamp_ms - made.issue_timestamp_ms == 1000
             response = await bob.call(RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=-1), 2)
-            assert (response.error_code, response.expiry_timestamp_ms) == (63, -1)
+            assert (response.error_code, response.expiry_timestamp_ms) == (DelegationTokenOwnerMismatch.code, -1)
             response = await bob.call(ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1), 2)
-            assert response.error_code == 63
+            assert response.error_code == DelegationTokenOwnerMismatch.code
             strange = CreateDelegationTokenRequest.CreatableRenewers(principal_type="Group", principal_name="g")
             response = await bob.call(CreateDelegationTokenRequest(renewers=[strange], max_lifetime_ms=-1), 3)
-            assert response.error_code == 67
+            assert response.error_code == InvalidPrincipalType.code
         async with run_broker(settings=sasl_settings()) as running:
             alice = await running.as_user("alice")
-            assert (await alice.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)).error_code == 61
+            assert (
+                await alice.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
+            ).error_code == DelegationTokenAuthDisabled.code
         async with run_broker() as running:
             client = await running.connect()
             assert (
                 await client.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
-            ).error_code == 64
+            ).error_code == DelegationTokenRequestNotAllowed.code
 
     run(main())
 
@@ -726,7 +738,7 @@ def test_each_listener_has_its_own_users(run: Any, run_broker: Any) -> None:
             await running.as_user("alice", 0)
             await running.as_user("bob", 1)
             stranger = await running.connect(1)
-            assert (await stranger.log_in("alice")).error_code == AUTHENTICATION_FAILED
+            assert (await stranger.log_in("alice")).error_code == SaslAuthenticationFailed.code
             assert await works(await running.connect(2))
 
     run(main())
@@ -751,7 +763,7 @@ def test_sasl_inside_tls(run: Any, run_broker: Any, certificates: Any, sasl_sett
             response = await client.fetch("t")
             assert len(response.responses[0].partitions[0].records) > 500_000
             wrong = await running.connect(context=certificates.context())
-            assert (await wrong.log_in("alice", "x")).error_code == AUTHENTICATION_FAILED
+            assert (await wrong.log_in("alice", "x")).error_code == SaslAuthenticationFailed.code
             assert await wrong.is_closed()
         async with run_broker(settings={**settings, "listener.name.sasl_ssl.ssl.client.auth": "required"}) as running:
             nameless = await running.connect(context=certificates.context())

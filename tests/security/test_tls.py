@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 
 from ottla.config import ConfigError
+from ottla.errors import InvalidRequest
 from ottla.log.files import PosixDisk
 from ottla.server.security.certificates import names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
@@ -365,10 +366,10 @@ def test_a_certificate_is_changed_by_alter_configs(run: Any, run_broker: Any, ce
                 return str(subject["commonName"])
 
             assert await served() == "localhost"
-            assert (await alter("/nowhere.pem")).error_code == 42
+            assert (await alter("/nowhere.pem")).error_code == InvalidRequest.code
             assert await served() == "localhost"
             refused = await alter(str(other))
-            assert (refused.error_code, await served()) == (42, "localhost")
+            assert (refused.error_code, await served()) == (InvalidRequest.code, "localhost")
             assert "ssl.allow.dn.changes" in refused.error_message
             leaf = certificates.authority.issue_cert(
                 "localhost",

@@ -6,7 +6,21 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
-from ottla.errors import KafkaStorageError
+from ottla.errors import (
+    BrokerIdNotRegistered,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaStorageError,
+    LogDirNotFound,
+    MismatchedEndpointType,
+    ResourceNotFound,
+    SecurityDisabled,
+    ThrottlingQuotaExceeded,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedEndpointType,
+    UnsupportedVersion,
+)
 from ottla.log.files import MemoryDisk, PosixDisk
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
@@ -95,7 +109,7 @@ def test_replicas_stay_in_the_one_folder(run: Any, run_broker: Any, tmp_path: Pa
                 (result.topic_name, partition.partition_index): partition.error_code
                 for result in results
                 for partition in result.partitions
-            } == {("t", 0): 0, ("t", 7): 3, ("u", 0): 57}
+            } == {("t", 0): 0, ("t", 7): UnknownTopicOrPartition.code, ("u", 0): LogDirNotFound.code}
 
     run(main())
 
@@ -128,7 +142,10 @@ def test_quotas_are_kept(run: Any, run_broker: Any, version: int) -> None:
             assert (entry.error_code, entry.error_message) == (0, None)
             assert [(p.entity_type, p.entity_name) for p in entry.entity] == [("client-id", "c"), ("user", "u")]
             [entry] = (await client.call(rate(("user", None), value=0.5), version)).entries
-            assert (entry.error_code, entry.error_message) == (42, "producer_byte_rate cannot be a fractional value.")
+            assert (entry.error_code, entry.error_message) == (
+                InvalidRequest.code,
+                "producer_byte_rate cannot be a fractional value.",
+            )
             await client.call(rate(("user", "v"), value=5.0, validate_only=True), version)
         async with run_broker(disk=disk) as running:
             client = await running.connect()
@@ -138,7 +155,7 @@ def test_quotas_are_kept(run: Any, run_broker: Any, version: int) -> None:
             assert [(v.key, v.value) for v in entry.values] == [("producer_byte_rate", 5.0)]
             component = DescribeClientQuotasRequest.ComponentData(entity_type="group", match_type=2, match=None)
             refused = await client.call(DescribeClientQuotasRequest(components=[component], strict=False), version)
-            assert (refused.error_code, refused.entries) == (35, None)
+            assert (refused.error_code, refused.entries) == (UnsupportedVersion.code, None)
 
     run(main())
 
@@ -162,7 +179,7 @@ def test_scram_users_are_kept(run: Any, run_broker: Any) -> None:
             )
             assert {r.user: (r.error_code, r.error_message) for r in response.results} == {
                 "u": (0, None),
-                "gone": (91, "Attempt to delete a user credential that does not exist"),
+                "gone": (ResourceNotFound.code, "Attempt to delete a user credential that does not exist"),
             }
         async with run_broker(disk=disk) as running:
             client = await running.connect()
@@ -173,7 +190,7 @@ def test_scram_users_are_kept(run: Any, run_broker: Any) -> None:
             assert [(info.mechanism, info.iterations) for info in user.credential_infos] == [(2, 4096)]
             name = DescribeUserScramCredentialsRequest.UserName(name="no")
             [unknown] = (await client.call(DescribeUserScramCredentialsRequest(users=[name]), 0)).results
-            assert unknown.error_code == 91
+            assert unknown.error_code == ResourceNotFound.code
 
     run(main())
 
@@ -282,11 +299,16 @@ def test_acls_need_an_authorizer(run: Any, run_broker: Any, version: int) -> Non
         async with run_broker() as running:
             client = await running.connect()
             listed = await client.call(described_acls(), version)
-            assert (listed.error_code, listed.error_message) == (54, "No Authorizer is configured on the broker")
+            assert (listed.error_code, listed.error_message) == (
+                SecurityDisabled.code,
+                "No Authorizer is configured on the broker",
+            )
             made = await client.call(CreateAclsRequest(creations=[new_acl(), new_acl()]), version)
-            assert [(r.error_code, r.error_message) for r in made.results] == [(54, "No Authorizer is configured.")] * 2
+            assert [(r.error_code, r.error_message) for r in made.results] == [
+                (SecurityDisabled.code, "No Authorizer is configured.")
+            ] * 2
             gone = await client.call(deleted_acls(), version)
-            assert [r.error_code for r in gone.filter_results] == [54]
+            assert [r.error_code for r in gone.filter_results] == [SecurityDisabled.code]
             assert running.broker.metadata.acls == {}
 
     run(main())
@@ -307,8 +329,8 @@ def test_acls_are_kept(run: Any, run_broker: Any, version: int) -> None:
             made = await client.call(CreateAclsRequest(creations=creations), version)
             assert [(r.error_code, r.error_message) for r in made.results] == [
                 (0, ""),
-                (42, "Invalid empty resource name"),
-                (-1, None),
+                (InvalidRequest.code, "Invalid empty resource name"),
+                (UnknownServerError.code, None),
             ]
         async with run_broker(disk=disk, settings=settings) as running:
             client = await running.connect()
@@ -316,7 +338,7 @@ def test_acls_are_kept(run: Any, run_broker: Any, version: int) -> None:
             assert (resource.resource_type, resource.resource_name, resource.pattern_type) == (2, "t", 3)
             assert [(acl.principal, acl.operation) for acl in resource.acls] == [("User:u", 3)]
             [unknown] = (await client.call(deleted_acls(operation=99), version)).filter_results
-            assert (unknown.error_code, unknown.error_message) == (42, "Unknown entryFilter.")
+            assert (unknown.error_code, unknown.error_message) == (InvalidRequest.code, "Unknown entryFilter.")
             [removed] = (await client.call(deleted_acls(), version)).filter_results
             assert [(acl.resource_name, acl.error_code, acl.error_message) for acl in removed.matching_acls] == [
                 ("t", 0, None)
@@ -351,7 +373,7 @@ def test_the_first_version_cannot_downgrade(run: Any, run_broker: Any) -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             response = await client.call(updates(("share.version", 0, 2)), 0)
-            assert response.error_code == 95
+            assert response.error_code == InvalidUpdateVersion.code
             assert "without setting the upgrade type to either safe or unsafe downgrade" in response.error_message
             assert (await finalized(client))["share.version"] == 1
             assert (await client.call(updates(("share.version", 1, 1)), 0)).error_code == 0
@@ -370,7 +392,7 @@ def test_features_are_updated(run: Any, run_broker: Any, version: int) -> None:
             expected = [("share.version", 0, "NONE")] if version <= 1 else []
             assert [(r.feature, r.error_code, r.error_message) for r in response.results] == expected
             refused = await client.call(updates(("streams.version", 0, 2), ("nope", 1, 1)), version)
-            assert (refused.error_code, refused.results) == (95, [])
+            assert (refused.error_code, refused.results) == (InvalidUpdateVersion.code, [])
             assert refused.error_message == (
                 "The update failed for all features since the following feature had an error: Invalid update version 1 "
                 "for feature nope. Local controller 1 does not support this feature."
@@ -421,7 +443,7 @@ def test_the_quorum_is_this_broker(run: Any, run_broker: Any, version: int) -> N
                 assert (node.node_id, node.listeners[0].name) == (1, "CONTROLLER")
             for wrong in ([("foo", 0)], [("__cluster_metadata", 1)], [("__cluster_metadata", 0), ("foo", 0)]):
                 refused = await client.call(question(*wrong), version)
-                assert {p.error_code for t in refused.topics for p in t.partitions} == {3}
+                assert {p.error_code for t in refused.topics for p in t.partitions} == {UnknownTopicOrPartition.code}
                 assert refused.nodes == []
 
     run(main())
@@ -472,8 +494,11 @@ def test_a_broker_does_not_forget_itself(run: Any, run_broker: Any) -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             response = await client.call(UnregisterBrokerRequest(broker_id=9), 0)
-            assert (response.error_code, response.error_message) == (102, "Broker ID 9 is not currently registered")
-            assert (await client.call(UnregisterBrokerRequest(broker_id=1), 0)).error_code == 42
+            assert (response.error_code, response.error_message) == (
+                BrokerIdNotRegistered.code,
+                "Broker ID 9 is not currently registered",
+            )
+            assert (await client.call(UnregisterBrokerRequest(broker_id=1), 0)).error_code == InvalidRequest.code
             cluster = await client.call(DescribeClusterRequest(include_fenced_brokers=True), 2)
             assert [broker.broker_id for broker in cluster.brokers] == [1]
 
@@ -483,8 +508,12 @@ def test_a_broker_does_not_forget_itself(run: Any, run_broker: Any) -> None:
 @pytest.mark.parametrize(
     ("endpoint_type", "code", "message"),
     [
-        (0, 115, "Unsupported endpoint type 0"),
-        (2, 114, "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"),
+        (0, UnsupportedEndpointType.code, "Unsupported endpoint type 0"),
+        (
+            2,
+            MismatchedEndpointType.code,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        ),
     ],
 )
 def test_a_broker_describes_brokers(run: Any, run_broker: Any, endpoint_type: int, code: int, message: str) -> None:
@@ -526,7 +555,7 @@ def test_telemetry_is_served_but_not_advertised(run: Any, run_broker: Any) -> No
             assert (first.accepted_compression_types, first.delta_temporality) == ([4, 3, 1, 2], True)
             mine = await subscribe(INSTANCE)
             assert mine.client_instance_id == INSTANCE
-            assert (await subscribe(INSTANCE)).error_code == 89, "before the interval is over"
+            assert (await subscribe(INSTANCE)).error_code == ThrottlingQuotaExceeded.code, "before the interval is over"
             assert await pushed(mine.subscription_id, ZERO_UUID) == 42
             assert await pushed(mine.subscription_id) == 0
             assert await pushed(mine.subscription_id) == 89

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.errors import InvalidConfig, InvalidRequest, InvalidTopicException, MessageTooLarge, UnknownTopicOrPartition
 from ottla.log.files import MemoryDisk
 from ottla.wire.messages.configs import (
     AlterConfigsRequest,
@@ -13,9 +15,6 @@ from ottla.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
-
-TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-SET, DELETE, APPEND = 0, 1, 2
 
 NODE = {"node.id": 1}
 
@@ -68,7 +67,7 @@ def test_a_topics_configs_are_described(run: Any, run_broker: Any, version: int)
             client = await running.connect()
             await client.create_topic("t", retention_ms="1000")
             fields = {"include_synonyms": True, "include_documentation": True}
-            code, message, configs = await described(client, TOPIC, "t", version=version, **fields)
+            code, message, configs = await described(client, ConfigResourceType.TOPIC, "t", version=version, **fields)
             assert (code, message) == (0, "")
             assert len(configs) == 33
             retention, segment = configs["retention.ms"], configs["segment.bytes"]
@@ -94,7 +93,7 @@ def test_synonyms_and_documentation_come_on_request(run: Any, run_broker: Any) -
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             await client.create_topic("t")
-            _, _, configs = await described(client, TOPIC, "t", "retention.ms", "nope")
+            _, _, configs = await described(client, ConfigResourceType.TOPIC, "t", "retention.ms", "nope")
             assert list(configs) == ["retention.ms"]
             assert configs["retention.ms"].synonyms == []
             assert configs["retention.ms"].documentation is None
@@ -105,14 +104,29 @@ def test_synonyms_and_documentation_come_on_request(run: Any, run_broker: Any) -
 @pytest.mark.parametrize(
     ("kind", "name", "code", "message"),
     [
-        (TOPIC, "none", 3, ""),
-        (TOPIC, "", 17, "Topic name is invalid: the empty string is not allowed"),
-        (BROKER, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
-        (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
-        (LOGGER, "", 42, "Broker id must not be empty"),
-        (LOGGER, "2", 42, "Unexpected broker id, expected 1 but received 2"),
-        (METRICS, "", 42, "Client metrics subscription name must not be empty"),
-        (GROUP, "", 42, "Group name must not be empty"),
+        (ConfigResourceType.TOPIC, "none", UnknownTopicOrPartition.code, ""),
+        (
+            ConfigResourceType.TOPIC,
+            "",
+            InvalidTopicException.code,
+            "Topic name is invalid: the empty string is not allowed",
+        ),
+        (
+            ConfigResourceType.BROKER,
+            "2",
+            InvalidRequest.code,
+            "Unexpected broker id, expected 1 or empty string, but received 2",
+        ),
+        (ConfigResourceType.BROKER, "x", InvalidRequest.code, "Broker id must be an integer, but it is: x"),
+        (ConfigResourceType.BROKER_LOGGER, "", InvalidRequest.code, "Broker id must not be empty"),
+        (ConfigResourceType.BROKER_LOGGER, "2", InvalidRequest.code, "Unexpected broker id, expected 1 but received 2"),
+        (
+            ConfigResourceType.CLIENT_METRICS,
+            "",
+            InvalidRequest.code,
+            "Client metrics subscription name must not be empty",
+        ),
+        (ConfigResourceType.GROUP, "", InvalidRequest.code, "Group name must not be empty"),
     ],
 )
 def test_what_cannot_be_described(run: Any, run_broker: Any, kind: int, name: str, code: int, message: str) -> None:
@@ -132,10 +146,13 @@ def test_an_unknown_type_fails_the_whole_question(run: Any, run_broker: Any) -> 
             request = DescribeConfigsRequest(
                 resources=[
                     resource(resource_type=7, resource_name="x", configuration_keys=None),
-                    resource(resource_type=TOPIC, resource_name="t", configuration_keys=None),
+                    resource(resource_type=ConfigResourceType.TOPIC, resource_name="t", configuration_keys=None),
                 ]
             )
-            assert [result.error_code for result in (await client.call(request, 4)).results] == [42, 42]
+            assert [result.error_code for result in (await client.call(request, 4)).results] == [
+                InvalidRequest.code,
+                InvalidRequest.code,
+            ]
 
     run(main())
 
@@ -145,8 +162,11 @@ def test_secrets_are_never_told(run: Any, run_broker: Any) -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             for key in ("listener.name.plaintext.ssl.keystore.password", "my.plugin.key"):
-                assert await increment(client, BROKER, "1", (key, SET, "secret")) == (0, None)
-                _, _, configs = await described(client, BROKER, "1", key, include_synonyms=True)
+                assert await increment(client, ConfigResourceType.BROKER, "1", (key, AlterConfigOp.SET, "secret")) == (
+                    0,
+                    None,
+                )
+                _, _, configs = await described(client, ConfigResourceType.BROKER, "1", key, include_synonyms=True)
                 assert (configs[key].value, configs[key].is_sensitive, configs[key].read_only) == (None, True, True)
                 assert [synonym.value for synonym in configs[key].synonyms] == [None]
 
@@ -159,10 +179,13 @@ def test_altering_replaces_all(run: Any, run_broker: Any, version: int) -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             await client.create_topic("t", retention_ms="1000")
-            assert await replace(client, TOPIC, "t", version, segment_ms="5000") == (0, None)
-            assert await value(client, TOPIC, "t", "segment.ms") == ("5000", 1)
-            assert await value(client, TOPIC, "t", "retention.ms") == ("604800000", 5)
-            assert await replace(client, LOGGER, "1", version) == (42, "Unknown resource type 8")
+            assert await replace(client, ConfigResourceType.TOPIC, "t", version, segment_ms="5000") == (0, None)
+            assert await value(client, ConfigResourceType.TOPIC, "t", "segment.ms") == ("5000", 1)
+            assert await value(client, ConfigResourceType.TOPIC, "t", "retention.ms") == ("604800000", 5)
+            assert await replace(client, ConfigResourceType.BROKER_LOGGER, "1", version) == (
+                42,
+                "Unknown resource type 8",
+            )
 
     run(main())
 
@@ -176,13 +199,14 @@ def test_a_resource_that_comes_twice_is_refused_both_times(run: Any, run_broker:
             kinds: list[tuple[Any, int]] = [(AlterConfigsRequest, 2), (IncrementalAlterConfigsRequest, 1)]
             for request, version in kinds:
                 resources = [
-                    request.AlterConfigsResource(resource_type=TOPIC, resource_name=name) for name in ("t", "u", "t")
+                    request.AlterConfigsResource(resource_type=ConfigResourceType.TOPIC, resource_name=name)
+                    for name in ("t", "u", "t")
                 ]
                 response = await client.call(request(resources=resources), version)
                 assert [(r.error_code, r.error_message) for r in response.responses] == [
-                    (42, "Each resource must appear at most once."),
+                    (InvalidRequest.code, "Each resource must appear at most once."),
                     (0, None),
-                    (42, "Each resource must appear at most once."),
+                    (InvalidRequest.code, "Each resource must appear at most once."),
                 ]
 
     run(main())
@@ -194,16 +218,22 @@ def test_single_changes(run: Any, run_broker: Any, version: int) -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             await client.create_topic("t")
-            change = ("cleanup.policy", APPEND, "compact")
-            assert await increment(client, TOPIC, "t", change, version=version, validate_only=True) == (0, None)
-            assert await value(client, TOPIC, "t", "cleanup.policy") == ("delete", 5)
-            assert await increment(client, TOPIC, "t", change, version=version) == (0, None)
-            assert await value(client, TOPIC, "t", "cleanup.policy") == ("delete,compact", 1)
-            assert await increment(client, TOPIC, "t", ("retention.ms", SET, "x"), version=version) == (
+            change = ("cleanup.policy", AlterConfigOp.APPEND, "compact")
+            assert await increment(
+                client, ConfigResourceType.TOPIC, "t", change, version=version, validate_only=True
+            ) == (0, None)
+            assert await value(client, ConfigResourceType.TOPIC, "t", "cleanup.policy") == ("delete", 5)
+            assert await increment(client, ConfigResourceType.TOPIC, "t", change, version=version) == (0, None)
+            assert await value(client, ConfigResourceType.TOPIC, "t", "cleanup.policy") == ("delete,compact", 1)
+            assert await increment(
+                client, ConfigResourceType.TOPIC, "t", ("retention.ms", AlterConfigOp.SET, "x"), version=version
+            ) == (
                 40,
                 "Invalid value x for configuration retention.ms: Not a number of type LONG",
             )
-            assert await increment(client, TOPIC, "t", ("retention.ms", 9, "1"), version=version) == (-1, None)
+            assert await increment(
+                client, ConfigResourceType.TOPIC, "t", ("retention.ms", 9, "1"), version=version
+            ) == (-1, None)
 
     run(main())
 
@@ -214,9 +244,9 @@ def test_a_topics_limit_is_in_force_with_the_answer(run: Any, run_broker: Any) -
             client = await running.connect()
             await client.create_topic("t")
             assert (await client.produce("t", bytes(5000))).error_code == 0
-            await increment(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
-            assert (await client.produce("t", bytes(5000))).error_code == 10
-            await increment(client, TOPIC, "t", ("max.message.bytes", DELETE, None))
+            await increment(client, ConfigResourceType.TOPIC, "t", ("max.message.bytes", AlterConfigOp.SET, "1000"))
+            assert (await client.produce("t", bytes(5000))).error_code == MessageTooLarge.code
+            await increment(client, ConfigResourceType.TOPIC, "t", ("max.message.bytes", AlterConfigOp.DELETE, None))
             assert (await client.produce("t", bytes(5000))).error_code == 0
 
     run(main())
@@ -229,23 +259,31 @@ def test_dynamic_settings_of_brokers_are_in_force_and_survive(run: Any, run_brok
             client = await running.connect()
             await client.create_topic("t")
             await client.create_topic("own", max_message_bytes="2000")
-            assert await increment(client, BROKER, "", ("message.max.bytes", SET, "1000")) == (0, None)
+            assert await increment(
+                client, ConfigResourceType.BROKER, "", ("message.max.bytes", AlterConfigOp.SET, "1000")
+            ) == (0, None)
             assert running.broker.config["message.max.bytes"] == 1000
-            assert (await client.produce("t", bytes(1500))).error_code == 10
+            assert (await client.produce("t", bytes(1500))).error_code == MessageTooLarge.code
             assert (await client.produce("own", bytes(1500))).error_code == 0, "a topic's own setting is stronger"
-            assert await value(client, TOPIC, "t", "max.message.bytes") == ("1000", 3)
-            assert await value(client, BROKER, "1", "message.max.bytes") == ("1000", 3)
-            assert await increment(client, BROKER, "1", ("message.max.bytes", SET, "3000")) == (0, None)
-            assert await value(client, TOPIC, "t", "max.message.bytes") == ("3000", 2)
+            assert await value(client, ConfigResourceType.TOPIC, "t", "max.message.bytes") == ("1000", 3)
+            assert await value(client, ConfigResourceType.BROKER, "1", "message.max.bytes") == ("1000", 3)
+            assert await increment(
+                client, ConfigResourceType.BROKER, "1", ("message.max.bytes", AlterConfigOp.SET, "3000")
+            ) == (0, None)
+            assert await value(client, ConfigResourceType.TOPIC, "t", "max.message.bytes") == ("3000", 2)
             assert (await client.produce("t", bytes(1500))).error_code == 0
         async with run_broker(disk=disk, settings=NODE) as running:
             client = await running.connect()
-            assert (await client.produce("t", bytes(3500))).error_code == 10
-            assert await value(client, BROKER, "", "message.max.bytes") == ("1000", 3)
-            assert await increment(client, BROKER, "1", ("message.max.bytes", DELETE, None)) == (0, None)
-            assert (await client.produce("t", bytes(1500))).error_code == 10
-            assert await increment(client, BROKER, "", ("message.max.bytes", DELETE, None)) == (0, None)
-            assert await value(client, BROKER, "1", "message.max.bytes") == ("1048588", 5)
+            assert (await client.produce("t", bytes(3500))).error_code == MessageTooLarge.code
+            assert await value(client, ConfigResourceType.BROKER, "", "message.max.bytes") == ("1000", 3)
+            assert await increment(
+                client, ConfigResourceType.BROKER, "1", ("message.max.bytes", AlterConfigOp.DELETE, None)
+            ) == (0, None)
+            assert (await client.produce("t", bytes(1500))).error_code == MessageTooLarge.code
+            assert await increment(
+                client, ConfigResourceType.BROKER, "", ("message.max.bytes", AlterConfigOp.DELETE, None)
+            ) == (0, None)
+            assert await value(client, ConfigResourceType.BROKER, "1", "message.max.bytes") == ("1048588", 5)
             assert (await client.produce("t", bytes(3500))).error_code == 0
 
     run(main())
@@ -259,7 +297,7 @@ def test_stored_settings_that_no_longer_fit_do_not_stop_a_start(
         async with run_broker(disk=disk, settings={**NODE, "group.consumer.max.session.timeout.ms": 60_000}) as running:
             client = await running.connect()
             key = "log.cleaner.threads"
-            assert await increment(client, BROKER, "1", (key, SET, "2")) == (0, None)
+            assert await increment(client, ConfigResourceType.BROKER, "1", (key, AlterConfigOp.SET, "2")) == (0, None)
         with caplog.at_level(logging.ERROR, "ottla.server"):
             async with run_broker(
                 disk=disk, settings={**NODE, "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024}
@@ -285,13 +323,19 @@ def test_log_levels_can_be_set_while_the_broker_runs(run: Any, run_broker: Any) 
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
-            assert await increment(client, LOGGER, "1", ("root", SET, "ERROR")) == (0, None)
-            assert await increment(client, LOGGER, "1", ("ottla.server", SET, "DEBUG")) == (0, None)
-            assert await value(client, LOGGER, "1", "root") == ("ERROR", 6)
-            assert await value(client, LOGGER, "1", "ottla.server") == ("DEBUG", 6)
+            assert await increment(
+                client, ConfigResourceType.BROKER_LOGGER, "1", ("root", AlterConfigOp.SET, "ERROR")
+            ) == (0, None)
+            assert await increment(
+                client, ConfigResourceType.BROKER_LOGGER, "1", ("ottla.server", AlterConfigOp.SET, "DEBUG")
+            ) == (0, None)
+            assert await value(client, ConfigResourceType.BROKER_LOGGER, "1", "root") == ("ERROR", 6)
+            assert await value(client, ConfigResourceType.BROKER_LOGGER, "1", "ottla.server") == ("DEBUG", 6)
             assert logging.getLogger("ottla.server").isEnabledFor(logging.DEBUG)
-            assert await increment(client, LOGGER, "1", ("ottla.server", DELETE, None)) == (0, None)
-            assert await value(client, LOGGER, "1", "ottla.server") == ("ERROR", 6)
+            assert await increment(
+                client, ConfigResourceType.BROKER_LOGGER, "1", ("ottla.server", AlterConfigOp.DELETE, None)
+            ) == (0, None)
+            assert await value(client, ConfigResourceType.BROKER_LOGGER, "1", "ottla.server") == ("ERROR", 6)
 
     run(main())
 
@@ -299,19 +343,34 @@ def test_log_levels_can_be_set_while_the_broker_runs(run: Any, run_broker: Any) 
 @pytest.mark.parametrize(
     ("name", "change", "code", "message"),
     [
-        ("1", ("no.such", SET, "INFO"), 40, "Logger no.such does not exist!"),
+        ("1", ("no.such", AlterConfigOp.SET, "INFO"), InvalidConfig.code, "Logger no.such does not exist!"),
         (
             "1",
-            ("root", SET, "LOUD"),
-            40,
+            ("root", AlterConfigOp.SET, "LOUD"),
+            InvalidConfig.code,
             "Cannot set the log level of root to LOUD as it is not a supported log level. Valid log levels are DEBUG, "
             "ERROR, FATAL, INFO, TRACE, WARN",
         ),
-        ("1", ("root", SET, None), 42, "Null value not supported for : root"),
-        ("1", ("root", APPEND, "INFO"), 42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
-        ("1", ("root", DELETE, None), 42, "Removing the log level of the root logger is not allowed"),
-        ("2", ("root", SET, "INFO"), 42, "Unexpected node id. Expected 1, but received 2"),
-        ("", ("root", SET, "INFO"), 42, "Node id must be an integer, but it is: "),
+        ("1", ("root", AlterConfigOp.SET, None), InvalidRequest.code, "Null value not supported for : root"),
+        (
+            "1",
+            ("root", AlterConfigOp.APPEND, "INFO"),
+            InvalidRequest.code,
+            "APPEND operation is not allowed for the BROKER_LOGGER resource",
+        ),
+        (
+            "1",
+            ("root", AlterConfigOp.DELETE, None),
+            InvalidRequest.code,
+            "Removing the log level of the root logger is not allowed",
+        ),
+        (
+            "2",
+            ("root", AlterConfigOp.SET, "INFO"),
+            InvalidRequest.code,
+            "Unexpected node id. Expected 1, but received 2",
+        ),
+        ("", ("root", AlterConfigOp.SET, "INFO"), InvalidRequest.code, "Node id must be an integer, but it is: "),
     ],
 )
 def test_log_levels_are_checked(
@@ -320,7 +379,7 @@ def test_log_levels_are_checked(
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
-            assert await increment(client, LOGGER, name, change) == (code, message)
+            assert await increment(client, ConfigResourceType.BROKER_LOGGER, name, change) == (code, message)
 
     run(main())
 
@@ -330,14 +389,16 @@ def test_groups_and_subscriptions_have_configs_too(run: Any, run_broker: Any) ->
         disk = MemoryDisk()
         async with run_broker(disk=disk, settings=NODE) as running:
             client = await running.connect()
-            change = ("consumer.session.timeout.ms", SET, "50000")
-            assert await increment(client, GROUP, "g", change) == (0, None)
-            assert await increment(client, METRICS, "s", ("interval.ms", SET, "1000")) == (0, None)
+            change = ("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
+            assert await increment(client, ConfigResourceType.GROUP, "g", change) == (0, None)
+            assert await increment(
+                client, ConfigResourceType.CLIENT_METRICS, "s", ("interval.ms", AlterConfigOp.SET, "1000")
+            ) == (0, None)
         async with run_broker(disk=disk, settings=NODE) as running:
             client = await running.connect()
-            assert await value(client, GROUP, "g", "consumer.session.timeout.ms") == ("50000", 8)
-            assert await value(client, GROUP, "h", "consumer.session.timeout.ms") == ("45000", 5)
-            assert await value(client, METRICS, "s", "interval.ms") == ("1000", 7)
+            assert await value(client, ConfigResourceType.GROUP, "g", "consumer.session.timeout.ms") == ("50000", 8)
+            assert await value(client, ConfigResourceType.GROUP, "h", "consumer.session.timeout.ms") == ("45000", 5)
+            assert await value(client, ConfigResourceType.CLIENT_METRICS, "s", "interval.ms") == ("1000", 7)
 
     run(main())
 
@@ -347,17 +408,28 @@ def test_resources_are_listed(run: Any, run_broker: Any) -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
             await client.create_topic("t")
-            await increment(client, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
-            await increment(client, METRICS, "s", ("interval.ms", SET, "1000"))
+            await increment(
+                client, ConfigResourceType.GROUP, "g", ("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
+            )
+            await increment(client, ConfigResourceType.CLIENT_METRICS, "s", ("interval.ms", AlterConfigOp.SET, "1000"))
 
             async def listed(version: int, *types: int) -> tuple[int, list[tuple[int, str]]]:
                 response = await client.call(ListConfigResourcesRequest(resource_types=list(types)), version)
                 return response.error_code, [(r.resource_type, r.resource_name) for r in response.config_resources]
 
-            everything = [(GROUP, "g"), (METRICS, "s"), (LOGGER, "1"), (BROKER, "1"), (TOPIC, "t")]
-            assert await listed(0) == (0, [(METRICS, "s")])
+            everything = [
+                (ConfigResourceType.GROUP, "g"),
+                (ConfigResourceType.CLIENT_METRICS, "s"),
+                (ConfigResourceType.BROKER_LOGGER, "1"),
+                (ConfigResourceType.BROKER, "1"),
+                (ConfigResourceType.TOPIC, "t"),
+            ]
+            assert await listed(0) == (0, [(ConfigResourceType.CLIENT_METRICS, "s")])
             assert await listed(1) == (0, everything)
-            assert await listed(1, TOPIC, GROUP) == (0, [(GROUP, "g"), (TOPIC, "t")])
-            assert await listed(1, METRICS, 7) == (35, [])
+            assert await listed(1, ConfigResourceType.TOPIC, ConfigResourceType.GROUP) == (
+                0,
+                [(ConfigResourceType.GROUP, "g"), (ConfigResourceType.TOPIC, "t")],
+            )
+            assert await listed(1, ConfigResourceType.CLIENT_METRICS, 7) == (35, [])
 
     run(main())

@@ -4,6 +4,17 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import (
+    ElectionNotNeeded,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    InvalidTopicException,
+    NoReassignmentInProgress,
+    RequestTimedOut,
+    TopicDeletionDisabled,
+    UnknownTopicOrPartition,
+)
 from ottla.log.files import MemoryDisk
 from ottla.wire.messages.fetch import ListOffsetsRequest
 from ottla.wire.messages.metadata import (
@@ -91,9 +102,13 @@ def test_duplicates_and_the_metadata_topic_come_last(run: Any, run_broker: Any) 
             response = await client.call(new_topics(*({"name": name} for name in names)), 7)
             assert [(topic.name, topic.error_code, topic.error_message) for topic in response.topics] == [
                 ("fine", 0, None),
-                ("a b", 17, BAD_NAME),
-                ("dup", 42, "Duplicate topic name."),
-                ("__cluster_metadata", 42, "Creation of internal topic __cluster_metadata is prohibited."),
+                ("a b", InvalidTopicException.code, BAD_NAME),
+                ("dup", InvalidRequest.code, "Duplicate topic name."),
+                (
+                    "__cluster_metadata",
+                    InvalidRequest.code,
+                    "Creation of internal topic __cluster_metadata is prohibited.",
+                ),
             ]
 
     run(main())
@@ -117,15 +132,19 @@ def test_no_time_at_all_is_too_little(run: Any, run_broker: Any) -> None:
             client = await running.connect()
             await client.create_topic("t")
             [topic] = (await client.call(new_topics({"name": "new"}, timeout_ms=0), 7)).topics
-            assert (topic.error_code, topic.error_message) == (7, None)
+            assert (topic.error_code, topic.error_message) == (RequestTimedOut.code, None)
             [deleted] = (await client.call(doomed(("t", ZERO_UUID), timeout_ms=-1), 6)).responses
-            assert (deleted.error_code, deleted.error_message) == (7, None)
+            assert (deleted.error_code, deleted.error_message) == (RequestTimedOut.code, None)
             [grown] = (await client.call(more(("t", 2, None), timeout_ms=0), 3)).results
-            assert (grown.error_code, grown.error_message) == (7, None)
+            assert (grown.error_code, grown.error_message) == (RequestTimedOut.code, None)
             elected = await client.call(elections(("t", [0]), timeout_ms=0), 2)
-            assert elected.error_code == elected.replica_election_results[0].partition_result[0].error_code == 7
+            assert (
+                elected.error_code
+                == elected.replica_election_results[0].partition_result[0].error_code
+                == RequestTimedOut.code
+            )
             moved = await client.call(moves(("t", 0, [1]), timeout_ms=0), 1)
-            assert moved.error_code == moved.responses[0].partitions[0].error_code == 7
+            assert moved.error_code == moved.responses[0].partitions[0].error_code == RequestTimedOut.code
             assert len(running.broker.metadata.topics["t"].partitions) == 1
 
     run(main())
@@ -145,8 +164,8 @@ def test_topics_are_deleted_by_name(run: Any, run_broker: Any, version: int) -> 
             responses = {response.name: response for response in (await client.call(request, version)).responses}
             assert {name: response.error_code for name, response in responses.items()} == {
                 "t": 0,
-                "none": 3,
-                "twice": 42,
+                "none": UnknownTopicOrPartition.code,
+                "twice": InvalidRequest.code,
             }
             if version >= 5:
                 assert responses["none"].error_message == "This server does not host this topic-partition."
@@ -197,8 +216,8 @@ def test_deletion_can_be_switched_off(run: Any, run_broker: Any) -> None:
             client = await running.connect()
             await client.create_topic("t")
             request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-            assert (await client.call(request, 2)).responses[0].error_code == 42
-            assert (await client.call(request, 5)).responses[0].error_code == 73
+            assert (await client.call(request, 2)).responses[0].error_code == InvalidRequest.code
+            assert (await client.call(request, 5)).responses[0].error_code == TopicDeletionDisabled.code
 
     run(main())
 
@@ -241,9 +260,9 @@ def test_partitions_that_cannot_be_made_are_refused(run: Any, run_broker: Any) -
             request = more(("t", 2, None), ("none", 2, None), ("u", 2, None), ("u", 3, None))
             response = await client.call(request, 3)
             assert [(r.name, r.error_code, r.error_message) for r in response.results] == [
-                ("u", 42, "Duplicate topic name."),
-                ("t", 37, "The topic t currently has 3 partition(s); 2 would not be an increase."),
-                ("none", 3, None),
+                ("u", InvalidRequest.code, "Duplicate topic name."),
+                ("t", InvalidPartitions.code, "The topic t currently has 3 partition(s); 2 would not be an increase."),
+                ("none", UnknownTopicOrPartition.code, None),
             ]
 
     run(main())
@@ -340,9 +359,15 @@ def test_producers_are_described(run: Any, run_broker: Any) -> None:
             assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (made.producer_id, 0, 1)
             assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (-1, -1)
             assert known.partitions[1].active_producers == []
-            assert (known.partitions[2].error_code, known.partitions[2].error_message) == (3, None)
+            assert (known.partitions[2].error_code, known.partitions[2].error_message) == (
+                UnknownTopicOrPartition.code,
+                None,
+            )
             assert unknown.partitions[0].error_message == "This server does not host this topic-partition."
-            assert (bad.partitions[0].error_code, bad.partitions[0].error_message) == (17, BAD_NAME)
+            assert (bad.partitions[0].error_code, bad.partitions[0].error_message) == (
+                InvalidTopicException.code,
+                BAD_NAME,
+            )
 
     run(main())
 
@@ -368,9 +393,9 @@ def test_an_election_that_nobody_needs(run: Any, run_broker: Any, version: int) 
                 for topic in response.replica_election_results
                 for result in topic.partition_result
             ] == [
-                ("t", 0, 84, "Leader election not needed for topic partition."),
-                ("t", 7, 3, "No such partition as t-7"),
-                ("none", 0, 3, "No such topic as none"),
+                ("t", 0, ElectionNotNeeded.code, "Leader election not needed for topic partition."),
+                ("t", 7, UnknownTopicOrPartition.code, "No such partition as t-7"),
+                ("none", 0, UnknownTopicOrPartition.code, "No such topic as none"),
             ]
             everywhere = await client.call(elections(), version)
             assert [(t.topic, t.partition_result) for t in everywhere.replica_election_results] == [("t", [])]
@@ -384,7 +409,7 @@ def test_an_election_of_an_unknown_kind(run: Any, run_broker: Any) -> None:
             client = await running.connect()
             response = await client.call(elections(("t", [0]), kind=5), 2)
             [result] = response.replica_election_results[0].partition_result
-            assert response.error_code == result.error_code == 42
+            assert response.error_code == result.error_code == InvalidRequest.code
             assert result.error_message == "Unknown election type 5"
 
     run(main())
@@ -414,10 +439,13 @@ def test_replicas_stay_where_they_are(run: Any, run_broker: Any, version: int) -
             assert (response.error_code, response.error_message) == (0, None)
             assert [(p.error_code, p.error_message) for topic in response.responses for p in topic.partitions] == [
                 (0, None),
-                (85, None),
-                (39, "The manual partition assignment includes broker 99, but no such broker is registered."),
-                (3, "Unable to find partition t:7."),
-                (3, "Unable to find a topic named none."),
+                (NoReassignmentInProgress.code, None),
+                (
+                    InvalidReplicaAssignment.code,
+                    "The manual partition assignment includes broker 99, but no such broker is registered.",
+                ),
+                (UnknownTopicOrPartition.code, "Unable to find partition t:7."),
+                (UnknownTopicOrPartition.code, "Unable to find a topic named none."),
             ]
             listed = await client.call(ListPartitionReassignmentsRequest(topics=None), 0)
             assert (listed.error_code, listed.error_message, listed.topics) == (0, None, [])
@@ -477,10 +505,10 @@ def test_partitions_are_described_page_by_page(run: Any, run_broker: Any) -> Non
                 cursor = response.next_cursor.topic_name, response.next_cursor.partition_index
             assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
             [unknown] = (await client.call(pages(["none"], 9), 0)).topics
-            assert (unknown.error_code, unknown.topic_authorized_operations) == (3, 3576)
+            assert (unknown.error_code, unknown.topic_authorized_operations) == (UnknownTopicOrPartition.code, 3576)
             for bad in (("a", -1), ("z", 0)):
                 refused = (await client.call(pages(["a", "b"], 9, bad), 0)).topics
-                assert [topic.error_code for topic in refused] == [42, 42]
+                assert [topic.error_code for topic in refused] == [InvalidRequest.code, InvalidRequest.code]
 
     run(main())
 
@@ -517,6 +545,6 @@ def test_a_share_partition_is_named_by_three_parts(run: Any, run_broker: Any, ke
             client = await running.connect()
             request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
             [found] = (await client.call(request, 6)).coordinators
-            assert (found.error_code, found.error_message) == (0 if is_good else 42, "")
+            assert (found.error_code, found.error_message) == (0 if is_good else InvalidRequest.code, "")
 
     run(main())

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.clock import ManualClock
 from ottla.coordinator.groups.offsets.repeated_commits import PARTITIONS_MAX, CommitPlan
-from ottla.errors import KafkaStorageError
+from ottla.errors import KafkaStorageError, UnknownMemberId, UnknownTopicOrPartition
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.replication.partition import Partition
 from ottla.server.apis.commit_repeated import RepeatedCommit
@@ -244,7 +244,9 @@ def test_a_metadata_change_is_seen_at_once(run: Any, run_broker: Any, monkeypatc
             for offset in range(4):
                 assert error_codes(await consumer.commit(offset)) == [0, 0]
             await consumer.delete("u")
-            assert error_codes(await consumer.commit(4)) == [0, 3] or error_codes(consumer.heard[-1]) == [3, 0]
+            assert error_codes(await consumer.commit(4)) == [0, UnknownTopicOrPartition.code] or error_codes(
+                consumer.heard[-1]
+            ) == [UnknownTopicOrPartition.code, 0]
             await consumer.client.create_topic("u")
             with counted(monkeypatch, RepeatedCommit) as served:
                 for offset in range(5, 9):
@@ -269,7 +271,10 @@ def test_a_commit_keeps_a_member_alive_and_a_dead_one_is_refused(
                     assert error_codes(await consumer.commit(offset)) == [0, 0]
                 assert len(served) == 4
                 running.broker.clock.advance(11_000)
-                assert error_codes(await consumer.commit(7)) == [25, 25]  # UNKNOWN_MEMBER_ID
+                assert error_codes(await consumer.commit(7)) == [
+                    UnknownMemberId.code,
+                    UnknownMemberId.code,
+                ]  # UNKNOWN_MEMBER_ID
                 assert len(served) == 4
 
     run(main())
@@ -300,7 +305,10 @@ def test_a_member_of_the_new_protocol_commits_until_it_leaves(
                     assert error_codes(await consumer.commit(offset)) == [0, 0]
                 assert len(served) == 2
                 await beat(-1)
-                assert error_codes(await consumer.commit(4)) == [25, 25]  # UNKNOWN_MEMBER_ID
+                assert error_codes(await consumer.commit(4)) == [
+                    UnknownMemberId.code,
+                    UnknownMemberId.code,
+                ]  # UNKNOWN_MEMBER_ID
                 assert len(served) == 2
 
     run(main())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.errors import InvalidRequest
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest
 
@@ -169,7 +170,7 @@ def test_a_bad_software_name_is_refused(run: Any, run_broker: Any) -> None:
         async with run_broker() as running:
             client = await running.connect()
             request = ApiVersionsRequest(client_software_name="bad name!", client_software_version="1")
-            assert (await client.call(request, 3)).error_code == 42
+            assert (await client.call(request, 3)).error_code == InvalidRequest.code
 
     run(main())
 

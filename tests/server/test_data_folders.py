@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from ottla.errors import KafkaStorageError
+from ottla.errors import NONE, KafkaStorageError, LogDirNotFound, UnknownTopicOrPartition
 from ottla.log.multi_dir_disk import SpreadDisk
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.topics import DeleteTopicsRequest
 
-NONE, UNKNOWN_TOPIC, NO_SUCH_FOLDER = 0, 3, 57
 UNASSIGNED = bytes(15) + b"\1"
 Disks = Callable[..., SpreadDisk]
 
@@ -127,9 +126,9 @@ def test_replicas_are_moved_while_they_are_used(run: Any, run_broker: Any, disks
             ) == {
                 ("t", 0): NONE,
                 ("t", 1): NONE,
-                ("t", 2): NO_SUCH_FOLDER,
-                ("t", 7): UNKNOWN_TOPIC,
-                ("nothing", 0): UNKNOWN_TOPIC,
+                ("t", 2): LogDirNotFound.code,
+                ("t", 7): UnknownTopicOrPartition.code,
+                ("nothing", 0): UnknownTopicOrPartition.code,
             }
             found = await described(client)
             assert ("t", 0) in found["three"], "where it is, or as one that comes"

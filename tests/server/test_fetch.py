@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from ottla.clock import ManualClock
+from ottla.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.records.batch import batches
 from ottla.server.fetch_sessions import EVICTION_MS, FetchSessionCache
 from ottla.wire.messages.fetch import FetchRequest
@@ -99,9 +100,9 @@ def test_an_error_in_one_partition_answers_at_once(run: Any, run_broker: Any) ->
             client = await running.connect()
             await client.create_topic("t")
             response = await client.call(fetch(("t", 0, 0), ("t", 7, 0), max_wait_ms=3_600_000), 11)
-            assert [p.error_code for p in response.responses[0].partitions] == [0, 3]
+            assert [p.error_code for p in response.responses[0].partitions] == [0, UnknownTopicOrPartition.code]
             response = await client.call(fetch(("t", 0, 5), max_wait_ms=3_600_000), 11)
-            assert response.responses[0].partitions[0].error_code == 1
+            assert response.responses[0].partitions[0].error_code == OffsetOutOfRange.code
             assert response.responses[0].partitions[0].high_watermark == -1
 
     run(main())
@@ -116,7 +117,7 @@ def test_a_deleted_topic_ends_the_wait(run: Any, run_broker: Any) -> None:
             await running.settle()
             other = await running.connect()
             await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
-            assert (await client.receive()).responses[0].partitions[0].error_code == 3
+            assert (await client.receive()).responses[0].partitions[0].error_code == UnknownTopicOrPartition.code
 
     run(main())
 
@@ -170,10 +171,10 @@ def test_a_session_sends_only_what_changed(run: Any, run_broker: Any) -> None:
             changed = await client.call(fetch(("t", 2, 0), **session, session_epoch=3, forgotten=forgotten), 11)
             assert [p.partition_index for p in changed.responses[0].partitions] == [2]
             wrong_epoch = await client.call(fetch(**session, session_epoch=9), 11)
-            assert wrong_epoch.error_code == 71
+            assert wrong_epoch.error_code == InvalidFetchSessionEpoch.code
             closed = await client.call(fetch(("t", 0, 0), **session, session_epoch=-1), 11)
             assert closed.session_id == 0
-            assert (await client.call(fetch(**session, session_epoch=4), 11)).error_code == 70
+            assert (await client.call(fetch(**session, session_epoch=4), 11)).error_code == FetchSessionIdNotFound.code
 
     run(main())
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from ottla.config import Config
+from ottla.errors import UnknownTopicOrPartition
 from ottla.http.metrics import metrics_endpoint
 from ottla.server.broker import Broker
 from ottla.server.metrics import error_finder
@@ -141,7 +142,7 @@ def test_every_response_has_a_place_for_its_errors() -> None:
     """Those of whole requests stand at the top; what each response class can say is found through its fields."""
     found = {key for key, message in RESPONSES.items() if error_finder(message)(message()) == []}
     assert found == set(RESPONSES)
-    partition = ProduceResponse.PartitionProduceResponse(index=0, error_code=3)
+    partition = ProduceResponse.PartitionProduceResponse(index=0, error_code=UnknownTopicOrPartition.code)
     topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[partition, partition])
     assert error_finder(ProduceResponse)(ProduceResponse(responses=[topic])) == [3, 3]
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.errors import CorruptMessage, InvalidRecord, InvalidRequiredAcks, MessageTooLarge, UnknownTopicOrPartition
 from ottla.log.files import MemoryDisk, PosixDisk
 from ottla.records.batch import batches
 from ottla.wire.messages.fetch import ListOffsetsRequest
@@ -48,10 +49,10 @@ def test_acks_0_gets_no_answer_and_an_error_closes(run: Any, run_broker: Any) ->
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        pytest.param(lambda b: b.__setitem__(30, b[30] ^ 1), 2, id="wrong CRC"),
-        pytest.param(lambda b: b.__setitem__(16, 7), 2, id="unknown magic"),
-        pytest.param(lambda b: b.__setitem__(7, 5), 87, id="base offset not 0"),
-        pytest.param(lambda b: b.extend(fixed_batch(b"second")), 87, id="two batches"),
+        pytest.param(lambda b: b.__setitem__(30, b[30] ^ 1), CorruptMessage.code, id="wrong CRC"),
+        pytest.param(lambda b: b.__setitem__(16, 7), CorruptMessage.code, id="unknown magic"),
+        pytest.param(lambda b: b.__setitem__(7, 5), InvalidRecord.code, id="base offset not 0"),
+        pytest.param(lambda b: b.extend(fixed_batch(b"second")), InvalidRecord.code, id="two batches"),
     ],
 )
 def test_a_refused_batch_leaves_nothing(run: Any, run_broker: Any, damage: Any, code: int) -> None:
@@ -73,12 +74,12 @@ def test_other_refusals(run: Any, run_broker: Any) -> None:
         async with run_broker() as running:
             client = await running.connect()
             await client.create_topic("t", max_message_bytes="200")
-            assert (await send(client, fixed_batch(b"a"), acks=2)).error_code == 21
-            assert (await send(client, fixed_batch(b"a"), topic="missing")).error_code == 3
-            assert (await send(client, fixed_batch(b"x" * 300))).error_code == 10
+            assert (await send(client, fixed_batch(b"a"), acks=2)).error_code == InvalidRequiredAcks.code
+            assert (await send(client, fixed_batch(b"a"), topic="missing")).error_code == UnknownTopicOrPartition.code
+            assert (await send(client, fixed_batch(b"x" * 300))).error_code == MessageTooLarge.code
             await client.create_topic("compacted", cleanup_policy="compact")
             keyless = await send(client, fixed_batch(b"a", b"b"), topic="compacted")
-            assert keyless.error_code == 87
+            assert keyless.error_code == InvalidRecord.code
             assert [error.batch_index for error in keyless.record_errors] == [0, 1]
 
     run(main())

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.clock import ManualClock, Timer
 from ottla.coordinator.share_state.shard import StateBatch, combined
-from ottla.errors import CoordinatorNotAvailable, KafkaError
+from ottla.errors import CoordinatorNotAvailable, InvalidRecordState, InvalidRequest, KafkaError
 from ottla.server.share.inflight import ACQUIRED, ARCHIVED, AVAILABLE, DONE, InFlight
 from ottla.server.share.partition import (
     ACCEPT,
@@ -21,7 +21,6 @@ from ottla.server.share.partition import (
     SharePartition,
 )
 
-INVALID_STATE, INVALID_REQUEST = 121, 42
 LOCK_MS = 1000
 
 
@@ -109,7 +108,7 @@ def test_records_go_out_once() -> None:
     assert (world.start, world.storage.start, world.storage.done_count) == (8, 0, 8)
     assert world.storage.last == [StateBatch(0, 7, 2, 1)]
     assert world.tell("m", (0, 7, [ACCEPT])) == 0, "done with already"
-    assert world.tell("m", (8, 9, [ACCEPT])) == INVALID_STATE, "somebody else's"
+    assert world.tell("m", (8, 9, [ACCEPT])) == InvalidRecordState.code, "somebody else's"
 
 
 def test_parts_of_about_the_wanted_size() -> None:
@@ -144,10 +143,10 @@ def test_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("batches", "code"),
     [
-        ([(100, 101, [ACCEPT])], INVALID_REQUEST),
-        ([(16, 20, [ACCEPT])], INVALID_REQUEST),
-        ([(4, 5, [ACCEPT]), (5, 6, [ACCEPT])], INVALID_STATE),
-        ([(4, 7, [ACCEPT]), (2, 2, [ACCEPT])], INVALID_STATE),
+        ([(100, 101, [ACCEPT])], InvalidRequest.code),
+        ([(16, 20, [ACCEPT])], InvalidRequest.code),
+        ([(4, 5, [ACCEPT]), (5, 6, [ACCEPT])], InvalidRecordState.code),
+        ([(4, 7, [ACCEPT]), (2, 2, [ACCEPT])], InvalidRecordState.code),
     ],
 )
 def test_all_or_nothing(batches: Any, code: int) -> None:
@@ -161,7 +160,7 @@ def test_all_or_nothing(batches: Any, code: int) -> None:
 
 
 def test_nothing_in_hand() -> None:
-    assert World().tell("m", (0, 1, [ACCEPT])) == INVALID_STATE
+    assert World().tell("m", (0, 1, [ACCEPT])) == InvalidRecordState.code
 
 
 def test_locks_run_out() -> None:
@@ -170,7 +169,7 @@ def test_locks_run_out() -> None:
     world.clock.advance(LOCK_MS - 1)
     assert world.tell("m", (0, 0, [ACCEPT])) == 0
     world.clock.advance(1)
-    assert world.tell("m", (1, 1, [ACCEPT])) == INVALID_STATE
+    assert world.tell("m", (1, 1, [ACCEPT])) == InvalidRecordState.code
     assert world.storage.last == [StateBatch(1, 3, AVAILABLE, 1)]
     assert world.read("n", 3) == [(1, 3, 2)]
     world.clock.advance(LOCK_MS)
@@ -309,7 +308,7 @@ def test_while_it_is_being_stored() -> None:
     world.read("m", 4)
     world.storage.hold = True
     assert world.tell("m", (0, 1, [RELEASE])) == -1
-    assert world.tell("m", (1, 1, [ACCEPT])) == INVALID_STATE
+    assert world.tell("m", (1, 1, [ACCEPT])) == InvalidRecordState.code
     assert world.read("n") == [(4, 19, 1)]
     world.storage.release()
     assert world.read("n") == [(0, 1, 2)]

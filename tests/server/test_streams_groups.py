@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import GroupIdNotFound, UnsupportedVersion
 from ottla.log.files import MemoryDisk
 from ottla.testing import actions
 from ottla.testing.groups import _members as members_of
@@ -12,7 +13,6 @@ from ottla.wire.messages import FindCoordinatorRequest, StreamsGroupDescribeRequ
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 
 NODE = {"node.id": 1, "group.streams.initial.rebalance.delay.ms": 0, "group.streams.assignment.interval.ms": 0}
-UNSUPPORTED_VERSION = 35
 
 
 def joining(source: str, changelog: str | None = None) -> Beat:
@@ -62,8 +62,8 @@ def test_switched_off(run: Any, run_broker: Any, how: str) -> None:
                 answer = await client.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
                 assert answer.error_code == 0
             refused = await client.call(joining("t"), 0)
-            assert (refused.error_code, refused.error_message) == (UNSUPPORTED_VERSION, None)
-            assert (await described(client)).error_code == UNSUPPORTED_VERSION
+            assert (refused.error_code, refused.error_message) == (UnsupportedVersion.code, None)
+            assert (await described(client)).error_code == UnsupportedVersion.code
 
     run(main())
 
@@ -119,6 +119,6 @@ def test_what_tests_do_with_groups(run: Any, run_broker: Any) -> None:
             assert (await described(client)).group_state == "Empty"
             await client.call(joining("t"), 0)
             remove_group(server, "app")
-            assert (await described(client)).error_code == 69
+            assert (await described(client)).error_code == GroupIdNotFound.code
 
     run(main())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.clock import ManualClock
 from ottla.config import Config
-from ottla.errors import KafkaError
+from ottla.errors import ConcurrentTransactions, KafkaError, UnstableOffsetCommit
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -31,7 +31,6 @@ from ottla.wire.messages import (
 
 TOPIC, PARTITIONS = "t", 2
 GROUP = "g"
-CONCURRENT, UNSTABLE = 51, 88
 START_MS = 1_700_000_000_000
 
 
@@ -106,7 +105,7 @@ class Caller:
     def init(self, name: str, version: int = 5) -> tuple[int, int]:
         for _ in range(2):  # the first may have to abort what was open
             made = self.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), version)
-            if made.error_code != CONCURRENT:
+            if made.error_code != ConcurrentTransactions.code:
                 break
         assert made.error_code == 0, made
         return made.producer_id, made.producer_epoch
@@ -323,7 +322,7 @@ class Model:
         pending = any(producer.offset is not None for producer in self.producers)
         assert self.caller.offset() == (0, self.offset)
         if pending:
-            assert self.caller.offset(stable=True) == (UNSTABLE, -1)
+            assert self.caller.offset(stable=True) == (UnstableOffsetCommit.code, -1)
 
 
 STEPS = st.lists(
@@ -504,7 +503,7 @@ def test_what_takes_too_long_is_aborted_and_readers_go_on(running: Any) -> None:
         assert caller.commit_offset("tx", producer, 5) == 0
         caller.send(None, (-1, -1), -1, 0, b"plain", 12)
         assert caller.committed(0) == []
-        assert caller.offset(stable=True) == (UNSTABLE, -1)
+        assert caller.offset(stable=True) == (UnstableOffsetCommit.code, -1)
         clock: Any = caller.broker.clock
         clock.advance(80_000)
         assert caller.committed(0) == [b"plain"]

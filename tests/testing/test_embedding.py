@@ -12,6 +12,7 @@ import pytest
 
 import ottla
 from ottla.bench.client import Client
+from ottla.errors import UnknownTopicOrPartition
 from ottla.testing import BrokerStopped
 from ottla.wire.messages import MetadataRequest
 
@@ -50,7 +51,12 @@ def test_the_test_preset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "codes"), [({}, [0, 0]), ({"preset": "dev"}, [3, 0]), ({"preset": "kafka"}, [3, 0])]
+    ("options", "codes"),
+    [
+        ({}, [0, 0]),
+        ({"preset": "dev"}, [UnknownTopicOrPartition.code, 0]),
+        ({"preset": "kafka"}, [UnknownTopicOrPartition.code, 0]),
+    ],
 )
 @pytest.mark.parametrize("start", [ottla.serve, lambda **options: ottla.Cluster(1, **options)])
 def test_only_for_tests_a_topic_is_there_at_once(start: Any, options: dict[str, Any], codes: list[int]) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
     NotLeaderOrFollower,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import (
@@ -28,8 +30,6 @@ from ottla.wire.messages import (
     ProduceRequest,
     UnregisterBrokerRequest,
 )
-
-TOPIC, BROKER, LOGGER = 2, 4, 8
 
 
 @pytest.fixture
@@ -89,7 +89,10 @@ def test_topics_are_created_by_asking_for_them_at_any_worker(serving: Any, wires
         first, topic = (
             wire.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12).topics[0] for _ in range(2)
         )
-        assert (first.error_code, topic.error_code) == (3, 0)  # as with Kafka, it is made for who asks next
+        assert (first.error_code, topic.error_code) == (
+            UnknownTopicOrPartition.code,
+            0,
+        )  # as with Kafka, it is made for who asks next
         for partition in topic.partitions:
             assert produce_code(wires[partition.leader_id], f"auto-{asked}", partition.partition_index) == 0
 
@@ -151,20 +154,25 @@ def described(wire: Any, kind: int, name: str, key: str) -> str:
 
 def test_configs_set_at_one_worker_hold_at_all(wires: dict[int, Any]) -> None:
     create(wires[1], "configured")
-    assert alter(wires[2], (TOPIC, "configured", "retention.ms", "1234567")) == [0]
-    assert {described(wire, TOPIC, "configured", "retention.ms") for wire in wires.values()} == {"1234567"}
-    assert alter(wires[3], (BROKER, "", "message.max.bytes", "2000000")) == [0]
+    assert alter(wires[2], (ConfigResourceType.TOPIC, "configured", "retention.ms", "1234567")) == [0]
+    assert {described(wire, ConfigResourceType.TOPIC, "configured", "retention.ms") for wire in wires.values()} == {
+        "1234567"
+    }
+    assert alter(wires[3], (ConfigResourceType.BROKER, "", "message.max.bytes", "2000000")) == [0]
     for node_id, wire in wires.items():
-        assert described(wire, BROKER, str(node_id), "message.max.bytes") == "2000000"
+        assert described(wire, ConfigResourceType.BROKER, str(node_id), "message.max.bytes") == "2000000"
 
 
 def test_a_brokers_own_settings_and_log_levels_are_its_own(wires: dict[int, Any]) -> None:
-    changes = ((BROKER, "3", "log.cleaner.threads", "2"), (LOGGER, "3", "root", "WARN"))
+    changes = (
+        (ConfigResourceType.BROKER, "3", "log.cleaner.threads", "2"),
+        (ConfigResourceType.BROKER_LOGGER, "3", "root", "WARN"),
+    )
     assert alter(wires[3], *changes) == [0, 0]
-    assert described(wires[3], BROKER, "3", "log.cleaner.threads") == "2"
-    assert described(wires[2], BROKER, "2", "log.cleaner.threads") == "1"
-    assert described(wires[3], LOGGER, "3", "root") == "WARN"
-    assert described(wires[2], LOGGER, "2", "root") != "WARN"
+    assert described(wires[3], ConfigResourceType.BROKER, "3", "log.cleaner.threads") == "2"
+    assert described(wires[2], ConfigResourceType.BROKER, "2", "log.cleaner.threads") == "1"
+    assert described(wires[3], ConfigResourceType.BROKER_LOGGER, "3", "root") == "WARN"
+    assert described(wires[2], ConfigResourceType.BROKER_LOGGER, "2", "root") != "WARN"
 
 
 def test_producer_ids_are_never_given_twice(wires: dict[int, Any]) -> None:

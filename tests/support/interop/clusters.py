@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ottla
+from ottla.errors import CoordinatorLoadInProgress
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
@@ -279,7 +280,7 @@ class Clustered(ABC):
 
         def found() -> Any:
             one = self.ask(at or self.there[0], request, 6).coordinators[0]
-            return None if one.error_code in (*NOT_READY, 14) else one
+            return None if one.error_code in (*NOT_READY, CoordinatorLoadInProgress.code) else one
 
         return self.wait(found, f"a coordinator of {key}")
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ottla.errors import IllegalGeneration, RebalanceInProgress, UnknownMemberId
 from support.interop.drivers import ClientError, Driver, Got
 
 SETTLE_TIMEOUT_S = 75
@@ -72,7 +73,10 @@ class Group:
         except ClientError as error:
             # A rebalance may show as an error of this poll; the next one goes on.
             self.last_error = error
-            if error.code not in (22, 25, 27) and error.name not in self.passing:
+            if (
+                error.code not in (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
+                and error.name not in self.passing
+            ):
                 raise
             return True
         self.records += [Got.from_json(one) for one in found["records"]]

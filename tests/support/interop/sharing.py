@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ottla.enums import ConfigResourceType
 from ottla.records.batch import batches
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
@@ -21,7 +22,6 @@ from support.wire import Wire
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 DEADLINE_S = 60
-GROUP_RESOURCE = 32
 NOT_READY = (14, 15, 16)
 
 Place = tuple[bytes, int]
@@ -79,7 +79,7 @@ class Sharer:
         request = IncrementalAlterConfigsRequest
         config = request.AlterableConfig
         resource = request.AlterConfigsResource(
-            resource_type=GROUP_RESOURCE,
+            resource_type=ConfigResourceType.GROUP,
             resource_name=self.group,
             configs=[
                 config(name=name.replace("_", "."), config_operation=0, value=str(value))

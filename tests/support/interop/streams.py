@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from ottla.enums import ConfigResourceType
 from ottla.wire.messages import (
     DescribeConfigsRequest,
     FindCoordinatorRequest,
@@ -16,7 +17,6 @@ from support.wire import Wire
 
 Beat = StreamsGroupHeartbeatRequest
 WAIT_S = 90
-GROUP_RESOURCE = 32
 LOADING = (14, 15, 16)
 NO_WAITING = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
 
@@ -151,7 +151,7 @@ def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = IncrementalAlterConfigsRequest.AlterableConfig
     entries = [config(name=name, config_operation=0, value=value) for name, value in configs.items()]
-    wanted = resource(resource_type=GROUP_RESOURCE, resource_name=group, configs=entries)
+    wanted = resource(resource_type=ConfigResourceType.GROUP, resource_name=group, configs=entries)
     answer = wire.call(IncrementalAlterConfigsRequest(resources=[wanted]), 1).responses[0]
     if answer.error_code == 0:
         until(lambda: configs.items() <= group_configs(wire, group).items())
@@ -160,7 +160,7 @@ def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
 
 def group_configs(wire: Wire, group: str) -> dict[str, str]:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None
+        resource_type=ConfigResourceType.GROUP, resource_name=group, configuration_keys=None
     )
     found = wire.call(DescribeConfigsRequest(resources=[resource]), 4).results[0]
     return {entry.name: entry.value for entry in found.configs}

@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla import errors
 from ottla.config import Config
+from ottla.enums import ApiKey
 from ottla.log.memory import MemoryDisk
 from ottla.multibroker.broker import NodeBroker
 from ottla.multibroker.controller import CONTROLLER_ID
@@ -23,7 +24,6 @@ from support.simulating.world import PARTITIONS, Committer, Producer, Reader, Tr
 
 BROKERS = (1, 2, 3)
 ANSWER_TIMEOUT_S = 2.0
-PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, INIT_PRODUCER, END_TXN, TXN_OFFSETS = 0, 1, 8, 9, 22, 26, 28
 NOT_LEADER_ERRORS = (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch)
 NOT_COORDINATOR_ERRORS = (errors.CoordinatorLoadInProgress, errors.CoordinatorNotAvailable, errors.NotCoordinator)
 _ROUTES_WRONG = frozenset(
@@ -87,26 +87,26 @@ class RoutingClient:
 
     async def _target(self, request: Any) -> int:
         key = request.API_KEY
-        if key in (PRODUCE, FETCH):
-            topic = request.topic_data[0] if key == PRODUCE else request.topics[0]
+        if key in (ApiKey.PRODUCE, ApiKey.FETCH):
+            topic = request.topic_data[0] if key == ApiKey.PRODUCE else request.topics[0]
             place = (
                 (topic.name, topic.partition_data[0].index)
-                if key == PRODUCE
+                if key == ApiKey.PRODUCE
                 else (topic.topic, topic.partitions[0].partition)
             )
             if place not in self._leaders:
                 await self._refresh(place[0])
             if place not in self._leaders:
                 raise Lost("no leader known")
-            if key == FETCH:
+            if key == ApiKey.FETCH:
                 # As consumers do: a leader that was deposed and has not heard of it must not answer.
                 topic.partitions[0].current_leader_epoch = self._world.epochs[place]
             return self._leaders[place]
-        if key in (OFFSET_COMMIT, TXN_OFFSETS):
+        if key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT):
             return self._coordinators[0, request.group_id]
-        if key == OFFSET_FETCH:
+        if key == ApiKey.OFFSET_FETCH:
             return self._coordinators[0, request.groups[0].group_id]
-        if key in (INIT_PRODUCER, END_TXN) and request.transactional_id is not None:
+        if key in (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN) and request.transactional_id is not None:
             return self._coordinators[1, request.transactional_id]
         return self._anybody()
 
