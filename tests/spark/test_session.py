@@ -72,6 +72,77 @@ def test_maven_that_fails_is_quoted_and_leaves_nothing(monkeypatch: pytest.Monke
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [".spark-connector-9.9.9.lock"]
 
 
+NOT_FOUND = "[ERROR] Failed to execute goal on project x: Could not find artifact org.apache.spark:{name}:jar:{version}"
+
+
+def fake_maven(folder: Path, *, has: str = "") -> Path:
+    """Maven with a repository that has one version of the connector, or none; gives the file that counts its runs."""
+    makes = "; ".join(f'touch "$out/{name}-{has}.jar"' for name in WANTED)
+    missing = NOT_FOUND.format(name="spark-sql-kafka-0-10_2.13", version="?")
+    script(
+        folder / "bin" / "mvn",
+        f"""echo run >> {folder}/runs
+for word; do case $word in -f) ;; *pom.xml) pom=$word ;; -DoutputDirectory=*) out=${{word#*=}} ;; esac; done
+grep -q '<version>{has or "none"}</version>' $pom || {{ echo '{missing}'; exit 1; }}
+mkdir -p $out; {makes}""",
+    )
+    return folder / "runs"
+
+
+def test_the_connector_of_an_earlier_patch_release_stands_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_maven(tmp_path, has="4.1.3")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    jars = connector_jars("4.1.5", cache=tmp_path / "cache")
+    assert sorted(jar.name for jar in jars) == sorted(f"{name}-4.1.3.jar" for name in WANTED)
+
+
+def test_a_connector_that_is_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One line without Maven's own words; the repositories are not asked again at once."""
+    runs = fake_maven(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    line = r"^Spark's Kafka connector 4\.3\.1 is in none of the repositories that Maven asks$"
+    for _ in range(2):
+        with pytest.raises(SparkSetupError, match=line):
+            connector_jars("4.3.1", cache=tmp_path / "cache")
+    assert runs.read_text().count("run") == 2  # 4.3.1 and 4.3.0, once each
+
+
+def test_repositories_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script(tmp_path / "bin" / "mvn", "echo '[ERROR] Could not transfer artifact x: Connection refused'; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    with pytest.raises(
+        SparkSetupError, match=r"^Maven cannot reach its repositories to fetch Spark's Kafka connector$"
+    ):
+        connector_jars("4.3.0", cache=tmp_path / "cache")
+
+
+def test_without_the_connector_the_first_command_works(
+    broker: Any, make_topic: Any, send: Any, until: Any, admin: Any, tmp_path: Path
+) -> None:
+    """A Spark whose connector is not to be had reads with Ottla's own source, and says so in one line."""
+    topic = make_topic(1)
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
+    send(topic, [(b"k", b"v")] * 3)
+    fake_maven(tmp_path)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path)}
+    words = ["archive", topic, "--out", str(tmp_path / "a"), "-b", broker.bootstrap, "--master", "local[2]"]
+    command = [sys.executable, "-m", "ottla.cli.main", "pipeline", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("archived 3 records")
+    fetched, started, warned = done.stderr.splitlines()
+    assert fetched.startswith("fetching Spark's Kafka connector with Maven: ")
+    assert started.startswith("starting Spark 4.2.0 on local[2]: ")
+    assert started.endswith(" s")
+    assert "is in none of the repositories that Maven asks; Ottla's own source reads instead" in warned
+
+    refused = subprocess.run(
+        [*command, "--source", "kafka"], capture_output=True, text=True, env=environment, timeout=600
+    )
+    assert refused.returncode == 1
+    assert "is in none of the repositories" in refused.stderr.splitlines()[-1]
+
+
 def test_an_older_token_provider_stands_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a mirror without the newest token provider answers; jars are fetched once."""
     makes = "; ".join(f'touch "$out/{name}-1.jar"' for name in WANTED)

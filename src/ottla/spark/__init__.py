@@ -2,7 +2,8 @@
 
 `session()` gives a Spark session that knows the official connector (`format("kafka")`) and Ottla's own source and sink
 (`format("ottla")`); `register()` adds the latter to a session that is there already. `archive`, `replay`, `stats`,
-`parse`, `snapshot`, `sql` and `quality` are whole pipelines. Importing this imports no Spark.
+`parse`, `snapshot`, `sql` and `quality` are whole pipelines. `await_stream()` runs a stream of your own, and starts it
+again when the machine was too busy to start it. Importing this imports no Spark.
 """
 
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark.errors import SparkSetupError
 from ottla.spark.jars import connector_jars
 from ottla.spark.pipelines import FUNCTIONS
+from ottla.spark.queries import await_stream
 from ottla.spark.sessions import register, session
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = [
     "PipelineError",
     "SparkSetupError",
     "archive",
+    "await_stream",
     "compact",
     "connector_jars",
     "parse",

@@ -10,13 +10,22 @@ import pyarrow as pa
 from ottla.spark.decode import Block
 
 
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The Arrow types of Spark's columns, with times in UTC."""
+    from inspect import signature
+
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Spark 4.2 asks for the zone; before that it is always UTC.
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
+
+
 class Shape:
     """The columns of a query, for the records of one partition."""
 
     def __init__(self, schema: Any, topic: str, partition: int) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema = arrow_schema(schema)
         self._topic = topic
         self._partition = partition
         self._names = self.schema.names

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,10 @@ WANTED: Final = (CONNECTOR, TOKEN_PROVIDER, "kafka-clients", "commons-pool2")
 OLDER_TOKEN_PROVIDER: Final = "4.0.0"
 """Mirrors do not always carry the token provider of the newest Spark; this one works with all connectors of Spark 4."""
 MAVEN_TIMEOUT_S: Final = 600
+MISSING_S: Final = 24 * 3600
+"""A connector that no repository has is not asked for again before this time has passed."""
+_NOT_FOUND: Final = re.compile(r"Could not find artifact|was not found in|Failure to find")
+_UNREACHABLE: Final = re.compile(r"Unknown host|Connection refused|Could not transfer|timed out|Network is unreachable")
 
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -44,10 +50,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 
 
+def has_jars(version: str) -> bool:
+    """Whether the connector was fetched before, so that asking for it takes no time."""
+    return (cache_folder() / f"spark-connector-{version}").is_dir()
+
+
 def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
     """The connector for a Spark version and what it needs beside Spark: four jars, 10 MB. Fetched on the first call.
 
-    SparkSetupError says in one line what is missing.
+    A version whose own connector is in no repository gets that of the newest patch release before it, which is made
+    for the same Spark. SparkSetupError says in one line what is missing.
     """
     base = cache_folder() if cache is None else cache
     target = base / f"spark-connector-{version}"
@@ -64,16 +76,34 @@ def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
     return sorted(target.glob("*.jar"))
 
 
+def _patches(version: str) -> list[str]:
+    """The version itself, then the patch releases before it: 4.1.2, 4.1.1, 4.1.0."""
+    minor, _, patch = version.rpartition(".")
+    return [f"{minor}.{number}" for number in range(int(patch), -1, -1)] if patch.isdigit() else [version]
+
+
 def _fetch(version: str, base: Path, target: Path) -> None:
+    missing = base / f".spark-connector-{version}.missing"
+    nowhere = f"Spark's Kafka connector {version} is in none of the repositories that Maven asks"
+    if missing.exists() and time.time() - missing.stat().st_mtime < MISSING_S:
+        raise SparkSetupError(nowhere)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=base) as work:
-        failure = ""
-        for provider_version in dict.fromkeys((version, OLDER_TOKEN_PROVIDER)):
-            failure = _maven(Path(work), version, provider_version)
-            if not failure:
-                # A folder of this name is always whole: it appears by this rename only.
-                (Path(work) / "jars").rename(target)
-                return
-        raise SparkSetupError(f"Maven could not fetch {CONNECTOR} {version}: {failure}")
+        for candidate in _patches(version):
+            failure = ""
+            for provider_version in dict.fromkeys((candidate, OLDER_TOKEN_PROVIDER)):
+                failure = _maven(Path(work), candidate, provider_version)
+                if not failure:
+                    # A folder of this name is always complete: it appears by this rename only.
+                    (Path(work) / "jars").rename(target)
+                    return
+                if CONNECTOR in failure:
+                    break  # another token provider does not help
+            if _UNREACHABLE.search(failure):
+                raise SparkSetupError("Maven cannot reach its repositories to fetch Spark's Kafka connector")
+            if not _NOT_FOUND.search(failure):
+                raise SparkSetupError(f"Maven could not fetch {CONNECTOR} {candidate}: {failure}")
+    missing.touch()
+    raise SparkSetupError(nowhere)
 
 
 def _maven(work: Path, version: str, provider_version: str) -> str:

@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark import interpreter
 from ottla.spark.errors import SparkSetupError
-from ottla.spark.jars import CONNECTOR, connector_jars
+from ottla.spark.jars import CONNECTOR, connector_jars, has_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,18 +38,21 @@ def session(
     *,
     master: str | None = None,
     app_name: str = "ottla",
-    connector: bool = True,
+    connector: bool | None = None,
     config: Mapping[str, Setting] | None = None,
+    on_warning: Callable[[str], None] = warnings.warn,
+    on_step: Callable[[str], None] | None = None,
 ) -> SparkSession:
     """A Spark session with `format("kafka")` (the official connector) and `format("ottla")` (Ottla's own).
 
     `master` is `local[*]` unless given here, in $SPARK_MASTER or by spark-submit; `spark://HOST:PORT`, `yarn` and
-    `k8s://…` work alike (Ottla must be installed where the executors run). `connector=False` leaves the official
-    connector, and with it Maven and the first fetch of its jars, out. `config` holds any Spark settings and wins over
-    the defaults: time zone UTC, no web page and as many shuffle partitions as cores for a local master.
+    `k8s://…` work alike (Ottla must be installed where the executors run). Where the official connector cannot be
+    fetched, `on_warning` gets one line and the session has `format("ottla")` alone; with `connector=True` that is an
+    error, and `connector=False` does not look for it. `config` holds any Spark settings and wins over the defaults:
+    time zone UTC, no web page and as many shuffle partitions as cores for a local master.
 
     A session that is there already is given back with `format("ottla")` added to it. SparkSetupError says in one line
-    when PySpark, Java or Maven is missing.
+    when PySpark or Java is missing.
     """
     pyspark = _pyspark()
     from pyspark.sql import SparkSession
@@ -58,6 +62,7 @@ def session(
         register(active)
         return active
     check_java()
+    tell = on_step or (lambda _: None)
     settings = dict(_ALWAYS)
     chosen = master or os.environ.get("SPARK_MASTER")
     if chosen is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets
@@ -67,17 +72,33 @@ def session(
         settings |= _LOCAL
     interpreter.choose(local=local)
     settings |= dict(config or {})
-    if connector:
-        jars = [str(jar) for jar in connector_jars(pyspark)]
-        settings["spark.jars"] = ",".join([*filter(None, [str(settings.get("spark.jars", ""))]), *jars])
+    if connector is not False:
+        if not has_jars(pyspark):
+            tell("fetching Spark's Kafka connector with Maven")
+        jars = _jars(pyspark, required=connector is True, on_warning=on_warning)
+        named = ",".join([*filter(None, [str(settings.get("spark.jars", ""))]), *jars])
+        if named:
+            settings["spark.jars"] = named
     builder = SparkSession.builder.appName(app_name)
     if chosen is not None:
         builder = builder.master(chosen)
     for key, value in settings.items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+    tell(f"starting Spark {pyspark}" + (f" on {chosen}" if chosen else ""))
     made = builder.getOrCreate()
     register(made)
     return made
+
+
+def _jars(version: str, *, required: bool, on_warning: Callable[[str], None]) -> list[str]:
+    try:
+        return [str(jar) for jar in connector_jars(version)]
+    except SparkSetupError as error:
+        if required:
+            raise
+        reason = str(error).partition(". ")[0]
+        on_warning(f"{reason}; Ottla's own source reads instead (--source ottla says so without this warning)")
+        return []
 
 
 def register(spark: SparkSession) -> None:
@@ -105,7 +126,7 @@ def _pyspark() -> str:
         raise SparkSetupError("PySpark is not installed; install it with: pip install 'ottla[spark]'") from None
     version: str = pyspark.__version__
     if int(version.partition(".")[0]) < 4:
-        raise SparkSetupError(f"PySpark {version} is too old: Ottla needs 4.0 or newer")
+        raise SparkSetupError(f"PySpark {version} is too old: Ottla needs 4.0 or newer (pip install 'ottla[spark]')")
     return version
 
 

@@ -197,8 +197,9 @@ def _arrow_batches(schema: Any, rows: Iterator[Any]) -> Iterator[Any]:
     from itertools import islice
 
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    kind = to_arrow_schema(schema, timezone="UTC")
+    from ottla.spark.arrow import arrow_schema
+
+    kind = arrow_schema(schema)
     while some := list(islice(rows, ROWS)):
         yield pa.RecordBatch.from_pylist([row.asDict(recursive=True) for row in some], schema=kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
@@ -51,7 +52,7 @@ class Options(TypedDict, total=False):
     conf: Mapping[str, str]
     """Settings for a session that is made."""
     source: str
-    """`kafka` (the official connector) or `ottla`."""
+    """`kafka` (the official connector) or `ottla`; without a choice the connector, where it can be had."""
     source_options: Mapping[str, str]
     """Further options for the source, as Spark's `.option(…)` takes them."""
     start: str | int
@@ -148,8 +149,12 @@ class Job:
         return reader.option("startingOffsets", json.dumps(nested(starts))).option("maxOffsetsPerTrigger", limit).load()
 
     def format(self) -> str:
-        """Of the source, and of sinks as well: who chose Ottla's own needs no connector."""
-        chosen = self.options.get("source") or SOURCES[0]
+        """Of the source and of sinks: the official connector where the session has it, unless one is chosen."""
+        chosen = self.options.get("source")
+        if chosen is None:
+            from ottla.spark.sessions import has_connector
+
+            return "kafka" if has_connector(self.spark) else "ottla"
         if chosen not in SOURCES:
             raise PipelineError(f"there is no source '{chosen}'; choose one of {', '.join(SOURCES)}")
         return chosen
@@ -172,7 +177,7 @@ class Job:
     def kafka_options(self) -> dict[str, str]:
         """The connection, for readers and writers alike."""
         properties = self.cluster.properties
-        if self.format() == SOURCES[0]:
+        if self.format() == "kafka":
             properties = java_properties(properties)
         named = {f"kafka.{key}": value for key, value in properties.items()}
         return {"kafka.bootstrap.servers": self.cluster.bootstrap, **named}
@@ -207,8 +212,10 @@ def spark_of(options: Options) -> SparkSession:
     if spark is None:
         from ottla.spark import session
 
-        own = options.get("source") == "ottla"
-        spark = session(master=options.get("master"), config=dict(options.get("conf") or {}), connector=not own)
+        wanted = {"kafka": True, "ottla": False}.get(options.get("source") or "")
+        config = dict(options.get("conf") or {})
+        tell = options.get("on_warning") or warnings.warn
+        spark = session(master=options.get("master"), config=config, connector=wanted, on_warning=tell)
     spark.conf.set("spark.sql.redaction.options.regex", f"{REDACTED}|url")
     return spark
 

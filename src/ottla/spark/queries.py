@@ -1,0 +1,42 @@
+"""Streams that are started again when the machine was too busy to start them.
+
+Spark waits ten seconds for a Python process, and has no setting for it. On a machine that is busy beyond that, a stream
+ends with *Python worker failed to connect back*, though nothing is wrong with it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+
+def await_stream(
+    writer: DataStreamWriter, *, checkpoint: str | None = None, timeout_s: float | None = None
+) -> StreamingQuery:
+    """Start a stream and wait for its end, or for `timeout_s`; the query may still be running then.
+
+    A stream that ended because Spark could not start a Python process in time is started again. It goes on from
+    `checkpoint`; a stream without one is only started again if it has done no batch, as it would begin all over.
+    """
+    from ottla.spark.pipelines.errors import STARTS, Starved, explain
+
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", checkpoint)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    for left in range(STARTS - 1, -1, -1):
+        query: Any = None
+        try:
+            query = writer.start()
+            if deadline is None:
+                query.awaitTermination()
+            else:
+                query.awaitTermination(max(deadline - time.monotonic(), 0.001))
+            return query
+        except Exception as error:
+            repeatable = checkpoint is not None or query is None or query.lastProgress is None
+            if not left or not repeatable or not isinstance(explain(error), Starved):
+                raise
+    raise AssertionError
