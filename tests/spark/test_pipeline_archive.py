@@ -146,6 +146,37 @@ def test_everything_that_a_topic_can_hold(
     assert ottla.spark.verify(out, **options).ok
 
 
+def test_times_are_microseconds_and_older_archives_are_read(
+    spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Path
+) -> None:
+    """Files of before have INT96 times, which have no minimum and maximum."""
+    from pyarrow import parquet
+
+    topic = make_topic(1, retention_ms=-1)
+    send(topic, [(b"k", b"%d" % n) for n in range(5)], timestamp=1_790_000_000_123)
+    out = tmp_path / "a"
+    options = {"bootstrap": broker.bootstrap, "spark": spark}
+    ottla.spark.archive(topic, str(out), **options)
+
+    def times() -> list[tuple[str, bool]]:
+        footers = [parquet.ParquetFile(path).metadata for path in out.glob("topic=*/**/*.parquet")]
+        columns = [footer.row_group(0).column(footer.schema.names.index("timestamp")) for footer in footers]
+        return [(column.physical_type, bool(column.statistics and column.statistics.has_min_max)) for column in columns]
+
+    assert times() == [("INT64", True)]
+    file = next(out.glob("topic=*/**/*.parquet"))
+    rows = parquet.ParquetFile(file).read()
+    parquet.write_table(rows, file, use_deprecated_int96_timestamps=True)
+    assert times() == [("INT96", False)]
+    send(topic, [(b"k", b"%d" % n) for n in range(5, 8)], timestamp=1_790_000_000_456)
+    assert ottla.spark.archive(topic, str(out), **options).records == 3
+    assert sorted(times()) == [("INT64", True), ("INT96", False)]
+    assert ottla.spark.verify(str(out), content=True, **options).problems == []
+    ottla.spark.compact(str(out), spark=spark)
+    assert times() == [("INT64", True)]
+    assert ottla.spark.verify(str(out), content=True, **options).problems == []
+
+
 def test_the_verifier_sees_what_is_wrong(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Path) -> None:
     topic = make_topic(2)
     send(topic, [(b"k", b"%d" % n) for n in range(10)], partition=0)

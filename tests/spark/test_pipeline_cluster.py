@@ -13,7 +13,7 @@ from typing import Any
 import ottla.spark
 from ottla.spark.pipelines.topics import Cluster
 
-JSON = {"format": "json", "schema": "n INT"}
+JSON = {"value_format": "json", "schema": "n INT"}
 
 
 def test_a_file_of_pipelines_on_a_master_and_a_worker(

@@ -73,6 +73,26 @@ def test_a_file_of_pipelines(ottla: Run, make_topic: Any, send: Any, tmp_path: P
     assert "is missing" in err
 
 
+def test_a_file_of_pipelines_ends_with_a_table(ottla: Run, make_topic: Any, send: Any, tmp_path: Path) -> None:
+    topic = make_topic(1)
+    send(topic, [(b"k", b'{"n": 1}'), (None, b"no json")])
+    file = tmp_path / "p.yaml"
+    typed = {"name": "typed", "pipeline": "parse", "topics": topic, "value_format": "json", "schema": "n INT"}
+    entries = [{**typed, "out": str(tmp_path / "p")}, {"name": "look", "pipeline": "quality", "topics": topic}]
+    file.write_text(json.dumps({"bootstrap": os.environ["OTTLA_BOOTSTRAP"], "pipelines": entries}))
+    code, out, err = ottla("run", file)
+    assert code == 0, err
+    told, looked = err.splitlines()[-2:]
+    assert told.startswith("typed: found something, 2 records in ")
+    assert told.endswith("; 1 record did not fit")
+    assert looked == "look: found something, 1 null keys"
+    head, first, second = (line.split() for line in out.splitlines())
+    assert head == ["PIPELINE", "RESULT", "IN", "OUT", "DEAD", "LETTERS", "FINDINGS", "LOST", "LAG", "FILES", "SECONDS"]
+    assert first[:-1] == ["typed", "found", "something", "2", "1", "1", "-", "0", "0", "1"]
+    assert second[:6] == ["look", "found", "something", "2", "-", "-"]
+    assert ottla("run", file, "--fail")[0] == 1
+
+
 def test_what_is_printed(ottla: Run, make_topic: Any, send: Any) -> None:
     topic = make_topic(1)
     send(topic, [(b"a", b"x"), (None, b"\xff")])
@@ -95,7 +115,11 @@ def test_what_is_printed(ottla: Run, make_topic: Any, send: Any) -> None:
         (("archive", "no-such-topic", "--out", "x"), 1, "there is no topic 'no-such-topic'"),
         (("archive", "no-such-*", "--out", "x"), 1, "no topic matches 'no-such-*'"),
         (("archive", "t", "--out", "x", "--start", "soon"), 1, "there is no topic 't'"),
-        (("parse", "t", "--out", "x", "--format", "avro", "--schema", "gone.avsc"), 1, "gone.avsc cannot be read"),
+        (
+            ("parse", "t", "--out", "x", "--value-format", "avro", "--schema", "gone.avsc"),
+            1,
+            "gone.avsc cannot be read",
+        ),
         (("stats", "t", "--out", "x", "--report", "r.pdf"), 1, "a report is a .html or .png file"),
         (("run", "gone.yaml"), 1, "gone.yaml cannot be read"),
         (("archive", "t", "--out", "x", "-b", "127.0.0.1:1"), 1, "cannot connect to 127.0.0.1:1"),
@@ -116,6 +140,23 @@ def test_without_java(broker: Any, admin: Any, make_topic: Any, until: Any, tmp_
     assert len(done.stderr.splitlines()) == 1
     assert "Spark needs Java 17 or newer" in done.stderr
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("verify", "nosuchdir"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
+        (("compact", "nosuchdir"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
+        (("replay", "nosuchdir", "--to-topic", "t"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
+        (("parse", "t", "--out", "x", "--value-format", "json", "--schema", "id BIGNT"), "did you mean BIGINT?"),
+        (("sql", "select 1 from t", "--schema", "t=id BIGNT"), "did you mean BIGINT?"),
+    ],
+)
+def test_what_is_wrong_is_told_before_spark_starts(words: tuple[str, ...], line: str, broker: Any) -> None:
+    """There is no Java here, which Spark would say first."""
+    done = child(*words, "-b", broker.bootstrap, PATH="/nowhere", JAVA_HOME="")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert line in done.stderr
 
 
 def test_other_commands_cost_no_spark() -> None:

@@ -29,12 +29,12 @@ def test_every_pipeline_shows_its_progress(
     stream = {**tables, "stream": True, "checkpoint": out("checkpoint"), "out": out("rows")}
     ottla.spark.archive(topic, out("archive"), **options)
     ottla.spark.stats(topic, out("stats"), **options)
-    ottla.spark.parse(topic, out("parse"), format="json", schema="n INT", **options)
+    ottla.spark.parse(topic, out("parse"), value_format="json", schema="n INT", **options)
     ottla.spark.snapshot(topic, out("snapshot"), **options)
     ottla.spark.quality(topic, **options)
     ottla.spark.sql("select key, value from t", to_topic=f"{topic}-copy", **tables, **options)
     ottla.spark.sql("select n from t", schemas={"t": "n INT"}, group=f"stream-{topic}", **stream, **options)
-    replayed = ottla.spark.replay(out("archive"), topic=f"{topic}-again", **options).group
+    replayed = ottla.spark.replay(out("archive"), to_topic=f"{topic}-again", **options).group
     assert replayed is not None
     ottla.spark.sql("select 1 from t", **tables, **options)  # is printed, and no progress of anything
     read = [f"ottla-{kind}-{topic}" for kind in ("archive", "stats", "parse", "snapshot", "quality", "sql")]

@@ -90,9 +90,9 @@ def test_pipelines_log_in_and_tell_nobody(
         job.read_batch(*job.range()).explain("formatted")
         job.read_batch(*job.range()).explain(extended=True)
         print(job, job.cluster)
-    assert ottla.spark.replay(out, topic="again", **options).records == 20
+    assert ottla.spark.replay(out, to_topic="again", **options).records == 20
     # As a file of declarations, and with a dead letter, which is written by the connector.
-    entry = {"pipeline": "parse", "topics": "t", "out": str(tmp_path / "p"), "format": "json", "schema": "n INT"}
+    entry = {"pipeline": "parse", "topics": "t", "out": str(tmp_path / "p"), "value_format": "json", "schema": "n INT"}
     file = {"bootstrap": broker.bootstrap, "client_config": str(properties), "pipelines": [entry]}
     (tmp_path / "p.yaml").write_text(json.dumps(file))
     from ottla.cli.main import main

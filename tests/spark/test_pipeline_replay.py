@@ -61,7 +61,7 @@ def test_a_replay_keeps_everything_and_goes_on(
     archive = str(tmp_path / "a")
     ottla.spark.archive(topic, archive, max_records=30, **options)
     target = f"{topic}-again"
-    done = ottla.spark.replay(archive, topic=target, compression="zstd", **options)
+    done = ottla.spark.replay(archive, to_topic=target, compression="zstd", **options)
     assert (done.records, done.lag) == (83, 0)
     assert records_of(target, 3) == records_of(topic, 3)
     shown = Cluster(broker.bootstrap, {}).committed(done.group)
@@ -73,17 +73,17 @@ def test_a_replay_keeps_everything_and_goes_on(
     }
 
     # The same again writes nothing. What was archived meanwhile is added, whatever somebody else has written.
-    assert ottla.spark.replay(archive, topic=target, compression="zstd", **options).records == 0
+    assert ottla.spark.replay(archive, to_topic=target, compression="zstd", **options).records == 0
     send(target, [(b"other", b"from elsewhere")], 1)
     send(topic, [(b"k", b"new")] * 3, 1)
     ottla.spark.archive(topic, archive, **options)
-    assert ottla.spark.replay(archive, topic=target, **options).records == 3
+    assert ottla.spark.replay(archive, to_topic=target, **options).records == 3
     mine = [record for record in records_of(target, 3) if record[1] != b"other"]
     assert mine == records_of(topic, 3)
     with pytest.raises(PipelineError, match="the archive has no topic 'x'"):
         ottla.spark.replay(archive, only="x", **options)
     with pytest.raises(PipelineError, match="either a speed or a rate"):
-        ottla.spark.replay(archive, topic="x", speed=1, rate=1, **options)
+        ottla.spark.replay(archive, to_topic="x", speed=1, rate=1, **options)
 
 
 def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
@@ -104,7 +104,7 @@ def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
                 stop.set()
 
         # Slow enough that it cannot be done before it is stopped, however slow the machine is.
-        return ottla.spark.replay(archive, topic=target, rate=1, on_progress=watch, stop=stop, **options)
+        return ottla.spark.replay(archive, to_topic=target, rate=1, on_progress=watch, stop=stop, **options)
 
     done = stopped()
     assert done.interrupted
@@ -113,20 +113,20 @@ def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
     # Nothing is left open: who reads committed records sees the end of the topic.
     part = records_of(target, 2)
     assert len(part) == done.records
-    rest = ottla.spark.replay(archive, topic=target, **options)
+    rest = ottla.spark.replay(archive, to_topic=target, **options)
     assert rest.records == 400 - done.records
     assert records_of(target, 2) == records_of(topic, 2)
 
     # A replay that ended is known to have ended, without its group as well; one that was cut off is not guessed at.
     cluster = Cluster(broker.bootstrap, {})
     cluster.forget(done.group, cluster.committed(done.group))
-    assert ottla.spark.replay(archive, topic=target, **options).records == 0
+    assert ottla.spark.replay(archive, to_topic=target, **options).records == 0
     target += "-2"
     done = stopped()
     cluster.forget(done.group, cluster.committed(done.group))
     with pytest.raises(PipelineError, match="which knows how far this replay came, is gone"):
-        ottla.spark.replay(archive, topic=target, **options)
-    again = ottla.spark.replay(archive, topic=target, again=True, **options)
+        ottla.spark.replay(archive, to_topic=target, **options)
+    again = ottla.spark.replay(archive, to_topic=target, again=True, **options)
     assert again.records == 400
     assert len(records_of(target, 2)) == 400 + done.records
 
@@ -155,7 +155,7 @@ def test_a_replay_that_is_killed(
     before = replayed()
     assert 0 < before < 4000
     # Python workers of the killed driver may still write: whoever opens a partition first fences them.
-    done = ottla.spark.replay(archive, topic=target, group=group, **options)
+    done = ottla.spark.replay(archive, to_topic=target, group=group, **options)
     assert 0 < done.records <= 4000 - before
     assert records_of(target, 2) == records_of(topic, 2)
 
@@ -170,10 +170,10 @@ def test_a_replay_keeps_time(
     archive = str(tmp_path / "a")
     ottla.spark.archive(topic, archive, **options)
     began = time.monotonic()
-    ottla.spark.replay(archive, topic=f"{topic}-slow", speed=10, **options)
+    ottla.spark.replay(archive, to_topic=f"{topic}-slow", speed=10, **options)
     assert time.monotonic() - began >= 1.4  # 15 s at ten times the speed; how long Spark takes beside it, nobody knows
     assert records_of(f"{topic}-slow", 2) == records_of(topic, 2)
     began = time.monotonic()
-    ottla.spark.replay(archive, topic=f"{topic}-rate", rate=4, **options)
+    ottla.spark.replay(archive, to_topic=f"{topic}-rate", rate=4, **options)
     assert time.monotonic() - began >= 0.4
     assert records_of(f"{topic}-rate", 2) == records_of(topic, 2)

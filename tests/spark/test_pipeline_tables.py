@@ -29,7 +29,7 @@ def test_parse_json(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_pat
     send(topic, [(b"k", value) for value in good], 0)
     send(topic, [(b"bad", value) for value in bad], 1, headers=[("mine", b"\x00\xff")])
     send(topic, [(b"gone", None)], 1)
-    options = {"bootstrap": broker.bootstrap, "spark": spark, "format": "json"}
+    options = {"bootstrap": broker.bootstrap, "spark": spark, "value_format": "json"}
     schema = "id BIGINT NOT NULL, price DOUBLE, offset STRING"
     out = str(tmp_path / "p")
     done = ottla.spark.parse(topic, out, schema=schema, **options)
@@ -83,7 +83,7 @@ def test_parse_avro_and_protobuf(spark: Any, broker: Any, make_topic: Any, send:
     send(topic, [(b"k", avro(0)), (b"k", b"\1" + avro(1)), (b"k", avro(2) + b"more"), (b"k", avro(3))])
     options = {"bootstrap": broker.bootstrap, "spark": spark}
     done = ottla.spark.parse(
-        topic, str(tmp_path / "a"), format="avro", schema=json.dumps(schema), framing="confluent", **options
+        topic, str(tmp_path / "a"), value_format="avro", schema=json.dumps(schema), framing="confluent", **options
     )
     assert (done.details["good"], done.details["bad"]) == (2, 2)
     rows = spark.read.parquet(str(tmp_path / "a")).orderBy("offset").selectExpr("id", "unix_millis(at)", "tags", "note")
@@ -105,7 +105,7 @@ def test_parse_avro_and_protobuf(spark: Any, broker: Any, make_topic: Any, send:
     done = ottla.spark.parse(
         topic,
         str(tmp_path / "p"),
-        format="protobuf",
+        value_format="protobuf",
         schema=str(tmp_path / "shop.desc"),
         message="shop.Order",
         dead_letters=f"{topic}-bad",

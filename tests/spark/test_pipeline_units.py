@@ -15,7 +15,7 @@ from ottla.spark.pipelines.compact import choose
 from ottla.spark.pipelines.declared import load
 from ottla.spark.pipelines.decoders import BadValue, Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError, explain
-from ottla.spark.pipelines.report import check_report, html, write_report
+from ottla.spark.pipelines.report import check_report, html, nice_ticks, points, time_ticks, write_report
 from ottla.spark.pipelines.sql import table_name
 from ottla.spark.pipelines.stores import LocalStore, open_store
 from ottla.spark.pipelines.streams import Loss, Rate, batch_offsets, last_offsets, losses
@@ -383,6 +383,10 @@ def test_reasons_why_json_does_not_fit(value: bytes, reason: str) -> None:
         (("avro", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}'), "union"),
         (("json", '{"type": "string"}'), "must describe an object"),
         (("json", '{"type": "object", "properties": {"a": {"type": "odd"}}}'), "'odd' of a has no column"),
+        (
+            ("json", "id BIGNT"),
+            r"^the json schema is not valid: column 'id' has the unknown type 'BIGNT'; did you mean BIGINT",
+        ),
         (("protobuf", "x.desc"), "cannot be read"),
         (("protobuf", "x.proto"), "there is no such file"),
     ],
@@ -440,6 +444,11 @@ def test_the_example_makes_sense() -> None:
         ("pipelines: [{pipeline: archive, topics: a, out: b, spark: 1}]", "archive has no option 'spark'"),
         ("pipelines: [{pipeline: verify, archive: a, follow: true}]", "verify has no option 'follow'"),
         ("pipelines: [{pipeline: replay, archive: a, follow: true}]", "replay has no option 'follow'"),
+        ("pipelines: [{pipeline: replay, archive: a, topic: t}]", "replay has no option 'topic'; it has .*to_topic"),
+        (
+            "pipelines: [{pipeline: stats, topics: a, out: b, window: soon}]",
+            "pipeline 1: window: 'soon' is no duration",
+        ),
         (
             "pipelines: [{name: x, pipeline: verify, archive: a}, {name: x, pipeline: verify, archive: b}]",
             "two pipelines are named 'x'",
@@ -451,6 +460,28 @@ def test_wrong_files_are_told(text: str, problem: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(PipelineError, match=problem):
         load(str(path))
+
+
+def test_a_file_has_the_names_of_the_command_line(tmp_path: Path) -> None:
+    """Every option of a command, with _ for -, is an option of its entry."""
+    from argparse import ArgumentParser
+
+    from ottla.cli.pipeline import add_parser
+    from ottla.spark.pipelines.declared import PIPELINES, _names, _parameters
+
+    parser = ArgumentParser()
+    add_parser(parser.add_subparsers())
+    kinds = parser._subparsers._group_actions[0].choices["pipeline"]._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    not_declared = {"help", "json", "spark_log", "timeout", "fail"}  # of the command, not of what it does
+    for pipeline in PIPELINES:
+        named = {name for name, (target, _) in _names(pipeline).items() if target in _parameters(pipeline)}
+        options = {action.dest for action in kinds[pipeline]._actions} - not_declared
+        assert options <= _parameters(pipeline) | named, pipeline
+    text = "pipelines: [{pipeline: stats, topics: a, out: b, window: 5m, interval: 30s, no_group: true, start: '-2h'}]"
+    (tmp_path / "p.yaml").write_text(text)
+    arguments = load(str(tmp_path / "p.yaml"))[0][0].arguments
+    assert (arguments["window_ms"], arguments["interval_s"], arguments["group"]) == (300_000, 30.0, None)
+    assert isinstance(arguments["start"], int)
 
 
 def test_a_file_that_is_not_there() -> None:
@@ -533,6 +564,53 @@ def test_a_page_without_anything_beside_it(tmp_path: Path) -> None:
     assert "http" not in text
     assert len(text) < 500_000
     assert html({}, {}).startswith("<!doctype html>")
+
+
+def test_what_a_report_says(tmp_path: Path) -> None:
+    """The time zone, the length of a window, what late means; the windows at the edges are not complete."""
+    text = html({"a": windows("a", 6)}, {"a": 3}, window_ms=60_000, late_after_ms=2000)
+    assert "21 Sep 2026 14:13:20 to 14:19:20 UTC" in text
+    assert "windows of 1 min" in text
+    assert "more than 2 s late" in text
+    assert text.count('stroke-dasharray="3 4"') == 2 * 4
+    assert "the first and the last window, which are not complete" in text
+
+
+def test_windows_without_records_are_zero() -> None:
+    some = windows("a", 10)
+    found = points([*some[:3], *some[7:]], "records_per_second", 60_000)
+    assert [round(value * 60) for _, value in found] == [0, 1, 2, 0, 0, 7, 8, 9]
+    assert [round(moment - found[0][0]) // 60 for moment, _ in found] == [0, 1, 2, 3, 6, 7, 8, 9]
+
+
+def test_no_peak_is_lost_among_many_windows() -> None:
+    some = windows("a", 20_000)
+    for window in some:
+        window["records_per_second"] = 1.0
+    some[12_345]["records_per_second"], some[777]["records_per_second"] = 99.0, 0.0
+    values = [value for _, value in points(some, "records_per_second", 60_000)]
+    assert len(values) <= 1100
+    assert (max(values), min(values)) == (99.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("greatest", "ticks"),
+    [(0, [0, 1]), (7, [0, 2, 4, 6, 8]), (1000, [0, 250, 500, 750, 1000]), (0.9, [0, 0.25, 0.5, 0.75, 1.0])],
+)
+def test_round_numbers_beside_a_chart(greatest: float, ticks: list[float]) -> None:
+    assert nice_ticks(greatest) == pytest.approx(ticks)
+
+
+def test_round_moments_below_a_chart() -> None:
+    hour = 1_790_002_800
+    assert [text for _, text in time_ticks(hour + 60, hour + 3 * 3600)] == ["16:00", "17:00", "18:00"]
+    assert [text for _, text in time_ticks(hour, hour + 30 * 3600)] == [
+        "18:00",
+        "22 Sep 00:00",
+        "06:00",
+        "12:00",
+        "18:00",
+    ]
 
 
 def test_a_picture(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ def _source_option(group: Any) -> None:
     group.add_argument(
         "--source",
         choices=("kafka", "ottla"),
-        default="kafka",
-        help="who reads: Spark's official connector (default), or Ottla's own",
+        help="what reads: Spark's official connector (default, where it can be had), or Ottla's own source",
     )
 
 
@@ -204,6 +203,12 @@ def add_stats(kinds: Any) -> None:
             metavar="DURATION",
             help="how late a record may be and still be counted (10m)",
         )
+        parser.add_argument(
+            "--late-after",
+            type=argument(parse_duration),
+            metavar="DURATION",
+            help="how far behind the latest before it a record is called late (1s)",
+        )
         parser.add_argument("--to-topic", metavar="TOPIC", help="send changed windows there as well, as JSON")
         parser.add_argument("--report", metavar="FILE", help="draw the windows: .html or .png")
 
@@ -216,13 +221,15 @@ def add_parse(kinds: Any) -> None:
         "Write values as typed columns to Parquet. Records that do not fit go, with all their bytes and the reason in "
         "headers, to a dead-letter topic.",
         examples=(
-            "ottla pipeline parse orders --out /data/orders --format json --schema 'id BIGINT NOT NULL, price DOUBLE'",
-            "ottla pipeline parse orders --out /data/orders --format avro --schema order.avsc --framing confluent",
-            "ottla pipeline parse orders --out /data/orders --format protobuf --schema shop.desc --message shop.Order",
+            "ottla pipeline parse orders --out /data/o --value-format json --schema 'id BIGINT NOT NULL, price DOUBLE'",
+            "ottla pipeline parse orders --out /data/o --value-format avro --schema order.avsc --framing confluent",
+            "ottla pipeline parse orders --out /data/o --value-format protobuf --schema shop.desc --message shop.Order",
         ),
         out="the table",
     ) as parser:
-        parser.add_argument("--format", required=True, choices=("json", "avro", "protobuf"))
+        parser.add_argument(
+            "--value-format", required=True, choices=("json", "avro", "protobuf"), help="what the values are"
+        )
         parser.add_argument(
             "--schema",
             required=True,
@@ -316,3 +323,6 @@ def add_run(kinds: Any) -> None:
     ) as parser:
         parser.add_argument("file", metavar="FILE")
         parser.add_argument("--check", action="store_true", help="only check the file")
+        parser.add_argument(
+            "--fail", action="store_true", help="exit code 1 if there are findings, dead letters or lost records"
+        )

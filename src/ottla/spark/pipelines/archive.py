@@ -8,13 +8,14 @@ when Spark repeats a batch, and when its checkpoint is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import ISOLATIONS, Job, Options, open_job
-from ottla.spark.pipelines.stores import Store, open_store
+from ottla.spark.pipelines.parquet import COMPRESSIONS, write_parquet
+from ottla.spark.pipelines.stores import Store, is_local, open_store
 from ottla.spark.pipelines.streams import Batch, Loss, Summary, losses, recreated, run_stream
 from ottla.spark.pipelines.tables import CHECKPOINT, DataFile, Table
 from ottla.spark.pipelines.topics import Offsets, nested
@@ -23,14 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 KIND: Final = "archive"
-COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
 SCHEMA: Final = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>, topic string, date date"
 )
 _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers", "topic")
-_OPEN_FILES: Final = 64
-"""Files that a task keeps open at a time; with more dates or partitions than that, Spark sorts the rows first."""
 
 
 def archive(
@@ -160,41 +158,13 @@ def write_files(
     """Write rows below a staging folder, a file for each topic, date and partition (and `group`) of a task."""
     from pyspark.sql import functions as F
 
-    frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_OPEN_FILES))
+    rows = frame.withColumn("_partition", F.col("partition"))
     by = ("topic", "date", "_partition", *group)
-    writer = frame.withColumn("_partition", F.col("partition")).write.partitionBy(*by)
-    writer.option("compression", compression).parquet(store.url(staging))
-    sizes = {path: size for path, size in store.walk(staging) if path.endswith(".parquet")}
-    return _files(frame.sparkSession, store, staging, sizes)
-
-
-def _files(spark: SparkSession, store: Store, staging: str, sizes: Mapping[str, int]) -> dict[str, DataFile]:
-    """What was written, read back: first and last offset and count of each file."""
-    from pyspark.sql import functions as F
-
-    if not sizes:
-        return {}
-    written = spark.read.schema("offset bigint, partition int, topic string, date date").parquet(store.url(staging))
-    rows = (
-        written.select(
-            "topic", F.date_format("date", "yyyy-MM-dd").alias("date"), "partition", "offset", "_metadata.file_path"
-        )
-        .groupBy("file_path", "topic", "date", "partition")
-        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))
-        .collect()
-    )
     found: dict[str, DataFile] = {}
-    for row in rows:
-        staged = f"{staging}/{row.file_path.partition(staging + '/')[2]}"
-        found[staged] = DataFile(
-            file_path(row.topic, row.date, row.partition, row.first, row.last),
-            row.topic,
-            row.partition,
-            row.first,
-            row.last,
-            row.records,
-            sizes[staged],
-        )
+    for one in write_parquet(rows, store, staging, compression=compression, by=by):
+        topic, date, partition = one.folders["topic"], one.folders["date"], int(one.folders["_partition"])
+        path = file_path(topic, date, partition, one.first_offset, one.last_offset)
+        found[one.path] = DataFile(path, topic, partition, one.first_offset, one.last_offset, one.records, one.bytes)
     return found
 
 
@@ -209,6 +179,12 @@ def read_archive(spark: SparkSession, table: Table, files: Iterable[DataFile] | 
     if not paths:
         return spark.createDataFrame([], SCHEMA)
     return spark.read.schema(SCHEMA).option("basePath", table.store.url()).parquet(*paths)
+
+
+def check_archive(location: str) -> None:
+    """Before Spark starts, whether there is an archive; what only Spark can reach is looked at later."""
+    if is_local(location):
+        Table.open(open_store(location, None), KIND)
 
 
 def archive_options(table: Table) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Unpack
@@ -27,6 +28,7 @@ class Compaction:
     merged: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    seconds: float = 0.0
 
 
 def compact(
@@ -35,6 +37,7 @@ def compact(
     """Merge neighbouring files of a partition and date until they are about `target_bytes` large."""
     if target_bytes < 1:
         raise PipelineError("the size to reach must be at least one byte")
+    began = time.monotonic()
     store = open_store(archive, options.get("spark"))
     Table.open(store, KIND)
     spark = spark_of(options)
@@ -50,6 +53,7 @@ def compact(
             raise explain(error) from None
         result.files_after = len(table.state.files)
         result.bytes_after = _size(table.state.files.values())
+    result.seconds = time.monotonic() - began
     return result
 
 

@@ -1,8 +1,13 @@
-"""Pipelines declared in a YAML file, run one after the other or, those that follow their topics, side by side."""
+"""Pipelines declared in a YAML file, run one after the other or, those that follow their topics, side by side.
+
+An entry has the options of its command under the same names, with `_` for `-`: `--to-topic` is `to_topic`, and
+`--window 5m` is `window: 5m`. Options that a command takes several times are mappings: `table: {o: orders.v1}`.
+"""
 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -19,6 +24,23 @@ PIPELINES: Final = ("archive", "compact", "verify", "replay", "stats", "parse", 
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
 _STREAMS: Final = ("archive", "stats", "parse", "snapshot", "sql")
 _OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
+# What a command takes as text, and the argument of the function that it becomes. These names of the functions are
+# taken as well.
+_FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    "window": ("window_ms", lambda value: _milliseconds(value)),
+    "delay": ("delay_ms", lambda value: _milliseconds(value)),
+    "late_after": ("late_after_ms", lambda value: _milliseconds(value)),
+    "interval": ("interval_s", lambda value: _milliseconds(value) / 1000),
+    "since": ("since_ms", lambda value: _moment(value)),
+    "until": ("until_ms", lambda value: _moment(value)),
+    "start": ("start", lambda value: value if value in ("earliest", "latest") else _moment(value)),
+    "target_mb": ("target_bytes", lambda value: int(value) << 20),
+    "table": ("tables", dict),
+    "writer_schema": ("writer_schemas", dict),
+    "data": ("source_options", lambda value: {"path": value}),
+    "no_group": ("group", lambda value: None),
+    "no_log": ("log", lambda value: not value),
+}
 # These come from whoever runs the file, not from the file.
 _NOT_DECLARED: Final = {"spark", "stop", "on_progress", "on_warning"}
 
@@ -36,8 +58,12 @@ class Declared:
         return bool(self.arguments.get("follow"))
 
     @property
-    def needs_connector(self) -> bool:
-        return self.pipeline not in ("compact", "replay") and self.arguments.get("source", "kafka") == "kafka"
+    def source(self) -> str | None:
+        """What reads for it: kafka, ottla (also where nothing reads a topic), or None for what can be had."""
+        if self.pipeline in ("compact", "replay"):
+            return "ottla"
+        chosen = self.arguments.get("source")
+        return None if chosen is None else str(chosen)
 
 
 def load(path: str) -> tuple[list[Declared], dict[str, Any]]:
@@ -74,14 +100,39 @@ def _entry(path: str, number: int, entry: Any, shared: Mapping[str, Any]) -> Dec
     pipeline = entry["pipeline"]
     own = {key: value for key, value in entry.items() if key not in ("pipeline", "name")}
     known = _parameters(pipeline)
-    unknown = sorted(set(own) - known)
+    named = {name: made for name, made in _names(pipeline).items() if made[0] in known}
+    unknown = sorted(set(own) - known - set(named))
     if unknown:
-        raise PipelineError(f"{where}: {pipeline} has no option '{unknown[0]}'; it has {', '.join(sorted(known))}")
-    arguments = {**{key: value for key, value in shared.items() if key in known}, **own}
+        shown = sorted({*(known - {target for target, _ in named.values()}), *named})
+        raise PipelineError(f"{where}: {pipeline} has no option '{unknown[0]}'; it has {', '.join(shown)}")
+    arguments: dict[str, Any] = {}
+    for key, value in {**{key: value for key, value in shared.items() if key in {*known, *named}}, **own}.items():
+        target, convert = named.get(key, (key, None))
+        try:
+            arguments[target] = value if convert is None else convert(value)
+        except (ValueError, TypeError) as error:
+            raise PipelineError(f"{where}: {key}: {error}") from None
     missing = [name for name in _required(pipeline) if name not in arguments]
     if missing:
         raise PipelineError(f"{where}: {pipeline} needs '{missing[0]}'")
     return Declared(str(entry.get("name", f"{pipeline}-{number}")), pipeline, arguments)
+
+
+def _names(pipeline: str) -> dict[str, tuple[str, Callable[[Any], Any]]]:
+    """The options that are not called as the function's arguments are."""
+    return {**_FROM_TEXT, "schema": ("schemas", dict)} if pipeline == "sql" else _FROM_TEXT
+
+
+def _milliseconds(value: Any) -> int:
+    from ottla.cli.common import parse_duration
+
+    return parse_duration(str(value))
+
+
+def _moment(value: Any) -> int:
+    from ottla.cli.common import parse_time
+
+    return parse_time(str(value), time.time_ns() // 1_000_000)
 
 
 def function_of(pipeline: str) -> Callable[..., Any]:

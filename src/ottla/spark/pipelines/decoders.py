@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -41,17 +42,6 @@ class Decoding:
     writers: tuple[tuple[int, bytes], ...] = ()
     """Avro schemas by their id, for values that were written with another version of the schema than this one."""
 
-    @property
-    def is_ddl(self) -> bool:
-        """Whether Spark must be asked what the schema means; it only answers in the driver."""
-        return self.format == "json" and not self.schema.lstrip().startswith(b"{")
-
-    def resolved(self) -> Decoding:
-        """The same in a form that executors can read."""
-        if self.format != "json":
-            return self
-        return replace(self, schema=json.dumps(self.spark_type().jsonValue()).encode())
-
     def spark_type(self) -> StructType:
         """The columns, or a PipelineError that says what is wrong with the schema."""
         try:
@@ -61,7 +51,7 @@ class Decoding:
         except ImportError as error:
             raise PipelineError(f"{self.format} needs a package: {error}; pip install 'ottla[spark]'") from None
         except Exception as error:
-            raise PipelineError(f"the {self.format} schema is not valid: {str(error).splitlines()[0][:300]}") from None
+            raise PipelineError(f"the {self.format} schema is not valid: {_first_line(error)}") from None
 
     def decoder(self) -> Decode:
         """From bytes to what Spark takes; BadValue says what is wrong."""
@@ -81,7 +71,7 @@ def load_decoding(
 ) -> Decoding:
     """`schema` is a file or the text itself: DDL, a Spark or JSON schema; an Avro schema; a Protobuf descriptor set."""
     if format not in FORMATS:
-        raise PipelineError(f"format is one of {', '.join(FORMATS)}, not '{format}'")
+        raise PipelineError(f"the values' format is one of {', '.join(FORMATS)}, not '{format}'")
     if framing not in FRAMINGS:
         raise PipelineError(f"framing is one of {', '.join(FRAMINGS)}, not '{framing}'")
     content = _schema_bytes(format, schema)
@@ -90,9 +80,13 @@ def load_decoding(
     if writer_schemas and (format, framing) != ("avro", "confluent"):
         raise PipelineError("writers' schemas are found by the id in front of Avro values: --framing confluent")
     made = Decoding(format, content, message, framing, _writers(writer_schemas or {}))
-    if not made.is_ddl:
-        made.spark_type()
+    made.spark_type()
     return made
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:_REASON_LENGTH]
 
 
 def _schema_bytes(format: str, schema: str) -> bytes:
@@ -119,7 +113,7 @@ def _writers(given: Mapping[Any, str]) -> tuple[tuple[int, bytes], ...]:
         try:
             fastavro.parse_schema(json.loads(content))
         except Exception as error:  # the package raises whatever it stumbles over
-            raise PipelineError(f"the avro schema {name} is not valid: {str(error).splitlines()[0][:300]}") from None
+            raise PipelineError(f"the avro schema {name} is not valid: {_first_line(error)}") from None
         found.append((int(name), content))
     return tuple(found)
 
@@ -191,7 +185,7 @@ def _json_type(decoding: Decoding) -> StructType:
 
     text = decoding.schema.decode()
     if not text.lstrip().startswith("{"):
-        return StructType.fromDDL(text.strip())
+        return columns(text)
     content = json.loads(text)
     if content.get("type") == "struct":
         return StructType.fromJson(content)

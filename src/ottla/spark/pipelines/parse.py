@@ -31,7 +31,7 @@ def parse(
     topics: str | Sequence[str],
     out: str,
     *,
-    format: str,
+    value_format: str,
     schema: str,
     message: str = "",
     framing: str = "plain",
@@ -46,11 +46,10 @@ def parse(
     rows whose columns are null. A column whose name is taken is called `value_…`. Avro values that were written with
     other versions of the schema are read by `writer_schemas` (the id in front of the value -> schema).
     """
-    decoding = load_decoding(format, schema, message=message, framing=framing, writer_schemas=writer_schemas)
+    decoding = load_decoding(value_format, schema, message=message, framing=framing, writer_schemas=writer_schemas)
     if decoding.format == "json" and framing != "plain":
         raise PipelineError("the framing 'confluent' is for Avro and Protobuf")
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
-    decoding = decoding.resolved()
     letters = dead_letters or f"{next(iter(job.topics))}.dead-letters"
     if letters in job.topics:
         raise PipelineError(f"the dead-letter topic '{letters}' is one of the topics that are read")
@@ -64,6 +63,7 @@ def parse(
         parser = _Parser(job, table, decoding, letters)
         summary = run_stream(job, parser.write, go_on(table, job.range()[0]), table.id)
         summary.details = {"out": store.root, "dead_letters": letters, "bad": parser.bad, "good": parser.good}
+        summary.details |= {"written": parser.good, "files": len(table.state.files)}
     return summary
 
 

@@ -56,8 +56,21 @@ class Quality:
         return sum(int(getattr(one, kind)) for one in self.partitions)
 
     @property
+    def records(self) -> int:
+        return sum(one.records for one in self.partitions)
+
+    @property
+    def findings(self) -> int:
+        return sum(self.total(kind) for kind in KINDS)
+
+    def told(self) -> str:
+        """What was found, in words."""
+        found = [f"{self.total(kind)} {kind.replace('_', ' ')}" for kind in KINDS if self.total(kind)]
+        return ", ".join(found) or "nothing odd"
+
+    @property
     def clean(self) -> bool:
-        return not any(self.total(kind) for kind in KINDS)
+        return not self.findings
 
 
 @patient

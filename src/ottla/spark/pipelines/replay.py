@@ -68,7 +68,7 @@ class Target:
 def replay(
     archive: str,
     *,
-    topic: str | None = None,
+    to_topic: str | None = None,
     prefix: str = "",
     only: str | None = None,
     speed: float = 0.0,
@@ -79,7 +79,7 @@ def replay(
     again: bool = False,
     **options: Unpack[Options],
 ) -> Summary:
-    """Write the archived records to `topic`, or to topics of their own names behind a `prefix`, exactly once.
+    """Write the archived records to `to_topic`, or to topics of their own names behind a `prefix`, exactly once.
 
     `speed` 1 keeps the pauses between the records' timestamps, 10 is ten times as fast, 0 as fast as it goes; `rate` is
     a number of records per second instead. `only` chooses one of several archived topics. What was replayed before is
@@ -92,7 +92,7 @@ def replay(
     store = open_store(archive, options.get("spark"))
     table = Table.open(store, KIND)
     cluster = cluster_of(options)
-    names = _names(table, topic, prefix, only)
+    names = _names(table, to_topic, prefix, only)
     spark = spark_of(options)
     for source, target in names.items():
         most = max([0, *(partition for name, partition in table.state.marks if name == source)]) + 1

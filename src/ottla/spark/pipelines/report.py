@@ -1,35 +1,59 @@
-"""The windows of `stats` as pictures: one HTML page without anything beside it, or a PNG (drawn by matplotlib)."""
+"""The windows of `stats` as pictures: one HTML page without anything beside it, or a PNG (drawn by matplotlib).
+
+The page has a section for each topic. The PNG is one slide with all topics in each chart. The first and the last window
+of a topic are pale: a topic begins and ends somewhere inside a window, so these hold fewer records than a whole one,
+which would look like a drop. A window in between that has no records is drawn as zero, since that is what it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from html import escape
+from math import floor, log10
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.spark.pipelines.errors import PipelineError
 
 Window = Mapping[str, Any]
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 520, 150, 64, 22
-_CHARTS: Final[tuple[tuple[str, str], ...]] = (
-    ("records_per_second", "records/s"),
-    ("bytes_per_second", "bytes/s"),
-    ("distinct_keys", "distinct keys"),
-    ("max_lateness_ms", "greatest lateness, ms"),
-)
-_COLOURS: Final = ("#2f6fab", "#c25b2a", "#3a8f5c", "#8a4fa3", "#b8962e", "#557")
-_MOST_POINTS: Final = 2000
+Point = tuple[float, float]
+_COLOURS: Final = ("#2563a8", "#c8571b", "#2f855a", "#7b4397", "#a87c10", "#4a5568")
+_MOST_POINTS: Final = 1000
+_MOST_TOPICS: Final = len(_COLOURS)
+"""Lines in one chart of the PNG; more cannot be told apart."""
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 230, 58, 16, 14, 30
+_BYTES: Final = ("B", "kB", "MB", "GB", "TB")
+_COUNTS: Final = ("", "k", "M", "G", "T")
 
 _STYLE: Final = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1130px; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin: 2rem 0 .4rem }
-table { border-collapse: collapse; margin: .6rem 0 } th, td { padding: .2rem .8rem .2rem 0; text-align: right }
-th:first-child, td:first-child { text-align: left } th { border-bottom: 1px solid #999; font-weight: 600 }
-.charts { display: flex; flex-wrap: wrap; gap: 1rem } figure { margin: 0 } figcaption { color: #555; font-size: .85rem }
-svg text { font: 11px system-ui, sans-serif; fill: #666 }
-@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } svg text { fill: #aaa } }
+:root { --ink: #1f2733; --soft: #66707e; --line: #e3e7ec; --card: #f6f8fa; --page: #fff }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ee; --soft: #98a2b0; --line: #333b46; --card: #20262e; --page: #15191f }
+}
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2.5rem auto; max-width: 1180px; padding: 0 1.25rem;
+  color: var(--ink); background: var(--page) }
+h1 { font-size: 1.7rem; margin: 0 } h2 { font-size: 1.25rem; margin: 2.4rem 0 .2rem }
+.about { color: var(--soft); margin: .2rem 0 1rem }
+.figures { display: flex; flex-wrap: wrap; gap: .75rem; margin: .8rem 0 1.2rem }
+.figures div { background: var(--card); border-radius: 8px; padding: .5rem .8rem; min-width: 5rem }
+.figures b { display: block; font-size: 1.2rem; font-variant-numeric: tabular-nums }
+.figures span { color: var(--soft); font-size: .82rem }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 1.4rem 1.8rem }
+figure { margin: 0 } figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .15rem } svg { width: 100% }
+svg text { font: 12px system-ui, sans-serif; fill: var(--soft) } .grid { stroke: var(--line) }
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What a chart shows."""
+
+    column: str
+    label: str
+    units: Sequence[str] = _COUNTS
+    suffix: str = ""
 
 
 def check_report(path: str | None) -> None:
@@ -48,57 +72,66 @@ def check_report(path: str | None) -> None:
             raise PipelineError("a PNG is drawn by matplotlib: pip install matplotlib, or ask for .html") from None
 
 
-def write_report(path: str, windows: Sequence[Window], dropped: Mapping[str, int]) -> None:
+def write_report(
+    path: str, windows: Sequence[Window], dropped: Mapping[str, int], *, window_ms: int = 60_000, late_after_ms: int = 0
+) -> None:
     """Draw windows, which come in the order of topic and time."""
     topics: dict[str, list[Window]] = {}
     for window in windows:
         topics.setdefault(window["topic"], []).append(window)
     try:
         if path.lower().endswith(".png"):
-            _png(path, topics)
+            _png(path, topics, window_ms, late_after_ms)
         else:
-            Path(path).write_text(html(topics, dropped), encoding="utf-8")
+            page = html(topics, dropped, window_ms=window_ms, late_after_ms=late_after_ms)
+            Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
         raise PipelineError(f"the report {path} cannot be written: {error.strerror}") from None
 
 
-def html(topics: Mapping[str, Sequence[Window]], dropped: Mapping[str, int]) -> str:
-    parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>Topics</title><style>{_STYLE}</style>"]
-    parts.append("<h1>Topics by event time</h1>")
-    parts.append(_overview(topics, dropped))
-    for index, (topic, windows) in enumerate(topics.items()):
-        colour = _COLOURS[index % len(_COLOURS)]
-        parts.append(f"<h2>{escape(topic)}</h2><div class=charts>")
-        parts += [_chart(windows, column, label, colour) for column, label in _CHARTS]
-        parts.append("</div>")
-    return "\n".join(parts) + "\n"
+def charts(late_after_ms: int) -> tuple[Chart, ...]:
+    """The four that every report has."""
+    late = f"Records more than {_duration(late_after_ms)} late" if late_after_ms else "Late records"
+    return (
+        Chart("records_per_second", "Records per second"),
+        Chart("bytes_per_second", "Data per second", _BYTES, "/s"),
+        Chart("distinct_keys", "Distinct keys in a window"),
+        Chart("late_percent", late, _COUNTS, " %"),
+    )
 
 
-def _overview(topics: Mapping[str, Sequence[Window]], dropped: Mapping[str, int]) -> str:
-    head = ("topic", "windows", "records", "bytes", "average size", "late", "greatest lateness", "dropped")
-    rows = []
-    for topic, windows in topics.items():
-        records = sum(window["records"] for window in windows)
-        size = sum(window["bytes"] for window in windows)
-        cells = (
-            escape(topic),
-            f"{len(windows):,}",
-            f"{records:,}",
-            f"{size:,}",
-            f"{size / records if records else 0:,.1f}",
-            f"{sum(window['late'] for window in windows):,}",
-            f"{max((window['max_lateness_ms'] or 0) for window in windows):,} ms",
-            f"{dropped.get(topic, 0):,}",
-        )
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
+# --- what is drawn ---------------------------------------------------------------------------------------------------
 
 
-def _thinned(windows: Sequence[Window], column: str) -> list[tuple[float, float]]:
-    """At most so many points; of neighbours that share one, the greatest is shown."""
-    points = [(_seconds(window["window_start"]), float(window[column] or 0)) for window in windows]
-    step = -(-len(points) // _MOST_POINTS)
-    return [max(points[at : at + step], key=lambda point: point[1]) for at in range(0, len(points), step)]
+def points(windows: Sequence[Window], column: str, window_ms: int) -> list[Point]:
+    """The start of each window in epoch seconds and its value; windows that have no records are zero."""
+    step = window_ms / 1000
+    found: list[Point] = []
+    for window in windows:
+        moment = _seconds(window["window_start"])
+        # Of a long pause only its edges matter.
+        if found and moment - found[-1][0] > 1.5 * step:
+            found += [(found[-1][0] + step, 0.0), (moment - step, 0.0)]
+        found.append((moment, _value(window, column)))
+    return _thinned(found)
+
+
+def _value(window: Window, column: str) -> float:
+    if column == "late_percent":
+        return 100 * window["late"] / window["records"] if window["records"] else 0.0
+    return float(window[column] or 0)
+
+
+def _thinned(found: list[Point]) -> list[Point]:
+    """At most so many points: the least and the greatest of neighbours that share a place, so that no peak is lost."""
+    size = -(-2 * len(found) // _MOST_POINTS)
+    if size <= 2:
+        return found
+    kept = [found[0]]
+    for at in range(1, len(found) - 1, size):
+        some = found[at : min(at + size, len(found) - 1)]
+        kept += sorted({min(some, key=lambda p: p[1]), max(some, key=lambda p: p[1])})
+    return [*kept, found[-1]]
 
 
 def _seconds(moment: datetime) -> float:
@@ -106,64 +139,226 @@ def _seconds(moment: datetime) -> float:
     return moment.timestamp()
 
 
-def _chart(windows: Sequence[Window], column: str, label: str, colour: str) -> str:
-    points = _thinned(windows, column)
-    first, last = points[0][0], points[-1][0]
-    top = max(value for _, value in points) or 1.0
-    span = (last - first) or 1.0
-    right, low = _WIDTH - 8, _HEIGHT - _BOTTOM
-
-    def place(point: tuple[float, float]) -> str:
-        x = _LEFT + (point[0] - first) / span * (right - _LEFT)
-        return f"{x:.1f},{low - point[1] / top * (low - 12):.1f}"
-
-    line = " ".join(map(place, points))
-    dots = "".join(
-        f'<circle cx="{place(p).split(",")[0]}" cy="{place(p).split(",")[1]}" r="2.5" fill="{colour}"/>'
-        for p in (points if len(points) < 40 else ())
-    )
-    return (
-        f'<figure><figcaption>{escape(label)}</figcaption><svg width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"><path d="M{_LEFT} 12V{low}H{right}" fill="none" stroke="#999"/>'
-        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>{dots}'
-        f'<text x="{_LEFT - 6}" y="16" text-anchor="end">{_short(top)}</text>'
-        f'<text x="{_LEFT - 6}" y="{low}" text-anchor="end">0</text>'
-        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">{_moment(first)}</text>'
-        f'<text x="{right}" y="{_HEIGHT - 6}" text-anchor="end">{_moment(last)}</text></svg></figure>'
-    )
+def nice_ticks(greatest: float) -> list[float]:
+    """About four round values from zero to above the greatest."""
+    if greatest <= 0:
+        return [0.0, 1.0]
+    power = 10.0 ** floor(log10(greatest / 4))
+    step = next(one * power for one in (1, 2, 2.5, 5, 10) if one * power * 4 >= greatest)
+    count = -(-greatest // step)
+    return [step * number for number in range(int(count) + 1)]
 
 
-def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+_STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
-def _short(value: float) -> str:
-    for unit in ("", "k", "M", "G"):
-        if value < 1000:
-            return f"{value:.3g}{unit}"
+def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
+    """At most six round moments with their labels in UTC; the date stands where a day begins."""
+    span = max(last - first, 1.0)
+    days = 86400 * max(1, -(-int(span) // (5 * 86400)))
+    step = next((one for one in _STEPS_S if span / one <= 5), days)
+    at = -(-int(first) // step) * step
+    found: list[tuple[float, str]] = []
+    # All of one day needs no date: the line above the charts has it.
+    day = f"{datetime.fromtimestamp(first, UTC):%d %b}"
+    while at <= last:
+        moment = datetime.fromtimestamp(at, UTC)
+        text = f"{moment:%H:%M:%S}" if step < 60 else f"{moment:%H:%M}"
+        if step >= 86400:
+            text = f"{moment:%d %b}"
+        elif f"{moment:%d %b}" != day:
+            day = f"{moment:%d %b}"
+            text = f"{day} {text}"
+        found.append((float(at), text))
+        at += step
+    return found
+
+
+def short(value: float, units: Sequence[str] = _COUNTS) -> str:
+    """`12.5 k`, `3 MB`."""
+    for unit in units[:-1]:
+        if abs(value) < 1000:
+            return f"{value:.3g} {unit}".rstrip()
         value /= 1000
-    return f"{value:.3g}T"
+    return f"{value:.3g} {units[-1]}"
 
 
-def _png(path: str, topics: Mapping[str, Sequence[Window]]) -> None:
+def _duration(ms: int) -> str:
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
+        if ms >= size and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"
+
+
+def _about_duration(ms: float) -> str:
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
+        if ms >= size:
+            return f"{ms / size:.1f} {unit}"
+    return f"{ms:.0f} ms"
+
+
+def _about(topics: Mapping[str, Sequence[Window]], window_ms: int) -> str:
+    """From when to when, in which zone, in windows of which length."""
+    starts = [_seconds(window["window_start"]) for windows in topics.values() for window in windows]
+    if not starts:
+        return "There are no records yet."
+    first = datetime.fromtimestamp(min(starts), UTC)
+    last = datetime.fromtimestamp(max(starts), UTC) + timedelta(milliseconds=window_ms)
+    end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%d %b %Y %H:%M:%S}"
+    return f"{first:%d %b %Y %H:%M:%S} to {end} UTC, by the records' own time, in windows of {_duration(window_ms)}"
+
+
+_PALE: Final = "Pale: the first and the last window, which are not complete."
+
+
+# --- HTML ------------------------------------------------------------------------------------------------------------
+
+
+def html(
+    topics: Mapping[str, Sequence[Window]],
+    dropped: Mapping[str, int],
+    *,
+    window_ms: int = 60_000,
+    late_after_ms: int = 0,
+) -> str:
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<title>Topics over time</title><style>{_STYLE}</style><h1>Topics over time</h1>",
+        f"<p class=about>{_about(topics, window_ms)}. {_PALE if topics else ''}</p>",
+    ]
+    for index, (topic, windows) in enumerate(topics.items()):
+        colour = _COLOURS[index % len(_COLOURS)]
+        parts.append(f"<h2>{escape(topic)}</h2>{_figures(windows, dropped.get(topic, 0), late_after_ms)}")
+        parts.append("<div class=charts>")
+        parts += [_chart(windows, chart, window_ms, colour) for chart in charts(late_after_ms)]
+        parts.append("</div>")
+    return "\n".join(parts) + "\n"
+
+
+def _figures(windows: Sequence[Window], dropped: int, late_after_ms: int) -> str:
+    records = sum(window["records"] for window in windows)
+    size = sum(window["bytes"] for window in windows)
+    late = sum(window["late"] for window in windows)
+    share = f" ({100 * late / records:.1f} %)" if late else ""
+    shown = [
+        ("records", f"{records:,}"),
+        ("data", short(size, _BYTES)),
+        ("average record", f"{size / records if records else 0:,.0f} B"),
+        ("windows", f"{len(windows):,}"),
+        (f"more than {_duration(late_after_ms)} late" if late_after_ms else "late", f"{late:,}{share}"),
+        ("most late by", _about_duration(max((window["max_lateness_ms"] or 0) for window in windows))),
+        ("too late, not counted", f"{dropped:,}"),
+    ]
+    return "<div class=figures>" + "".join(f"<div><b>{v}</b><span>{k}</span></div>" for k, v in shown) + "</div>"
+
+
+def _chart(windows: Sequence[Window], chart: Chart, window_ms: int, colour: str) -> str:
+    found = points(windows, chart.column, window_ms)
+    first, last = found[0][0], found[-1][0]
+    ticks = nice_ticks(max(value for _, value in found))
+    span = (last - first) or 1.0
+    right, low = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+
+    def x(moment: float) -> float:
+        return _LEFT + (moment - first) / span * (right - _LEFT) if last > first else (_LEFT + right) / 2
+
+    def y(value: float) -> float:
+        return low - value / ticks[-1] * (low - _TOP)
+
+    def line(some: Sequence[Point]) -> str:
+        return " ".join(f"{x(moment):.1f},{y(value):.1f}" for moment, value in some)
+
+    parts = [
+        f'<figure><figcaption>{escape(chart.label)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(chart.label)}">'
+    ]
+    for tick in ticks:
+        label = f"{short(tick, chart.units)}{chart.suffix if tick else ''}"
+        parts.append(
+            f'<path class=grid d="M{_LEFT} {y(tick):.1f}H{right}"/>'
+            f'<text x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{label}</text>'
+        )
+    for moment, label in time_ticks(first, last):
+        parts.append(f'<text x="{x(moment):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{label}</text>')
+    whole = found[1:-1]
+    if len(whole) > 1:
+        area = f"{x(whole[0][0]):.1f},{low} {line(whole)} {x(whole[-1][0]):.1f},{low}"
+        parts.append(f'<polygon points="{area}" fill="{colour}" opacity=".14"/>')
+        parts.append(_polyline(line(whole), colour))
+    for edge in (found[:2], found[-2:]):
+        parts.append(_polyline(line(edge), colour, 'stroke-dasharray="3 4" opacity=".45"'))
+    shown = found if len(found) < 40 else (found[0], found[-1])
+    for point in shown:
+        pale = ' opacity=".4"' if point in (found[0], found[-1]) else ""
+        parts.append(f'<circle cx="{x(point[0]):.1f}" cy="{y(point[1]):.1f}" r="2.6" fill="{colour}"{pale}/>')
+    return "".join(parts) + "</svg></figure>"
+
+
+def _polyline(placed: str, colour: str, more: str = "") -> str:
+    return (
+        f'<polyline points="{placed}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round" {more}/>'
+    )
+
+
+# --- PNG -------------------------------------------------------------------------------------------------------------
+
+
+def _png(path: str, topics: Mapping[str, Sequence[Window]], window_ms: int, late_after_ms: int) -> None:
+    """One slide of 1920 by 1080."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    rows = max(len(topics), 1)
-    figure = Figure(figsize=(14, 2.6 * rows), layout="constrained")
+    by_size = sorted(topics, key=lambda topic: -sum(window["records"] for window in topics[topic]))
+    drawn = sorted(by_size[:_MOST_TOPICS])
+    figure = Figure(
+        figsize=(16, 9), layout=ConstrainedLayoutEngine(rect=(0.015, 0.02, 0.97, 0.86), w_pad=0.25, h_pad=0.2)
+    )
     FigureCanvasAgg(figure)
-    axes: Callable[[int, int], Any] = lambda row, column: figure.add_subplot(rows, 4, row * 4 + column + 1)  # noqa: E731
-    for row, (topic, windows) in enumerate(topics.items()):
-        for column, (name, label) in enumerate(_CHARTS):
-            points = _thinned(windows, name)
-            one = axes(row, column)
-            moments = [datetime.fromtimestamp(seconds, UTC) for seconds, _ in points]
-            one.plot(moments, [value for _, value in points], color=_COLOURS[row % len(_COLOURS)])
-            one.set_ylim(bottom=0)
-            ticks = AutoDateLocator(minticks=2, maxticks=5)
-            one.xaxis.set_major_locator(ticks)
-            one.xaxis.set_major_formatter(ConciseDateFormatter(ticks))
-            one.set_title(f"{topic}: {label}", fontsize=9)
-            one.tick_params(labelsize=7)
-    figure.savefig(path, dpi=110)
+    figure.text(0.03, 0.94, "Topics over time", fontsize=24, weight="bold", color="#1f2733")
+    more = f" The {_MOST_TOPICS} largest of {len(topics)} topics." if len(topics) > len(drawn) else ""
+    about = f"{_about(topics, window_ms)}. {_PALE}{more}"
+    figure.text(0.03, 0.905, about, fontsize=12.5, color="#66707e")
+    axes = figure.subplots(2, 2).flat
+    for one, chart in zip(axes, charts(late_after_ms), strict=True):
+        _axes(one, chart)
+        top = 0.0
+        for index, topic in enumerate(drawn):
+            found = points(topics[topic], chart.column, window_ms)
+            top = max(top, *(value for _, value in found))
+            _lines(one, found, _COLOURS[index], topic)
+        ticks = nice_ticks(top)
+        one.set_ylim(0, ticks[-1] * 1.02)
+        one.set_yticks(ticks, [f"{short(tick, chart.units)}{chart.suffix if tick else ''}" for tick in ticks])
+        starts = [_seconds(window["window_start"]) for topic in drawn for window in topics[topic]]
+        if starts:
+            marks = time_ticks(min(starts), max(starts))
+            one.set_xticks([moment for moment, _ in marks], [label for _, label in marks])
+    if drawn:
+        handles, labels = axes[0].get_legend_handles_labels()
+        place = {"loc": "upper right", "bbox_to_anchor": (0.975, 0.985), "ncols": 3}
+        figure.legend(handles, labels, frameon=False, fontsize=12.5, **place)
+    figure.savefig(path, dpi=120)
+
+
+def _axes(one: Any, chart: Chart) -> None:
+    one.set_title(chart.label, fontsize=14, loc="left", weight="bold", color="#1f2733", pad=10)
+    one.grid(axis="y", color="#e3e7ec")
+    one.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        one.spines[side].set_visible(False)
+    one.spines["bottom"].set_color("#b8c0ca")
+    one.tick_params(labelsize=11.5, colors="#4a5460", length=0)
+    one.tick_params(axis="x", pad=9)
+    one.margins(x=0.02)
+
+
+def _lines(one: Any, found: Sequence[Point], colour: str, topic: str) -> None:
+    times, values = [moment for moment, _ in found], [value for _, value in found]
+    one.plot(times[1:-1] or times, values[1:-1] or values, color=colour, linewidth=2.2, label=topic)
+    one.fill_between(times[1:-1], values[1:-1], color=colour, alpha=0.1, linewidth=0)
+    for part in (slice(0, 2), slice(-2, None)):
+        one.plot(times[part], values[part], color=colour, linewidth=1.6, alpha=0.45, linestyle=(0, (2, 2)))
+    if len(found) < 40:
+        one.plot(times[1:-1], values[1:-1], "o", color=colour, markersize=5)
+    one.plot([times[0], times[-1]], [values[0], values[-1]], "o", color=colour, alpha=0.4, markersize=4)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from ottla.spark.pipelines.archive import fresh_rows, go_on
 from ottla.spark.pipelines.jobs import Job, Options, open_job
+from ottla.spark.pipelines.parquet import write_parquet
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
 from ottla.spark.pipelines.tables import CHECKPOINT, DataFile, Table
@@ -37,6 +38,7 @@ def snapshot(topics: str | Sequence[str], out: str, **options: Unpack[Options]) 
         if keeper.without_key:
             job.warn(f"{keeper.without_key} records without a key were left out")
         summary.details = {"out": store.root, "keys": keys, "without_key": keeper.without_key}
+        summary.details |= {"written": keys, "files": len(table.state.files)}
     return summary
 
 
@@ -68,27 +70,16 @@ class _Keeper:
             counted = rows.agg(F.count("*").alias("all"), F.count("key").alias("keyed")).collect()[0]
             previous = _rows(rows.sparkSession, table)
             latest = latest_by_key(previous.unionByName(rows.where("key is not null")))
-            staging = table.staging()
-            latest.where("value is not null").coalesce(_parts(rows.sparkSession)).write.parquet(store.url(staging))
+            kept = latest.where("value is not null").coalesce(_parts(rows.sparkSession))
+            written = write_parquet(kept, store, table.staging())
         finally:
             rows.unpersist()
         self.without_key += counted["all"] - counted.keyed
         # The old files go with this commit, so their names must not be taken again.
         number = table.state.number + 1
-        written = rows.sparkSession.read.schema("partition int").parquet(store.url(staging))
-        per_file = {row.file_name: row["count"] for row in written.groupBy("_metadata.file_name").count().collect()}
-        sizes = sorted((path, size) for path, size in store.walk(staging) if path.endswith(".parquet"))
         files = {
-            path: DataFile(
-                f"snapshot-{number:020d}-{index}.parquet",
-                "",
-                -1,
-                -1,
-                -1,
-                per_file.get(path.rpartition("/")[2], 0),
-                size,
-            )
-            for index, (path, size) in enumerate(sizes)
+            one.path: DataFile(f"snapshot-{number:020d}-{index}.parquet", "", -1, -1, -1, one.records, one.bytes)
+            for index, one in enumerate(written)
         }
         table.commit(files, remove=list(table.state.files), marks=found[1])
         return int(counted["all"])

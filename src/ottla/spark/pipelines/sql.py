@@ -40,6 +40,8 @@ class Answer:
     rows: list[dict[str, Any]] = field(default_factory=list)
     truncated: bool = False
     written_to: str | None = None
+    written: int | None = None
+    """Rows that were written, where that is known."""
     seconds: float = 0.0
     interrupted: bool = False
 
@@ -65,19 +67,9 @@ def sql(
     Rows that are written somewhere are progress, which a group shows; a query that is printed has one if it is named.
     """
     began = time.monotonic()
-    if out is not None and to_topic is not None:
-        raise PipelineError("the rows go either to Parquet or to a topic")
-    named = _tables(cluster_of(options).topics(), query, dict(tables or {}))
-    decodings = {name: load_decoding("json", text) for name, text in (schemas or {}).items()}
-    unknown = sorted(set(decodings) - set(named))
-    if unknown:
-        raise PipelineError(f"there is a schema for '{unknown[0]}', which is no table of the query")
-    if options.get("follow") and not stream:
-        raise PipelineError("only a streaming query can follow its topics: add --stream and --checkpoint")
-    if stream and (not options.get("checkpoint") or (out is None and to_topic is None)):
-        raise PipelineError("a streaming query needs --checkpoint, and --out or --to-topic")
-    if to_topic is not None and to_topic in named.values():
-        raise PipelineError(f"the topic '{to_topic}' cannot be read and written to by the same query")
+    named, decodings = check_query(
+        query, tables=tables, schemas=schemas, out=out, to_topic=to_topic, stream=stream, **options
+    )
     job = open_job("sql", sorted(set(named.values())), options)
     answer = Answer(sorted(set(named.values())))
     try:
@@ -113,6 +105,33 @@ def sql(
     answer.written_to = out or to_topic
     answer.seconds = time.monotonic() - began
     return answer
+
+
+def check_query(
+    query: str,
+    *,
+    tables: Mapping[str, str] | None = None,
+    schemas: Mapping[str, str] | None = None,
+    out: str | None = None,
+    to_topic: str | None = None,
+    stream: bool = False,
+    **options: Unpack[Options],
+) -> tuple[dict[str, str], dict[str, Decoding]]:
+    """The topics of the query's tables and the schemas of their values; all that needs no Spark to be found wrong."""
+    if out is not None and to_topic is not None:
+        raise PipelineError("the rows go either to Parquet or to a topic")
+    decodings = {name: load_decoding("json", text) for name, text in (schemas or {}).items()}
+    named = _tables(cluster_of(options).topics(), query, dict(tables or {}))
+    unknown = sorted(set(decodings) - set(named))
+    if unknown:
+        raise PipelineError(f"there is a schema for '{unknown[0]}', which is no table of the query")
+    if options.get("follow") and not stream:
+        raise PipelineError("only a streaming query can follow its topics: add --stream and --checkpoint")
+    if stream and (not options.get("checkpoint") or (out is None and to_topic is None)):
+        raise PipelineError("a streaming query needs --checkpoint, and --out or --to-topic")
+    if to_topic is not None and to_topic in named.values():
+        raise PipelineError(f"the topic '{to_topic}' cannot be read and written to by the same query")
+    return named, decodings
 
 
 def _tables(known: Mapping[str, TopicInfo], query: str, tables: dict[str, str]) -> dict[str, str]:

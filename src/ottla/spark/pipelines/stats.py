@@ -1,9 +1,9 @@
 """`stats`: counts, rates, sizes, keys and lateness of topics by windows of event time, with watermarks.
 
 Windows are kept between micro-batches as mergeable sums and sketches, in a table whose commits carry them: a batch that
-is repeated after a crash is counted once. A record is late by how far its timestamp lies behind the greatest before it
-in its partition. The watermark of a topic is the greatest timestamp less the delay; windows that end before it are
-final, and records that come for them afterwards are counted as dropped.
+is repeated after a crash is counted once. A record is late if its timestamp lies more than a
+threshold behind the greatest before it in its partition. The watermark of a topic is the greatest timestamp less the
+delay; windows that end before it are final, and records that come for them afterwards are counted as dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from ottla.spark.pipelines.archive import fresh_rows, go_on
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Job, Options, open_job
-from ottla.spark.pipelines.stores import Store, open_store
+from ottla.spark.pipelines.parquet import Written, write_parquet
+from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
 from ottla.spark.pipelines.tables import CHECKPOINT, FOLDER, DataFile, Table
 from ottla.spark.pipelines.topics import Offsets, flat, nested
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 KIND: Final = "stats"
 OPEN: Final = f"{FOLDER}/open"
+LATE_AFTER_MS: Final = 1000
+"""Timestamps of several producers step back a little all the time; that is no lateness anybody waits for."""
 _SKETCH_BITS: Final = 12
 """4096 registers: key counts within about 1.6 %."""
 _SUMS: Final = ("records", "key_bytes", "value_bytes", "header_count", "null_keys", "tombstones", "late", "lateness_ms")
@@ -46,17 +49,19 @@ def stats(
     *,
     window_ms: int = 60_000,
     delay_ms: int = 600_000,
+    late_after_ms: int | None = None,
     to_topic: str | None = None,
     report: str | None = None,
     **options: Unpack[Options],
 ) -> Summary:
     """Keep a Parquet table of windows below `out`; with `to_topic` also send each changed window there, as JSON.
 
-    `report` names a file to draw the windows into: .html or .png. `read_stats` gives the table with the windows that
-    are still open.
+    A record counts as late if it lies more than `late_after_ms` (a second, if it is not given) behind the greatest
+    timestamp before it. `report` names a file to draw the windows into: .html or .png. `read_stats` gives the table
+    with the windows that are still open.
     """
-    if window_ms < 1 or delay_ms < 0:
-        raise PipelineError("a window lasts at least a millisecond, and a delay is not negative")
+    if window_ms < 1 or delay_ms < 0 or (late_after_ms or 0) < 0:
+        raise PipelineError("a window lasts at least a millisecond, and delay and late_after are not negative")
     from ottla.spark.pipelines.report import check_report
 
     check_report(report)
@@ -66,24 +71,35 @@ def stats(
             raise PipelineError(f"the topic '{to_topic}' cannot be counted and written to at the same time")
         job.cluster.ensure_topic(to_topic, 1, {"cleanup.policy": "compact"})
     store = open_store(out, job.spark)
-    with Table.create_or_open(store, KIND, window_ms=window_ms, delay_ms=delay_ms) as table:
-        for name, value in (("window_ms", window_ms), ("delay_ms", delay_ms)):
-            if table.description[name] != value:
-                raise PipelineError(
-                    f"{store.root} was begun with {name} {table.description[name]}; name another folder"
-                )
-        counter = _Counter(job, table, window_ms, delay_ms, to_topic)
+    choices = {"window_ms": window_ms, "delay_ms": delay_ms, "late_after_ms": late_after_ms}
+    if late_after_ms is None:
+        choices["late_after_ms"] = LATE_AFTER_MS
+    with Table.create_or_open(store, KIND, **choices) as table:
+        late_after = _late_after(table)
+        if late_after_ms is None:
+            choices["late_after_ms"] = late_after
+        for name, value in choices.items():
+            there = late_after if name == "late_after_ms" else table.description[name]
+            if there != value:
+                raise PipelineError(f"{store.root} was begun with {name} {there}; name another folder")
+        counter = _Counter(job, table, window_ms, delay_ms, late_after, to_topic)
         summary = run_stream(job, counter.write, go_on(table, job.range()[0]), table.id)
         extra = table.state.extra
-        summary.details = {"out": store.root, "dropped": extra.get("dropped", {}), "to_topic": to_topic}
+        dropped = extra.get("dropped", {})
+        summary.details = {"out": store.root, "dropped": dropped, "to_topic": to_topic}
+        summary.details |= {"written": counter.windows, "files": len(table.state.files)}
         if report is not None:
             from ottla.spark.pipelines.report import write_report
 
-            write_report(
-                report, [row.asDict() for row in _windows(job.spark, table).collect()], extra.get("dropped", {})
-            )
+            windows = [row.asDict() for row in _windows(job.spark, table).collect()]
+            write_report(report, windows, dropped, window_ms=window_ms, late_after_ms=late_after)
             summary.details["report"] = report
     return summary
+
+
+def _late_after(table: Table) -> int:
+    """Tables of before there was a threshold count any record that steps back."""
+    return int(table.description.get("late_after_ms", 0))
 
 
 def read_stats(out: str, *, spark: SparkSession) -> DataFrame:
@@ -106,12 +122,17 @@ def _open_windows(spark: SparkSession, table: Table) -> DataFrame:
 
 
 class _Counter:
-    def __init__(self, job: Job, table: Table, window_ms: int, delay_ms: int, to_topic: str | None) -> None:
+    def __init__(
+        self, job: Job, table: Table, window_ms: int, delay_ms: int, late_after_ms: int, to_topic: str | None
+    ) -> None:
         self.job = job
         self.table = table
         self.window_ms = window_ms
         self.delay_ms = delay_ms
+        self.late_after_ms = late_after_ms
         self.to_topic = to_topic
+        self.windows = 0
+        """Windows that became final."""
 
     def write(self, batch: Batch) -> int:
         """Merge a batch into the open windows; those that are final now move to the table."""
@@ -124,7 +145,7 @@ class _Counter:
         greatest = flat(extra.get("greatest", {}))
         watermarks: dict[str, int] = extra.get("watermarks", {})
         dropped: dict[str, int] = dict(extra.get("dropped", {}))
-        parts = _partial(rows, greatest, watermarks, self.window_ms).persist()
+        parts = _partial(rows, greatest, watermarks, self.window_ms, self.late_after_ms).persist()
         try:
             records = 0
             for row in parts.groupBy("topic", "partition").agg(*_outcome()).collect():
@@ -153,23 +174,23 @@ class _Counter:
         staging, still_open = table.staging(), f"{OPEN}/{table.state.number + 1:020d}"
         store.delete(still_open)
         done = finished(merged.where(final), self.window_ms, watermarks)
-        done.coalesce(1).write.parquet(store.url(staging))
-        merged.where(~F.coalesce(final, F.lit(False))).coalesce(1).write.parquet(store.url(still_open))
+        written = write_parquet(done.coalesce(1), store, staging)
+        write_parquet(merged.where(~F.coalesce(final, F.lit(False))).coalesce(1), store, still_open)
         if self.to_topic is not None:
             self.job.write_topic(_messages(finished(merged, self.window_ms, watermarks), self.to_topic))
-        files = _table_files(store, staging, table.state.number + 1)
+        files = _table_files(written, table.state.number + 1)
+        self.windows += sum(one.records for one in written)
         table.commit(files, marks=marks, extra={**extra, "watermarks": watermarks, "open": still_open})
         for name in store.names(OPEN):
             if f"{OPEN}/{name}" != still_open:
                 store.delete(f"{OPEN}/{name}")
 
 
-def _table_files(store: Store, staging: str, number: int) -> dict[str, DataFile]:
+def _table_files(written: Sequence[Written], number: int) -> dict[str, DataFile]:
     """Windows belong to no partition and no offset."""
-    found = sorted((path, size) for path, size in store.walk(staging) if path.endswith(".parquet"))
     return {
-        path: DataFile(f"windows-{number:020d}-{index}.parquet", "", -1, -1, -1, -1, size)
-        for index, (path, size) in enumerate(found)
+        one.path: DataFile(f"windows-{number:020d}-{index}.parquet", "", -1, -1, -1, one.records, one.bytes)
+        for index, one in enumerate(written)
     }
 
 
@@ -182,7 +203,9 @@ def _by_topic(values: Mapping[str, int], topic: Any) -> Any:
     return found
 
 
-def _partial(rows: DataFrame, greatest: Offsets, watermarks: Mapping[str, int], window_ms: int) -> DataFrame:
+def _partial(
+    rows: DataFrame, greatest: Offsets, watermarks: Mapping[str, int], window_ms: int, late_after_ms: int
+) -> DataFrame:
     """Sums and sketches of a batch by topic, partition and window."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -220,7 +243,7 @@ def _partial(rows: DataFrame, greatest: Offsets, watermarks: Mapping[str, int], 
             F.sum("headers_here").alias("header_count"),
             F.sum(F.col("key").isNull().cast("bigint")).alias("null_keys"),
             F.sum("tombstone").alias("tombstones"),
-            F.sum((F.col("behind") > 0).cast("bigint")).alias("late"),
+            F.sum((F.col("behind") > late_after_ms).cast("bigint")).alias("late"),
             F.sum("behind").alias("lateness_ms"),
             F.max("behind").alias("max_lateness_ms"),
             F.min("ms").alias("first_timestamp_ms"),

@@ -47,10 +47,16 @@ class Store(Protocol):
         """Held until it is closed; PipelineError if another process holds it. None where there are no locks."""
 
 
+def is_local(location: str) -> bool:
+    """Whether a path or URL names a folder of this machine."""
+    scheme = urlsplit(location).scheme
+    return scheme in ("", "file") or len(scheme) == 1
+
+
 def open_store(location: str, spark: SparkSession | None) -> Store:
     """The store for a path or URL."""
     parts = urlsplit(location)
-    if parts.scheme in ("", "file") or len(parts.scheme) == 1:
+    if is_local(location):
         return LocalStore(unquote(parts.path) if parts.scheme == "file" else location)
     if spark is None:
         raise PipelineError(f"{location} needs a Spark session")

@@ -8,6 +8,7 @@ that way; it is counted as `gone`, and as `lost` where the archive saw it happen
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -56,6 +57,11 @@ class Verification:
     against_log: bool = True
     lost: list[dict[str, Any]] = field(default_factory=list)
     """What the archive saw removed before it could read it."""
+    seconds: float = 0.0
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.partitions)
 
     @property
     def ok(self) -> bool:
@@ -65,6 +71,7 @@ class Verification:
 @patient
 def verify(archive: str, *, log: bool = True, content: bool = False, **options: Unpack[Options]) -> Verification:
     """Check an archive against itself and, with `log`, against the topics; `content` compares all of each record."""
+    began = time.monotonic()
     store = open_store(archive, options.get("spark"))
     table = Table.open(store, KIND)
     topics = sorted({topic for topic, _ in table.state.marks})
@@ -89,6 +96,7 @@ def verify(archive: str, *, log: bool = True, content: bool = False, **options: 
     except Exception as error:
         raise explain(error) from None
     found.partitions = [reports[tp] for tp in sorted(reports)]
+    found.seconds = time.monotonic() - began
     return found
 
 

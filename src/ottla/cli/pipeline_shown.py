@@ -1,0 +1,70 @@
+"""What the verbs of `ottla pipeline` share: options from the command line, and results as text."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.cli import terminal
+from ottla.cli.common import INTERRUPTED, OK, UsageError, bootstrap_of, parse_settings
+
+
+def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Where the cluster is, and how to log in."""
+    found: dict[str, Any] = {"bootstrap": bootstrap_of(arguments)}
+    if arguments.client_config:
+        from ottla.spark.pipelines.login import client_properties
+
+        found["client_config"] = client_properties(arguments.client_config)
+    return found
+
+
+def pairs(given: list[str], option: str) -> dict[str, str]:
+    """NAME=VALUE, as often as it was given."""
+    try:
+        return parse_settings(given)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def finish(arguments: argparse.Namespace, summary: Any, text: str) -> int:
+    """Print what a stream did; the exit code."""
+    if arguments.json:
+        terminal.print_json(summary_json(summary))
+    else:
+        print(text)
+        for loss in summary.lost:
+            print(f"lost: {loss.topic}-{loss.partition} {loss.first} to {loss.end - 1}")
+    return interrupted() if summary.interrupted else OK
+
+
+def interrupted() -> int:
+    terminal.note("interrupted; the same command goes on from here")
+    return INTERRUPTED
+
+
+def summary_json(summary: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(summary), "records_per_second": round(summary.records_per_second, 1)}
+
+
+def speed(summary: Any) -> str:
+    rate = terminal.human_count(int(summary.records_per_second))
+    return f"{terminal.counted(summary.records, 'record')} in {summary.seconds:.1f} s ({rate}/s)"
+
+
+def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON and a table can show."""
+    return {key: _shown(value) for key, value in row.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _shown(item) for key, item in value.items()}
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

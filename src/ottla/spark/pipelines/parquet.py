@@ -1,0 +1,89 @@
+"""Parquet files as Spark writes them into a staging folder, and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.pipelines.stores import LocalStore, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
+_OPEN_FILES: Final = 64
+"""Files that a task keeps open at a time; with more dates or partitions than that, Spark sorts the rows first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that Spark wrote. Its path is relative to the store; offsets are -1 where it has no such column."""
+
+    path: str
+    bytes: int
+    records: int
+    first_offset: int = -1
+    last_offset: int = -1
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The values of `name=value` folders above it."""
+        return dict(part.split("=", 1) for part in self.path.split("/")[:-1] if "=" in part)
+
+
+def write_parquet(
+    frame: DataFrame, store: Store, staging: str, *, compression: str = "snappy", by: Sequence[str] = ()
+) -> list[Written]:
+    """Write rows below a staging folder, split by columns, and say what was written. Empty files are not mentioned."""
+    settings = frame.sparkSession.conf
+    settings.set("spark.sql.maxConcurrentOutputFileWriters", str(_OPEN_FILES))
+    # Spark's default is INT96, which has no minimum and maximum to skip by, and which Iceberg and Delta do not take.
+    settings.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    writer = frame.write.option("compression", compression)
+    (writer.partitionBy(*by) if by else writer).parquet(store.url(staging))
+    sizes = {path: size for path, size in store.walk(staging) if path.endswith(".parquet")}
+    if isinstance(store, LocalStore):
+        found = [_from_footer(store, path, size) for path, size in sorted(sizes.items())]
+    else:
+        found = _read_back(frame.sparkSession, store, staging, sizes, "offset" in frame.columns)
+    return [one for one in found if one.records]
+
+
+def _from_footer(store: Store, path: str, size: int) -> Written:
+    from pyarrow import parquet
+
+    footer = parquet.read_metadata(store.url(path).removeprefix("file://"))
+    spans = [span for group in range(footer.num_row_groups) if (span := _offsets(footer.row_group(group))) is not None]
+    if not spans:
+        return Written(path, size, footer.num_rows)
+    return Written(path, size, footer.num_rows, min(low for low, _ in spans), max(high for _, high in spans))
+
+
+def _offsets(group: Any) -> tuple[int, int] | None:
+    """The least and greatest of the column `offset`."""
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == "offset" and column.statistics is not None and column.statistics.has_min_max:
+            return int(column.statistics.min), int(column.statistics.max)
+    return None
+
+
+def _read_back(
+    spark: SparkSession, store: Store, staging: str, sizes: dict[str, int], with_offsets: bool
+) -> list[Written]:
+    """Where only Hadoop reaches the files, Spark counts them."""
+    from pyspark.sql import functions as F
+
+    if not sizes:
+        return []
+    rows = spark.read.schema("offset bigint").parquet(store.url(staging)).select("offset", "_metadata.file_path")
+    counted = rows.groupBy("file_path").agg(
+        F.count("*").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last")
+    )
+    found: list[Written] = []
+    for row in counted.collect():
+        path = f"{staging}/{row.file_path.partition(staging + '/')[2]}"
+        offsets = (row["first"], row["last"]) if with_offsets and row["first"] is not None else (-1, -1)
+        found.append(Written(path, sizes[path], row.records, *offsets))
+    return found
