@@ -18,7 +18,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From left to right; a layer imports itself, what stands left of it, and the leaves.
 LAYERS = ("wire", "records", "log", "metadata", "replication", "coordinator", "server", "http")
-LEAVES = ("enums", "errors", "clock", "config", "lazy_imports")
+LEAVES = ("answers", "enums", "errors", "clock", "config", "lazy_imports")
 # Decision 5 of the architecture: below this line, time, disk, network and chance are passed in.
 BELOW_THE_RIM = (*LEAVES, "wire", "records", "log", "metadata", "replication", "coordinator")
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.clock import run_virtual
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.settings import GroupSettings
-from ottla.coordinator.runtime.result import Reply, waitable
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -118,9 +118,8 @@ def test_a_reply_can_be_awaited_before_and_after() -> None:
         late.resolve(2)
         late.resolve(3)
         asyncio.get_running_loop().call_soon(early.resolve, 1)
-        future = waitable(early)
+        future = early.future()
         assert isinstance(future, asyncio.Future)
-        assert waitable(5) == 5
         return [await early, await late, await future]
 
     assert run_virtual(main()) == [1, 2, 1]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla.answers import Reply
 from support.batches import batch
 from support.requests import produce_request
 from support.simulating.loop import SimLoop
@@ -34,7 +35,7 @@ class Wire:
     @staticmethod
     async def ask(cluster: Any, broker_id: int, request: Any, version: int) -> Any:
         answer = cluster.broker(broker_id).node.serve_peer(99, request, version)
-        return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
+        return await answer if isinstance(answer, Reply) else answer
 
     @classmethod
     async def produce(

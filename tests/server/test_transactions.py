@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.answers import Reply
 from ottla.clock import ManualClock
 from ottla.config import Config
 from ottla.errors import ConcurrentTransactions, KafkaError, UnstableOffsetCommit
@@ -99,7 +100,7 @@ class Caller:
             answer = api.handler(ctx, decoded)
         except KafkaError as error:
             answer = api.on_error(ctx, decoded, error)
-        assert not isinstance(answer, Awaitable), "one replica has nothing to wait for"
+        assert not isinstance(answer, Reply), "one replica has nothing to wait for"
         return answer
 
     def init(self, name: str, version: int = 5) -> tuple[int, int]:

@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvloop
 
+from ottla.answers import Answer, Reply, started
 from ottla.clock import ManualClock
 from ottla.coordinator.transactions.shard import Marker
 from ottla.errors import (
@@ -202,7 +203,7 @@ def test_a_follower_opens_its_own_and_leaves_the_marker_to_the_controller() -> N
 # -- links
 
 
-async def linked(service: Callable[[Link, str, tuple[Any, ...]], Any | Awaitable[Any]]) -> tuple[Link, Link, list[Any]]:
+async def linked(service: Callable[[Link, str, tuple[Any, ...]], Answer[Any]]) -> tuple[Link, Link, list[Any]]:
     left, right = socket.socketpair()
     loop = asyncio.get_running_loop()
     received: list[Any] = []
@@ -236,7 +237,7 @@ def test_calls_are_answered_at_once_later_or_with_an_error() -> None:
 
     def service(link: Link, name: str, arguments: tuple[Any, ...]) -> Any:
         if name == "later":
-            return double_later(*arguments)
+            return started(double_later(*arguments))
         if name == "fail":
             raise UnknownTopicOrPartition("no such thing")
         return arguments
@@ -255,7 +256,7 @@ def test_calls_are_answered_at_once_later_or_with_an_error() -> None:
 
 def test_the_end_of_a_worker_ends_what_waits_for_it() -> None:
     async def run() -> None:
-        never = asyncio.get_running_loop().create_future()
+        never: Reply[None] = Reply()
         first, second, received = await linked(lambda *_: never)
         call = asyncio.ensure_future(second.call("wait"))
         await asyncio.sleep(0)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from ottla.answers import Reply
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -170,15 +170,14 @@ class Network:
         def reply(value: Any, error: Exception | None) -> None:
             self.send(target, source, lambda: answered(value, error), lost)
 
-        def done(future: asyncio.Future[Any]) -> None:
-            if future.cancelled():
-                reply(None, Unreachable(f"node {target} went away"))
-                return
-            error = future.exception()
+        def done(result: Reply[Any]) -> None:
+            error = result.error
             if error is None:
-                reply(future.result(), None)
+                reply(result.value, None)
             elif isinstance(error, Exception):
                 reply(None, error)
+            else:
+                reply(None, Unreachable(f"node {target} went away"))
 
         def deliver() -> None:
             try:
@@ -186,27 +185,25 @@ class Network:
             except KafkaError as error:
                 reply(None, error)
                 return
-            if isawaitable(result):
-                asyncio.ensure_future(result).add_done_callback(done)
+            if isinstance(result, Reply):
+                result.when_done(done)
             else:
                 reply(result, None)
 
         self.send(source, target, deliver, lost)
 
-    def call(self, source: int, target: int, serve: Callable[[], Any]) -> asyncio.Future[Any]:
-        """As `ask`, for who awaits the answer."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+    def call(self, source: int, target: int, serve: Callable[[], Any]) -> Reply[Any]:
+        """The same as `ask`; the answer is a reply."""
+        reply: Reply[Any] = Reply()
 
         def answered(value: Any, error: Exception | None) -> None:
-            if future.done():
-                return
             if error is None:
-                future.set_result(value)
+                reply.resolve(value)
             else:
-                future.set_exception(error)
+                reply.fail(error)
 
         self.ask(source, target, serve, answered)
-        return future
+        return reply
 
 
 def sides_of(groups: Iterable[Iterable[int]], everybody: Iterable[int], controller: int) -> list[list[int]]:

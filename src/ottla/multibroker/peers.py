@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ottla.answers import started
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -55,7 +56,7 @@ def _passing(node: NodeBroker, api: Api) -> Handler:
     def handler(ctx: RequestContext, request: Any) -> Any:
         if node.network.is_direct(node.node_id, CONTROLLER_ID):
             return at_controller(ctx, request)
-        return from_afar(ctx, request)
+        return started(from_afar(ctx, request))
 
     return handler
 

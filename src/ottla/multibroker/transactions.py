@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
+from ottla.answers import Answer, started
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import Identity, TopicPartition
 from ottla.errors import CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
@@ -80,7 +81,7 @@ class TransactionsOfNode(TransactionsOfOneOfMany):
         super().__init__(node, NodeMarkers(node))
         self._node = node
 
-    async def _admit_there(
+    def _admit_there(
         self,
         coordinator_id: int,
         transactional_id: str,
@@ -88,7 +89,7 @@ class TransactionsOfNode(TransactionsOfOneOfMany):
         partitions: Collection[TopicPartition],
         adds: bool,
         abortable: bool,
-    ) -> Refusals:
+    ) -> Answer[Refusals]:
         by_topic: dict[str, list[int]] = {}
         for name, index in partitions:
             by_topic.setdefault(name, []).append(index)
@@ -109,15 +110,18 @@ class TransactionsOfNode(TransactionsOfOneOfMany):
         def serve() -> Any:
             return node.peer(coordinator_id).serve_peer(node.node_id, request, ADD_VERSION)
 
-        try:
-            response: AddPartitionsToTxnResponse = await node.network.call(node.node_id, coordinator_id, serve)
-        except (Unreachable, KafkaError):
-            return dict.fromkeys(partitions, CoordinatorNotAvailable())
-        return {
-            (result.name, outcome.partition_index): for_writers(
-                error_for(outcome.partition_error_code), abortable=abortable
-            )
-            for result in response.results_by_transaction[0].topic_results
-            for outcome in result.results_by_partition
-            if outcome.partition_error_code
-        }
+        async def ask() -> Refusals:
+            try:
+                response: AddPartitionsToTxnResponse = await node.network.call(node.node_id, coordinator_id, serve)
+            except (Unreachable, KafkaError):
+                return dict.fromkeys(partitions, CoordinatorNotAvailable())
+            return {
+                (result.name, outcome.partition_index): for_writers(
+                    error_for(outcome.partition_error_code), abortable=abortable
+                )
+                for result in response.results_by_transaction[0].topic_results
+                for outcome in result.results_by_partition
+                if outcome.partition_error_code
+            }
+
+        return started(ask())

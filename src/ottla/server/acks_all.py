@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Future
 from typing import TYPE_CHECKING
 
+from ottla.answers import Answer, Reply
 from ottla.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 from ottla.wire.messages.produce import ProduceResponse
 
@@ -35,14 +35,14 @@ def name_nodes(ctx: RequestContext, response: ProduceResponse) -> None:
 class Acknowledgements:
     """The partitions of one request that are not committed yet."""
 
-    __slots__ = ("_ctx", "_future", "_moved", "_response", "_timeout_ms", "_timer", "_waiting")
+    __slots__ = ("_ctx", "_moved", "_reply", "_response", "_timeout_ms", "_timer", "_waiting")
 
     def __init__(self, ctx: RequestContext, timeout_ms: int) -> None:
         self._ctx = ctx
         self._timeout_ms = timeout_ms
         self._waiting: dict[int, PartitionResponse] = {}
         self._response: ProduceResponse | None = None
-        self._future: Future[ProduceResponse] | None = None
+        self._reply: Reply[ProduceResponse | None] | None = None
         self._timer: TimerHandle | None = None
         self._moved = False
         """Whether a leader resigned in the meantime."""
@@ -68,15 +68,15 @@ class Acknowledgements:
         if not self._waiting:
             self._finish()
 
-    def answer(self, response: ProduceResponse) -> ProduceResponse | Future[ProduceResponse]:
-        """The response, or a future of it."""
+    def answer(self, response: ProduceResponse) -> Answer[ProduceResponse | None]:
+        """The response, now or when all partitions are committed."""
         if not self._waiting:
             return response
         self._response = response
         broker = self._ctx.services
-        self._future = broker.loop.create_future()
         self._timer = broker.timer.schedule(max(self._timeout_ms, 1), self._time_is_up)
-        return self._future
+        self._reply = Reply(self._timer.cancel)
+        return self._reply
 
     def _time_is_up(self) -> None:
         for outcome in self._waiting.values():
@@ -87,8 +87,8 @@ class Acknowledgements:
     def _finish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._future is not None and not self._future.done():
+        if self._reply is not None and not self._reply.done:
             assert self._response is not None
             if self._moved:
                 name_nodes(self._ctx, self._response)
-            self._future.set_result(self._response)
+            self._reply.resolve(self._response)

@@ -7,10 +7,11 @@ drift from what is served: a handler that does not keep to its line cannot be re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ottla.answers import Answer
 from ottla.enums import ResourceType
 from ottla.errors import KafkaError
 from ottla.metadata.image import CLUSTER_NAME
@@ -33,7 +34,8 @@ RequestT = TypeVar("RequestT", bound=Message)
 ALL_OPERATIONS: dict[int, int] = {ResourceType.TOPIC: 3576, ResourceType.GROUP: 3400, ResourceType.CLUSTER: 8096}
 """By the number of a resource's kind (topic, group, cluster): the bits of all operations that it knows."""
 
-Handler = Callable[["RequestContext", Any], "Message | Awaitable[Message | None] | None"]
+Handler = Callable[["RequestContext", Any], "Answer[Message | None]"]
+"""None where the client expects no response."""
 
 
 RUN_MAX = 256

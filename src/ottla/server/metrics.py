@@ -6,12 +6,12 @@ path is untouched. Everything that is state already (sizes, offsets, lag) is rea
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.answers import Reply
 from ottla.errors import name_of
 from ottla.wire.schema import Message, Struct
 
@@ -91,9 +91,9 @@ class Metrics:
             if result is None or result.__class__ is response_type:
                 latency.observe(clock() - started)
                 return result
-            future = asyncio.ensure_future(result)  # type: ignore[arg-type]
-            future.add_done_callback(lambda _: latency.observe(clock() - started))
-            return future
+            assert isinstance(result, Reply)
+            result.when_done(lambda _: latency.observe(clock() - started))
+            return result
 
         def measured(response: Message, parts: list[Any]) -> None:
             for code in find_errors(response):

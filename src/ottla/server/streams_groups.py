@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable
-from inspect import isawaitable
+from collections.abc import Iterable
 from typing import Any
 
+from ottla.answers import Answer, attempt, then
 from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.streams.description import DescribedGroup, describe
-from ottla.coordinator.groups.streams.protocol import Answer
+from ottla.coordinator.groups.streams.protocol import Answer as Heard
 from ottla.coordinator.groups.streams.topology import MISSING_INTERNAL_TOPICS, InternalTopic
 from ottla.coordinator.groups.streams.validation import validate
-from ottla.coordinator.runtime.result import Reply
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     NONE,
@@ -39,23 +38,16 @@ logger = logging.getLogger(__name__)
 ERRORS_NAMED_MAX = 3
 
 
-def heartbeat(
-    ctx: RequestContext, request: StreamsGroupHeartbeatRequest
-) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+def heartbeat(ctx: RequestContext, request: StreamsGroupHeartbeatRequest) -> Answer[StreamsGroupHeartbeatResponse]:
     refused = _refused_topology(ctx, request)
     if refused is not None:
         return refused
     validate(request)
     shard = ctx.services.groups.shard_for(request.group_id)
-    answer = shard.run(shard.other("streams").heartbeat(request, client_of(ctx)))
-    if isinstance(answer, Reply):
-        return _answered_later(ctx, request.group_id, answer)
-    return _with_internal_topics(ctx, request.group_id, answer)
-
-
-async def _answered_later(ctx: RequestContext, group_id: str, reply: Reply[Answer]) -> StreamsGroupHeartbeatResponse:
-    response = _with_internal_topics(ctx, group_id, await reply)
-    return response if isinstance(response, StreamsGroupHeartbeatResponse) else await response
+    return then(
+        shard.run(shard.other("streams").heartbeat(request, client_of(ctx))),
+        lambda heard: _with_internal_topics(ctx, request.group_id, heard),
+    )
 
 
 def _refused_topology(
@@ -90,11 +82,9 @@ def _named_topics(subtopology: Any) -> Iterable[str]:
 # -- internal topics ---------------------------------------------------------------------------------------------------
 
 
-def _with_internal_topics(
-    ctx: RequestContext, group_id: str, answer: Answer
-) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+def _with_internal_topics(ctx: RequestContext, group_id: str, heard: Heard) -> Answer[StreamsGroupHeartbeatResponse]:
     """The response; topics that are missing are made before it is sent, or it says why not."""
-    response, missing = answer
+    response, missing = heard
     if not missing:
         return response
     if ctx.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audit=False):
@@ -128,10 +118,7 @@ def _with_internal_topics(
                 errors[topic.name] = (until_ms, text)
         return response
 
-    async def later(pending: Awaitable[CreateTopicsResponse]) -> StreamsGroupHeartbeatResponse:
-        return told(await pending)
-
-    return told(made) if isinstance(made, CreateTopicsResponse) else later(made)
+    return then(made, told)
 
 
 def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
@@ -141,9 +128,7 @@ def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
             return
 
 
-def _create(
-    ctx: RequestContext, topics: Iterable[InternalTopic]
-) -> CreateTopicsResponse | Awaitable[CreateTopicsResponse]:
+def _create(ctx: RequestContext, topics: Iterable[InternalTopic]) -> Answer[CreateTopicsResponse]:
     """As if the client had sent a CreateTopics: the controller decides, wherever it is, by the client's permissions."""
     request = CreateTopicsRequest(
         timeout_ms=ctx.services.config["request.timeout.ms"],
@@ -171,18 +156,10 @@ def _create(
         assert isinstance(answer, CreateTopicsResponse)
         return answer
 
-    async def later(pending: Awaitable[Any]) -> CreateTopicsResponse:
-        try:
-            answer: CreateTopicsResponse = await pending
-        except KafkaError as error:
-            return refused(error)
-        return answer
+    def create() -> Any:
+        return route.handler(there, request)
 
-    try:
-        made: Any = route.handler(there, request)
-    except KafkaError as error:
-        return refused(error)
-    return later(made) if isawaitable(made) else made
+    return attempt(create, refused)
 
 
 # -- looking at groups -------------------------------------------------------------------------------------------------

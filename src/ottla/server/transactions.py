@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
+from ottla.answers import Answer, attempt, then
 from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -31,7 +32,6 @@ from ottla.server.coordination import CoordinatorPartition, follow_topic, stored
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime.result import Reply
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.coordinator.transactions.shard import Marker
     from ottla.coordinator.transactions.state import Identity
@@ -190,7 +190,7 @@ class TransactionsOfBroker:
         *,
         adds: bool,
         abortable: bool,
-    ) -> Refusals | Awaitable[Refusals]:
+    ) -> Answer[Refusals]:
         """Partitions that are about to get their first records of a transaction: which are refused, and why.
 
         Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
@@ -198,28 +198,18 @@ class TransactionsOfBroker:
         """
         from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION
 
-        refused: Refusals
-        try:
+        def ask() -> Answer[Refusals]:
             if TRANSACTION_STATE_TOPIC not in self._broker.metadata.topics:
                 raise CoordinatorNotAvailable  # there is nobody whom this broker could be mistaken for
-            if adds:
-                added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
-                if added is not None:
-                    return self._admitted_later(added, partitions, abortable)
-                refused = {}
-            else:
-                refused = self.coordinator.missing_partitions(transactional_id, producer, partitions)
-        except KafkaError as error:
-            refused = dict.fromkeys(partitions, error)
-        return {partition: for_writers(error, abortable=abortable) for partition, error in refused.items()}
+            if not adds:
+                return self.coordinator.missing_partitions(transactional_id, producer, partitions)
+            added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
+            return then(added, lambda _: {})
 
-    @staticmethod
-    async def _admitted_later(added: Reply[None], partitions: Collection[TopicPartition], abortable: bool) -> Refusals:
-        try:
-            await added
-        except KafkaError as error:
-            return dict.fromkeys(partitions, for_writers(error, abortable=abortable))
-        return {}
+        return then(
+            attempt(ask, lambda error: dict.fromkeys(partitions, error)),
+            lambda refused: {place: for_writers(error, abortable=abortable) for place, error in refused.items()},
+        )
 
 
 class TransactionsOfOneOfMany(TransactionsOfBroker):
@@ -233,7 +223,7 @@ class TransactionsOfOneOfMany(TransactionsOfBroker):
         *,
         adds: bool,
         abortable: bool,
-    ) -> Refusals | Awaitable[Refusals]:
+    ) -> Answer[Refusals]:
         topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
         if topic is not None:
             leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
@@ -249,7 +239,7 @@ class TransactionsOfOneOfMany(TransactionsOfBroker):
         partitions: Collection[TopicPartition],
         adds: bool,
         abortable: bool,
-    ) -> Refusals | Awaitable[Refusals]:
+    ) -> Answer[Refusals]:
         """As `admit`, asked of the broker that coordinates."""
         raise AssertionError("how others are reached is for who has them to say")
 
@@ -316,7 +306,7 @@ class TransactionalProduce:
 
     def refused(
         self, transactional_id: str | None, places: Iterable[tuple[TopicPartition, Buffer]]
-    ) -> Refusals | Awaitable[Refusals]:
+    ) -> Answer[Refusals]:
         """Raises what refuses the whole request. `places` are the partitions that could be written to."""
         if transactional_id is None:
             raise TransactionalIdAuthorizationFailed
@@ -340,7 +330,7 @@ class TransactionalProduce:
             raise InvalidProducerIdMapping("Transactional records contained more than one producer ID")
         self._batches[place] = records
 
-    def _verify(self, transactional_id: str, producer: Identity) -> Refusals | Awaitable[Refusals]:
+    def _verify(self, transactional_id: str, producer: Identity) -> Answer[Refusals]:
         adds = self._version >= ADDING_PRODUCE_VERSION
         if not adds and not self._services.config["transaction.partition.verification.enable"]:
             return {}
@@ -364,15 +354,10 @@ class TransactionalProduce:
         refused = self._services.transactions.admit(
             transactional_id, producer, beginning, adds=adds, abortable=self._version >= ABORTABLE_PRODUCE_VERSION
         )
-        if isinstance(refused, dict):
-            return self._judged(fenced, refused)
-        return self._judged_later(fenced, refused)
-
-    def _judged(self, fenced: Refusals, refused: Refusals) -> Refusals:
-        return fenced | {partition: self._for_producers(error) for partition, error in refused.items()}
-
-    async def _judged_later(self, fenced: Refusals, refused: Awaitable[Refusals]) -> Refusals:
-        return self._judged(fenced, await refused)
+        return then(
+            refused,
+            lambda refused: fenced | {place: self._for_producers(error) for place, error in refused.items()},
+        )
 
     def _for_producers(self, error: KafkaError) -> KafkaError:
         """Errors that older producers do not expect here become one that they retry without new metadata."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import inspect
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -16,6 +15,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ottla.answers import Reply
 from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
@@ -30,7 +30,6 @@ from ottla.testing.groups import Group, group_ids, remove_group
 from ottla.testing.options import ClockOption, Options
 from ottla.testing.requests import ControlEvent, Request, RequestLog
 from ottla.testing.topics import AsyncTopic
-from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.testing import control as control_module
@@ -193,34 +192,20 @@ class Embedded:
             except KafkaError as error:
                 seen.error = error
                 raise
-            if isinstance(result, Message):
+            if isinstance(result, Reply):
+                result.when_done(lambda reply: _note(reply, seen))
+            else:
                 seen.response = result
-            elif inspect.iscoroutine(result):
-                return _noted(result, seen)
-            elif result is not None:
-                result.add_done_callback(lambda future: _note(future, seen))
             return result
 
         return watched
 
 
-async def _noted(work: Coroutine[Any, Any, Any], seen: Request) -> Any:
-    try:
-        seen.response = await work
-    except KafkaError as error:
-        seen.error = error
-        raise
-    return seen.response
-
-
-def _note(future: asyncio.Future[Any], seen: Request) -> None:
-    if future.cancelled():
-        return
-    error = future.exception()
-    if error is None:
-        seen.response = future.result()
-    elif isinstance(error, KafkaError):
-        seen.error = error
+def _note(reply: Reply[Any], seen: Request) -> None:
+    if reply.error is None:
+        seen.response = reply.value
+    elif isinstance(reply.error, KafkaError):
+        seen.error = reply.error
 
 
 class Broker(Embedded):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ottla.answers import Answer, Reply, started, then
 from ottla.enums import ApiKey
 from ottla.errors import KafkaError
 from ottla.log.files import FileRegion
@@ -109,7 +109,7 @@ class _FailingReading(Reading):
 def _failing_fetch(ctx: RequestContext, request: FetchRequest, where: Where, error: KafkaError) -> Any:
     reading = _FailingReading(ctx, request, where, error)
     reading.read()
-    return reading.response() if reading.failed else LongPoll(reading).future
+    return reading.response() if reading.failed else LongPoll(reading).reply
 
 
 def delaying(delay_ms: float, when: str) -> Effect:
@@ -121,17 +121,17 @@ def delaying(delay_ms: float, when: str) -> Effect:
 
         async def serve_late() -> Any:
             await sleep(timer, delay_ms)
-            return await finished(api.handler(ctx, own))
+            return await _value(api.handler(ctx, own))
 
         async def answer_late(result: Any) -> Any:
-            response = await finished(result)
+            response = await _value(result)
             await sleep(timer, delay_ms)
             return response
 
         if is_before:
             own = contents.detached(request)
-            return serve_late()
-        return answer_late(api.handler(ctx, request))
+            return started(serve_late())
+        return started(answer_late(api.handler(ctx, request)))
 
     return effect
 
@@ -153,7 +153,7 @@ def swallowing() -> Effect:
     """Neither serve nor answer, and keep the connection open: the client waits until it gives up."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
-        return ctx.services.loop.create_future()
+        return Reply()
 
     return effect
 
@@ -164,7 +164,7 @@ def corrupting() -> Effect:
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
         name_of = _names(ctx)
 
-        def corrupt(response: FetchResponse) -> FetchResponse:
+        def corrupt(response: Any) -> Any:
             for topic in response.responses:
                 name = topic.topic or name_of(topic.topic_id)
                 for data in topic.partitions:
@@ -186,19 +186,8 @@ def damaged(records: Any) -> bytes:
     return bytes(data)
 
 
-def then(result: Any, go_on: Callable[[Any], Any]) -> Any:
-    """`go_on` with a handler's result, now or when it is there."""
-    if not inspect.isawaitable(result):
-        return go_on(result)
-
-    async def later() -> Any:
-        return go_on(await result)
-
-    return later()
-
-
-async def finished(result: Any) -> Any:
-    return await result if inspect.isawaitable(result) else result
+async def _value(answer: Answer[Any]) -> Any:
+    return await answer if isinstance(answer, Reply) else answer
 
 
 async def sleep(timer: Timer, delay_ms: float) -> None:

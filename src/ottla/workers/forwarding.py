@@ -8,12 +8,11 @@ before a new one can ask for it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from inspect import isawaitable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ottla.answers import Answer, Reply, started, then
 from ottla.enums import ConfigResourceType, CoordinatorType
 from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
 from ottla.metadata.image import MetadataImage
@@ -97,9 +96,7 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
     return response_type.decode(answer, ctx.version)
 
 
-def serve(
-    broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[Any]
-) -> bytes | Awaitable[bytes | None] | None:
+def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[Any]) -> Answer[bytes | None]:
     """Answer what another worker passed on."""
     api_key, version, client_id, principal, by_token, client_host, listener_name, local_host, body = arguments
     route = registry.route(api_key, version)
@@ -129,17 +126,20 @@ def serve(
             error = UnknownServerError()
         return encoded(route.api.on_error(ctx, request, error))
 
-    async def later(pending: Awaitable[Any]) -> bytes | None:
-        try:
-            return encoded(await pending)
-        except Exception as error:
-            return failed(error)
-
     try:
-        result = route.handler(ctx, request)
+        answer = then(route.handler(ctx, request), encoded)
     except Exception as error:
         return failed(error)
-    return later(result) if isawaitable(result) else encoded(result)
+    if not isinstance(answer, Reply):
+        return answer
+    served: Reply[bytes | None] = Reply(answer.cancel)
+
+    def answered(reply: Reply[bytes | None]) -> None:
+        error = reply.error
+        served.complete(lambda: failed(error) if isinstance(error, Exception) else reply.value)
+
+    answer.when_done(answered)
+    return served
 
 
 # -- what each kind of worker serves -----------------------------------------------------------------------------------
@@ -149,15 +149,15 @@ def follower_registry(worker: FollowerWorker) -> Registry:
     """Everything, but what needs the controller goes to the controller."""
 
     def passing(api: Api) -> Handler:
-        def handler(ctx: RequestContext, request: Any) -> Awaitable[Message | None]:
-            return pass_on(worker.controller_link, ctx, request, api.response)
+        def handler(ctx: RequestContext, request: Any) -> Answer[Message | None]:
+            return started(pass_on(worker.controller_link, ctx, request, api.response))
 
         return handler
 
     def creating(api: Api, may_create: Callable[[MetadataImage, Any], bool]) -> Handler:
         def handler(ctx: RequestContext, request: Any) -> Any:
             if may_create(worker.metadata, request):
-                return pass_on(worker.controller_link, ctx, request, api.response)
+                return started(pass_on(worker.controller_link, ctx, request, api.response))
             return api.handler(ctx, request)
 
         return handler
@@ -189,24 +189,20 @@ def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
         request.resources = [
             resource for resource in resources if resource.resource_type != ConfigResourceType.BROKER_LOGGER
         ]
-        return _joined(answer, passing(ctx, request)) if request.resources else answer
+        return then(passing(ctx, request), lambda others: joined(answer, others)) if request.resources else answer
+
+    def joined(answer: Any, others: Any) -> Any:
+        answer.responses += others.responses
+        return answer
 
     return handler
 
 
-async def _joined(answer: Any, others: Any) -> Any:
-    answer.responses += (await others).responses
-    return answer
-
-
 def _with_producer_ids(worker: FollowerWorker, local: Handler) -> Handler:
     def handler(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
-        return local(ctx, request) if worker.has_producer_ids else later(ctx, request)
-
-    async def later(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
-        await worker.fetch_producer_ids()
-        answer = local(ctx, request)
-        return await answer if isawaitable(answer) else answer
+        if worker.has_producer_ids:
+            return local(ctx, request)
+        return started(worker.fetch_producer_ids()).then(lambda _: local(ctx, request))
 
     return handler
 
@@ -218,14 +214,14 @@ def controller_registry(worker: ControllerWorker) -> Registry:
         async def change(ctx: RequestContext, request: Any) -> Any:
             async with worker.changing:
                 answer = handler(ctx, request)
-                if isawaitable(answer):
+                if isinstance(answer, Reply):
                     answer = await answer
                 await worker.all_followed()
             return answer
 
-        def shielded(ctx: RequestContext, request: Any) -> asyncio.Future[Any]:
+        def shielded(ctx: RequestContext, request: Any) -> Answer[Message | None]:
             # A client that leaves must not end the wait: the next change would not know that this one is under way.
-            return asyncio.shield(worker.loop.create_task(change(ctx, request)))
+            return started(change(ctx, request), stoppable=False)
 
         return shielded
 

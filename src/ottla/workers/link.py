@@ -11,12 +11,13 @@ import itertools
 import marshal
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
+from ottla.answers import Answer, Reply
 from ottla.errors import KafkaError, UnknownServerError, error_for
 
 _LENGTH = Struct(">I")
@@ -32,7 +33,7 @@ _PASSED_OVER_MAX = 1024
 _CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
 
 Arguments = tuple[Any, ...]
-Service = Callable[["Link", str, Arguments], "Any | Awaitable[Any]"]
+Service = Callable[["Link", str, Arguments], "Answer[Any]"]
 Receiver = Callable[["Link", str, Arguments], None]
 Message = tuple[str, Arguments]
 Answered = Callable[[Any, Exception | None], None]
@@ -57,7 +58,7 @@ class Link:
         self._passed_over = self._pass_over = 0
         self._numbers = itertools.count(1)
         self._calls: dict[int, Answered] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: set[Reply[Any]] = set()
         self._service: Service
         self._receiver: Receiver
         self._on_lost: Callable[[Link], None]
@@ -242,21 +243,22 @@ class Link:
         except Exception:
             self.send(_FAILURE, number, UnknownServerError.code, None)  # who asked must not wait for ever
             raise
-        if isinstance(result, Awaitable):
-            task = self._loop.create_task(self._serve_later(number, result))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if isinstance(result, Reply):
+            self._serving.add(result)
+            result.when_done(lambda reply: self._serve_later(number, reply))
         else:
             self.send(_ANSWER, number, result)
 
-    async def _serve_later(self, number: int, result: Awaitable[Any]) -> None:
-        try:
-            self.send(_ANSWER, number, await result)
-        except KafkaError as error:
+    def _serve_later(self, number: int, reply: Reply[Any]) -> None:
+        self._serving.discard(reply)
+        error = reply.error
+        if error is None:
+            self.send(_ANSWER, number, reply.value)
+        elif isinstance(error, KafkaError):
             self.send(_FAILURE, number, error.code, error.message)
-        except Exception:
+        elif isinstance(error, Exception):
             self.send(_FAILURE, number, UnknownServerError.code, None)
-            raise
+            raise error
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -275,8 +277,8 @@ class Link:
         calls, self._calls = self._calls, {}
         for answered in calls.values():
             answered(None, LinkLost())
-        for task in self._tasks:
-            task.cancel()
+        for reply in tuple(self._serving):
+            reply.cancel()
 
 
 def receive_first(sock: socket.socket) -> tuple[int, str, Arguments]:

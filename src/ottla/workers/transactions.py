@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ottla.coordinator.runtime.result import Reply, settled
+from ottla.answers import Answer, Reply, attempt, settled, then
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
 from ottla.errors import NONE, CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, error_for
@@ -107,7 +107,7 @@ class TransactionsOfWorker(TransactionsOfOneOfMany):
         partitions: Collection[TopicPartition],
         adds: bool,
         abortable: bool,
-    ) -> Refusals | Reply[Refusals]:
+    ) -> Answer[Refusals]:
         admitted: Reply[Refusals] = Reply()
 
         def answered(refused: Any, error: Exception | None) -> None:
@@ -124,23 +124,16 @@ class TransactionsOfWorker(TransactionsOfOneOfMany):
 
     def admit_for_another(
         self, transactional_id: str, producer: tuple[int, int], partitions: list[TopicPartition], adds: bool
-    ) -> Denied | Awaitable[Denied]:
+    ) -> Answer[Denied]:
         """The partitions that another worker must not write, with the code that says why."""
-        try:
+
+        def ask() -> Answer[Denied]:
             if not adds:
                 missing = self.coordinator.missing_partitions(transactional_id, Identity(*producer), partitions)
                 return [(partition, error.code) for partition, error in missing.items()]
             added = self.coordinator.add_partitions(
                 transactional_id, Identity(*producer), partitions, EPOCH_BUMP_VERSION
             )
-        except KafkaError as error:
-            return [(partition, error.code) for partition in partitions]
-        return [] if added is None else _denied_later(added, partitions)
+            return then(added, lambda _: [])
 
-
-async def _denied_later(added: Reply[None], partitions: list[TopicPartition]) -> Denied:
-    try:
-        await added
-    except KafkaError as error:
-        return [(partition, error.code) for partition in partitions]
-    return []
+        return attempt(ask, lambda error: [(partition, error.code) for partition in partitions])

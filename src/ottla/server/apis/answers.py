@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ottla.answers import Answer, attempt, then
 from ottla.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from ottla.metadata.image import MetadataImage
 
@@ -60,22 +61,10 @@ class Unknown:
         ]
 
     def beside(
-        self, call: Callable[[], ResponseT | Awaitable[ResponseT]], refuse: Callable[[KafkaError], ResponseT]
-    ) -> ResponseT | Awaitable[ResponseT]:
+        self, call: Callable[[], Answer[ResponseT]], refuse: Callable[[KafkaError], ResponseT]
+    ) -> Answer[ResponseT]:
         """The answer of `call`, or its refusal, with what is unknown."""
-        try:
-            answer = call()
-        except KafkaError as error:
-            return self._merged(refuse(error))
-        if isinstance(answer, Awaitable):
-            return self._later(answer, refuse)
-        return self._merged(answer)
-
-    async def _later(self, answer: Awaitable[ResponseT], refuse: Callable[[KafkaError], ResponseT]) -> ResponseT:
-        try:
-            return self._merged(await answer)
-        except KafkaError as error:
-            return self._merged(refuse(error))
+        return then(attempt(call, refuse), self._merged)
 
     def _merged(self, response: ResponseT) -> ResponseT:
         if not self.topics:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sized
 from typing import Any
 
+from ottla.answers import Answer, Reply
 from ottla.clock import TimerHandle
 from ottla.enums import AclOperation, IsolationLevel, ResourceType
 from ottla.errors import (
@@ -112,7 +112,7 @@ def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
 
 
 @handles(FetchRequest, on_error=_fetch_error, model=_model)
-def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+def fetch(ctx: RequestContext, request: FetchRequest) -> Answer[FetchResponse]:
     """v0–v18. v0–v1 answer in message format 0, v2–v3 in format 1 (4.0 dropped them, 3.9 is the model); v3 limits the
     whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs
     (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 node endpoints (KIP-951).
@@ -129,7 +129,7 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio
     reading.read()
     if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:
         return reading.response()
-    return LongPoll(reading).future
+    return LongPoll(reading).reply
 
 
 def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
@@ -380,7 +380,7 @@ class Reading:
 class LongPoll:
     """A fetch that waits for `min_bytes` or for its time to run out; an append to a partition wakes it."""
 
-    __slots__ = ("_arrived", "_partitions", "_reading", "_scheduled", "_timer", "future")
+    __slots__ = ("_arrived", "_partitions", "_reading", "_scheduled", "_timer", "reply")
 
     def __init__(self, reading: Reading) -> None:
         broker = reading.ctx.services
@@ -388,8 +388,7 @@ class LongPoll:
         self._arrived = reading.bytes_read
         self._scheduled = False
         self._partitions = [reading.partition(key) for key in reading.plan.partitions]
-        self.future: asyncio.Future[FetchResponse] = broker.loop.create_future()
-        self.future.add_done_callback(self._forget)
+        self.reply: Reply[FetchResponse] = Reply(self._forget)
         self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._time_is_up)
         for partition in self._partitions:
             partition.watchers.add(self)
@@ -410,22 +409,26 @@ class LongPoll:
 
     def _try(self) -> None:
         self._scheduled = False
-        if self.future.done():
+        if self.reply.done:
             return
         reading = self._reading
         reading.read()
         if reading.failed or reading.bytes_read >= reading.request.min_bytes:
-            self.future.set_result(reading.response())
+            self._answer()
         else:
             # Appended is not readable yet (an open transaction, say).
             self._arrived = reading.bytes_read
 
     def _time_is_up(self) -> None:
-        if not self.future.done():
+        if not self.reply.done:
             self._reading.read()
-            self.future.set_result(self._reading.response())
+            self._answer()
 
-    def _forget(self, _: asyncio.Future[FetchResponse]) -> None:
+    def _answer(self) -> None:
+        self._forget()
+        self.reply.complete(self._reading.response)
+
+    def _forget(self) -> None:
         self._timer.cancel()
         for partition in self._partitions:
             partition.watchers.discard(self)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Awaitable
-
+from ottla.answers import Answer, attempt, gather, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import all_answered, waitable
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import NONE, KafkaError
 from ottla.metadata.java_hash_order import java_names
@@ -52,36 +49,36 @@ def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaErro
 
 
 @handles(JoinGroupRequest, on_error=_join_error)
-def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Future[JoinGroupResponse]:
+def join_group(ctx: RequestContext, request: JoinGroupRequest) -> Answer[JoinGroupResponse]:
     """v0–v9. v0 has no rebalance timeout; v4 a new member must come back with its id (KIP-394); v5 static members
     (KIP-345); v7 the protocol type in the answer; v9 a static leader may skip the assignment (KIP-814)."""
-    return waitable(requests.join(ctx.services.groups, request, client_of(ctx)))
+    return requests.join(ctx.services.groups, request, client_of(ctx))
 
 
 @handles(SyncGroupRequest)
-def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Future[SyncGroupResponse]:
+def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
     """v0–v5. v3 static members; v5 the protocol type and name must be given, and must fit (KIP-559)."""
-    return waitable(requests.sync(ctx.services.groups, request, client_of(ctx)))
+    return requests.sync(ctx.services.groups, request, client_of(ctx))
 
 
 @handles(HeartbeatRequest)
-def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Future[HeartbeatResponse]:
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Answer[HeartbeatResponse]:
     """v0–v4. v3 static members."""
-    return waitable(requests.heartbeat(ctx.services.groups, request))
+    return requests.heartbeat(ctx.services.groups, request)
 
 
 @handles(LeaveGroupRequest)
-def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
+def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Answer[LeaveGroupResponse]:
     """v0–v5. v3 several members, by member or instance id; v5 a reason (KIP-800), which is not kept."""
-    return waitable(requests.leave(ctx.services.groups, request, client_of(ctx)))
+    return requests.leave(ctx.services.groups, request, client_of(ctx))
 
 
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
+) -> Answer[ConsumerGroupHeartbeatResponse]:
     """v0–v1 (KIP-848). v1 regular expressions, and members make their own id (KIP-1082)."""
-    return waitable(requests.consumer_heartbeat(ctx.services.groups, request, client_of(ctx)))
+    return requests.consumer_heartbeat(ctx.services.groups, request, client_of(ctx))
 
 
 def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
@@ -146,14 +143,17 @@ def _deleted_error(ctx: RequestContext, request: DeleteGroupsRequest, error: Kaf
 
 
 @handles(DeleteGroupsRequest, on_error=_deleted_error)
-def delete_groups(
-    ctx: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> Answer[DeleteGroupsResponse]:
     """v0–v2. Only groups without members, with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult
     group_ids = list(requests.in_answers_order(ctx.services.groups, dict.fromkeys(request.groups_names), java_names))
-    return all_answered(
-        list(zip(group_ids, requests.delete_groups(ctx.services.groups, group_ids), strict=True)),
-        lambda group_id, error: result(group_id=group_id, error_code=error.code),
+
+    def deleted(
+        group_id: str, answer: Answer[DeleteGroupsResponse.DeletableGroupResult]
+    ) -> Answer[DeleteGroupsResponse.DeletableGroupResult]:
+        return attempt(lambda: answer, lambda error: result(group_id=group_id, error_code=error.code))
+
+    return then(
+        gather(list(map(deleted, group_ids, requests.delete_groups(ctx.services.groups, group_ids)))),
         lambda results: DeleteGroupsResponse(results=results),
     )

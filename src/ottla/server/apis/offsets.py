@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Awaitable
-
+from ottla.answers import Answer, attempt, gather, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.offsets.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
-from ottla.coordinator.runtime.result import Reply, all_answered, waitable
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, NotCoordinator, TopicAuthorizationFailed
 from ottla.server.api import Repeated, RequestContext, Route, handles
@@ -56,9 +53,7 @@ def _model(
 
 
 @handles(OffsetCommitRequest, on_error=_commit_error, model=_model)
-def offset_commit(
-    ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer[OffsetCommitResponse]:
     """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
     consumer protocol; v10 topics by id."""
     unknown = Unknown(_CommittedTopic, _CommittedPartition, by_id=ctx.version >= FIRST_TOPIC_ID_VERSION)
@@ -70,21 +65,18 @@ def offset_commit(
     return unknown.beside(lambda: _commit(ctx, request), lambda error: _commit_error(ctx, request, error))
 
 
-def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
-    return waitable(requests.commit_offsets(ctx.services.groups, request, client_of(ctx)))
+def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer[OffsetCommitResponse]:
+    return requests.commit_offsets(ctx.services.groups, request, client_of(ctx))
 
 
 @handles(OffsetFetchRequest)
-def offset_fetch(
-    ctx: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[OffsetFetchResponse]:
     """v0–v10. v2 all topics of a group; v7 require-stable (KIP-447); v8 many groups (KIP-709); v10 topics by id."""
     if ctx.version < FIRST_MULTI_GROUP_VERSION:
         return _fetch_one(ctx, request)
     by_id = ctx.version >= FIRST_TOPIC_ID_VERSION
-    return all_answered(
-        [(group.group_id, _fetch(ctx, group, by_id, request.require_stable)) for group in request.groups],
-        _not_committed,
+    return then(
+        gather([_fetch(ctx, group, by_id, request.require_stable) for group in request.groups]),
         lambda groups: OffsetFetchResponse(groups=groups),
     )
 
@@ -93,25 +85,23 @@ def _failed(group_id: str, error: KafkaError) -> _Group:
     return _Group(group_id=group_id, topics=[], error_code=error.code)
 
 
-def _not_committed(group_id: str, error: KafkaError) -> _Group:
-    """It took too long to be committed: Kafka has its clients look for the coordinator, as old ones know how to."""
-    return _failed(group_id, NotCoordinator())
-
-
 def _fetch(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
-) -> _Group | Reply[_Group]:
+) -> Answer[_Group]:
     try:
         if ctx.services.authorizer is not None:
-            return _fetch_allowed(ctx, group, by_id, require_stable)
-        return requests.fetch_offsets(ctx.services.groups, group, by_id=by_id, require_stable=require_stable)
+            found = _fetch_allowed(ctx, group, by_id, require_stable)
+        else:
+            found = requests.fetch_offsets(ctx.services.groups, group, by_id=by_id, require_stable=require_stable)
     except KafkaError as error:
         return _failed(group.group_id, error)
+    # It took too long to be committed: Kafka has its clients look for the coordinator, as old ones know how to.
+    return attempt(lambda: found, lambda _: _failed(group.group_id, NotCoordinator()))
 
 
 def _fetch_allowed(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
-) -> _Group | Reply[_Group]:
+) -> Answer[_Group]:
     """With an authorizer: of a group that may be described, the topics that may be; the others are refused if named."""
     if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
         raise GroupAuthorizationFailed()
@@ -156,9 +146,7 @@ def _fetch_allowed(
     return requests.fetch_offsets(ctx.services.groups, group, by_id=by_id, require_stable=require_stable, shown=shown)
 
 
-def _fetch_one(
-    ctx: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[OffsetFetchResponse]:
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
@@ -168,11 +156,7 @@ def _fetch_one(
             for topic in request.topics
         ],
     )
-    return all_answered(
-        [(request.group_id, _fetch(ctx, asked, False, request.require_stable))],
-        _not_committed,
-        lambda groups: _older_shape(ctx, request, groups[0]),
-    )
+    return then(_fetch(ctx, asked, False, request.require_stable), lambda group: _older_shape(ctx, request, group))
 
 
 def _older_shape(ctx: RequestContext, request: OffsetFetchRequest, found: _Group) -> OffsetFetchResponse:
@@ -213,17 +197,15 @@ def _older_shape(ctx: RequestContext, request: OffsetFetchRequest, found: _Group
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(
-    ctx: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
     """v0 (KIP-496). Topics that the group reads are refused."""
     unknown = Unknown(
         OffsetDeleteResponse.OffsetDeleteResponseTopic, OffsetDeleteResponse.OffsetDeleteResponsePartition
     )
     request.topics = unknown.set_apart(ctx.services.metadata, request.topics)
 
-    def delete() -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
-        return waitable(requests.delete_offsets(ctx.services.groups, request))
+    def delete() -> Answer[OffsetDeleteResponse]:
+        return requests.delete_offsets(ctx.services.groups, request)
 
     def refuse(error: KafkaError) -> OffsetDeleteResponse:
         raise error  # an error of the group stands for all

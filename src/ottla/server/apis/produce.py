@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from ottla.answers import Answer, Reply
 from ottla.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
@@ -103,7 +103,7 @@ def _model(
 
 
 @handles(ProduceRequest, on_error=_produce_error, model=_model)
-def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+def produce(ctx: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse | None]:
     """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
     transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
     partitions join the transaction by themselves (KIP-890); v13 topic ids (KIP-516).
@@ -116,26 +116,19 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     refused = TransactionalProduce(ctx.services, ctx.version).refused(
         request.transactional_id, _writable(ctx, request.topic_data)
     )
-    if isinstance(refused, dict):
+    if not isinstance(refused, Reply):
         return _appended(ctx, request, refused)
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
                 # The frame is given back for the next one before the coordinator answers.
                 data.records = memoryview(bytearray(data.records))
-    return _appended_later(ctx, request, refused)
-
-
-async def _appended_later(
-    ctx: RequestContext, request: ProduceRequest, refused: Awaitable[Mapping[TopicPartition, KafkaError]]
-) -> ProduceResponse | None:
-    answer = _appended(ctx, request, await refused)
-    return await answer if isinstance(answer, Future) else answer
+    return refused.then(lambda refusals: _appended(ctx, request, refusals))
 
 
 def _appended(
     ctx: RequestContext, request: ProduceRequest, refused: Mapping[TopicPartition, KafkaError]
-) -> ProduceResponse | Future[ProduceResponse] | None:
+) -> Answer[ProduceResponse | None]:
     by_id = ctx.version >= 13
     responses = []
     failed = False

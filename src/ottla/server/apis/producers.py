@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
-from ottla.coordinator.runtime.result import when_answered
+from ottla.answers import Answer, then
 from ottla.coordinator.transactions.state import NO_EPOCH, NO_ID, Identity
 from ottla.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, ProducerFenced
 from ottla.server.api import RequestContext, handles
@@ -20,9 +18,7 @@ def _init_error(ctx: RequestContext, request: InitProducerIdRequest, error: Kafk
 
 
 @handles(InitProducerIdRequest, versions=(0, 5), on_error=_init_error)
-def init_producer_id(
-    ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Answer[InitProducerIdResponse]:
     """v0–v5. v3 lets a producer keep its id after an error (KIP-360); v4 PRODUCER_FENCED; v5 transactions v2 (KIP-890).
     v6, two-phase commit (KIP-939), is left out as Kafka 4.3 does not offer it.
 
@@ -37,7 +33,7 @@ def init_producer_id(
     made = ctx.services.transactions.coordinator.init_producer(
         request.transactional_id, request.transaction_timeout_ms, expected
     )
-    return when_answered(made, _initialized)
+    return then(made, _initialized)
 
 
 def _initialized(identity: Identity) -> InitProducerIdResponse:

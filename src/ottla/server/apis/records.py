@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future, gather
-from collections.abc import Awaitable, Iterable
-
+from ottla.answers import Answer, Reply, gather, then
 from ottla.errors import (
     NONE,
     InvalidTopicException,
@@ -45,15 +43,13 @@ def _refused(index: int, error: KafkaError) -> TrimmedPartition:
 
 
 @handles(DeleteRecordsRequest, on_error=_delete_error)
-def delete_records(
-    ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer[DeleteRecordsResponse]:
     """v0–v2 (KIP-107): moves the start of a log; -1 stands for the high watermark. v2 flexible.
 
     The low watermark is the smallest start of all live replicas: of one replica, at once; with more the answer waits
     until they have followed.
     """
-    followed: list[Awaitable[None]] = []
+    followed: list[Answer[None]] = []
     offsets: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:  # of a partition that comes twice the last offset counts
@@ -86,28 +82,22 @@ def delete_records(
             for name, partitions in scala_groups(trimmed, immutable=all_unknown)
         ]
     )
-    return _all_trimmed(response, followed) if followed else response
+    return then(gather(followed), lambda _: response)
 
 
-async def _all_trimmed(response: DeleteRecordsResponse, followed: Iterable[Awaitable[None]]) -> DeleteRecordsResponse:
-    await gather(*followed)
-    return response
-
-
-async def _trimmed(ctx: RequestContext, leadership: Leadership, result: TrimmedPartition, timeout_ms: int) -> None:
+def _trimmed(ctx: RequestContext, leadership: Leadership, result: TrimmedPartition, timeout_ms: int) -> Answer[None]:
     """Wait for the followers; what they did not do in time is done later all the same."""
-    done: Future[KafkaError | None] = ctx.services.loop.create_future()
+    trimmed: Reply[KafkaError | None] = Reply()
+    timer = ctx.services.timer.schedule(max(timeout_ms, 1), lambda: trimmed.resolve(RequestTimedOut()))
+    trimmed.on_cancel = timer.cancel
+    leadership.when_trimmed(result.low_watermark, trimmed.resolve)
 
     def settle(error: KafkaError | None) -> None:
-        if not done.done():
-            done.set_result(error)
+        timer.cancel()
+        result.low_watermark = leadership.low_watermark if error is None else _INVALID_LOW_WATERMARK
+        result.error_code = NONE if error is None else error.code
 
-    timer = ctx.services.timer.schedule(max(timeout_ms, 1), lambda: settle(RequestTimedOut()))
-    leadership.when_trimmed(result.low_watermark, settle)
-    error = await done
-    timer.cancel()
-    result.low_watermark = leadership.low_watermark if error is None else _INVALID_LOW_WATERMARK
-    result.error_code = NONE if error is None else error.code
+    return then(trimmed, settle)
 
 
 def _describe_error(

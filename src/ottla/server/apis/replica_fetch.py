@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from ottla.answers import Answer, Reply
 from ottla.clock import TimerHandle
-from ottla.errors import NONE, KafkaError, NotLeaderOrFollower, UnknownLeaderEpoch
+from ottla.errors import NONE, NotLeaderOrFollower, UnknownLeaderEpoch
 from ottla.log.files import FileRegion
 from ottla.replication.leadership import Leadership
 from ottla.server.api import RequestContext
@@ -15,9 +14,7 @@ from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.primitives import INT64_MAX
 
 
-def replica_fetch(
-    ctx: RequestContext, request: FetchRequest, plan: FetchPlan
-) -> FetchResponse | asyncio.Future[FetchResponse]:
+def replica_fetch(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> Answer[FetchResponse]:
     """A follower's offsets count when its request arrives, not again when a long poll reads anew."""
     state = request.replica_state
     replica_id, broker_epoch = (state.replica_id, state.replica_epoch) if state else (request.replica_id, -1)
@@ -162,17 +159,16 @@ class ReplicaReading(Reading):
         )
 
 
-class ReplicaPoll(asyncio.Future[FetchResponse]):
+class ReplicaPoll(Reply[FetchResponse]):
     """A follower's fetch that waits: for a log to grow, or for a high watermark to move."""
 
     def __init__(self, reading: ReplicaReading) -> None:
         broker = reading.ctx.services
-        super().__init__(loop=broker.loop)
+        super().__init__(self._forget)
         self._reading = reading
         self._scheduled = False
         self._leaderships = {leadership: key for key, leadership in reading.leaderships.items()}
         self._grown: set[PartitionKey] = set()
-        self.add_done_callback(self._forget)
         self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._answer)
         for leadership in self._leaderships:
             leadership.replica_watchers.add(self)
@@ -183,21 +179,22 @@ class ReplicaPoll(asyncio.Future[FetchResponse]):
 
     def end(self) -> None:
         """Answer soon, with what there is."""
-        if not self._scheduled and not self.done():
+        if not self._scheduled and not self.done:
             # Not at once: whoever appends may append to more partitions.
             self._scheduled = True
             self._reading.ctx.services.loop.call_soon(self._answer)
 
     def _answer(self) -> None:
-        if self.done():
+        if self.done:
             return
-        try:
-            self._reading.read_again(self._grown)
-            self.set_result(self._reading.response())
-        except KafkaError as error:
-            self.set_exception(error)
+        self._forget()
+        self.complete(self._read_again)
 
-    def _forget(self, _: asyncio.Future[FetchResponse]) -> None:
+    def _read_again(self) -> FetchResponse:
+        self._reading.read_again(self._grown)
+        return self._reading.response()
+
+    def _forget(self) -> None:
         self._timer.cancel()
         for leadership in self._leaderships:
             leadership.replica_watchers.discard(self)

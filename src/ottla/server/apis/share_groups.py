@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Awaitable
-from typing import Any
-
+from ottla.answers import Answer, started
 from ottla.enums import ResourceType
 from ottla.errors import NONE, KafkaError
 from ottla.server.api import RequestContext, handles
@@ -36,7 +33,7 @@ def _heartbeat_error(
 @handles(ShareGroupHeartbeatRequest, versions=(1, 1), on_error=_heartbeat_error)
 def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
-) -> ShareGroupHeartbeatResponse | Future[ShareGroupHeartbeatResponse]:
+) -> Answer[ShareGroupHeartbeatResponse]:
     """v1. Join, stay and leave; members make their own id."""
     from ottla.server.share import groups
 
@@ -73,7 +70,7 @@ def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaEr
 
 
 @handles(ShareFetchRequest, versions=(1, 2), on_error=_fetch_error)
-def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse | Future[ShareFetchResponse]:
+def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[ShareFetchResponse]:
     """v1–v2. Records to work on, one by one, for as long as their lock lasts; and acknowledgements of earlier ones. v2
     takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
     from ottla.server.share import fetching
@@ -88,9 +85,7 @@ def _acknowledge_error(
 
 
 @handles(ShareAcknowledgeRequest, versions=(1, 2), on_error=_acknowledge_error)
-def share_acknowledge(
-    ctx: RequestContext, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse | Future[ShareAcknowledgeResponse]:
+def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> Answer[ShareAcknowledgeResponse]:
     """v1–v2. What became of records: accepted, released, rejected, absent, and from v2 on still in work (KIP-1222)."""
     from ottla.server.share import fetching
 
@@ -112,30 +107,28 @@ def _offsets_error(
 @handles(DescribeShareGroupOffsetsRequest, versions=(0, 1), on_error=_offsets_error)
 def describe_share_group_offsets(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
-) -> Awaitable[DescribeShareGroupOffsetsResponse]:
+) -> Answer[DescribeShareGroupOffsetsResponse]:
     """v0–v1. Where groups stand in their partitions; v1 how far they are behind (KIP-1226)."""
     from ottla.server.share import groups
 
-    return groups.describe_offsets(ctx, request)
+    return started(groups.describe_offsets(ctx, request))
 
 
 @handles(AlterShareGroupOffsetsRequest, versions=(0, 0))
 def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
-) -> AlterShareGroupOffsetsResponse | Future[AlterShareGroupOffsetsResponse]:
+) -> Answer[AlterShareGroupOffsetsResponse]:
     """v0. Of groups without members."""
     from ottla.server.share import groups
 
-    answer: Any = groups.alter_offsets(ctx, request)
-    return answer  # type: ignore[no-any-return]
+    return groups.alter_offsets(ctx, request)
 
 
 @handles(DeleteShareGroupOffsetsRequest, versions=(0, 0))
 def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
-) -> DeleteShareGroupOffsetsResponse | Future[DeleteShareGroupOffsetsResponse]:
+) -> Answer[DeleteShareGroupOffsetsResponse]:
     """v0. Of groups without members, topic by topic."""
     from ottla.server.share import groups
 
-    answer: Any = groups.delete_offsets(ctx, request)
-    return answer  # type: ignore[no-any-return]
+    return groups.delete_offsets(ctx, request)

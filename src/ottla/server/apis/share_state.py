@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.coordinator.runtime.result import Reply
+from ottla.answers import Answer, Reply, started
 from ottla.errors import KafkaError
 from ottla.server.api import RequestContext, handles
 from ottla.wire.messages import (
@@ -83,19 +83,19 @@ def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
 @handles(InitializeShareGroupStateRequest, versions=(0, 0), on_error=_failed)
 def initialize_share_group_state(
     ctx: RequestContext, request: InitializeShareGroupStateRequest
-) -> Awaitable[InitializeShareGroupStateResponse]:
+) -> Answer[InitializeShareGroupStateResponse]:
     """v0. A group begins to read partitions, or is sent to other offsets."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.initialize(key, wanted.state_epoch, wanted.start_offset)
 
-    return _each(ctx, request, "InitializeStateResult", run)
+    return started(_each(ctx, request, "InitializeStateResult", run))
 
 
 @handles(ReadShareGroupStateRequest, versions=(0, 0), on_error=_failed)
 def read_share_group_state(
     ctx: RequestContext, request: ReadShareGroupStateRequest
-) -> Awaitable[ReadShareGroupStateResponse]:
+) -> Answer[ReadShareGroupStateResponse]:
     """v0. A partition's leader begins to serve a group."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
@@ -111,13 +111,13 @@ def read_share_group_state(
             for first, last, mark, count in state.batches
         ]
 
-    return _each(ctx, request, "ReadStateResult", run, fill)
+    return started(_each(ctx, request, "ReadStateResult", run, fill))
 
 
 @handles(WriteShareGroupStateRequest, versions=(0, 1), on_error=_failed)
 def write_share_group_state(
     ctx: RequestContext, request: WriteShareGroupStateRequest
-) -> Awaitable[WriteShareGroupStateResponse]:
+) -> Answer[WriteShareGroupStateResponse]:
     """v0–v1. Acknowledgements and deliveries; v1 how many records are done beyond the start offset (KIP-1226)."""
     from ottla.coordinator.share_state.shard import StateBatch
 
@@ -135,25 +135,25 @@ def write_share_group_state(
             changed,
         )
 
-    return _each(ctx, request, "WriteStateResult", run)
+    return started(_each(ctx, request, "WriteStateResult", run))
 
 
 @handles(DeleteShareGroupStateRequest, versions=(0, 0), on_error=_failed)
 def delete_share_group_state(
     ctx: RequestContext, request: DeleteShareGroupStateRequest
-) -> Awaitable[DeleteShareGroupStateResponse]:
+) -> Answer[DeleteShareGroupStateResponse]:
     """v0. A group is deleted, or forgets a topic."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.delete(key)
 
-    return _each(ctx, request, "DeleteStateResult", run)
+    return started(_each(ctx, request, "DeleteStateResult", run))
 
 
 @handles(ReadShareGroupStateSummaryRequest, versions=(0, 1), on_error=_failed)
 def read_share_group_state_summary(
     ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
-) -> Awaitable[ReadShareGroupStateSummaryResponse]:
+) -> Answer[ReadShareGroupStateSummaryResponse]:
     """v0–v1. Where a group stands; v1 how many records are done beyond that (KIP-1226)."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
@@ -165,4 +165,4 @@ def read_share_group_state_summary(
         result.start_offset = state.start_offset
         result.delivery_complete_count = state.done_count
 
-    return _each(ctx, request, "ReadStateSummaryResult", run, fill)
+    return started(_each(ctx, request, "ReadStateSummaryResult", run, fill))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
+from ottla.answers import Answer
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
 from ottla.server.api import RequestContext, handles
@@ -33,7 +32,7 @@ def _heartbeat_error(
 @handles(StreamsGroupHeartbeatRequest, on_error=_heartbeat_error)
 def streams_group_heartbeat(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
-) -> StreamsGroupHeartbeatResponse | Awaitable[StreamsGroupHeartbeatResponse]:
+) -> Answer[StreamsGroupHeartbeatResponse]:
     """v0 (KIP-1071). The broker makes the internal topics that the topology needs."""
     _check_enabled(ctx)
     if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from ottla.answers import Answer, Reply, attempt, gather, then
 from ottla.coordinator.groups import requests
-from ottla.coordinator.runtime.result import waitable, when_answered
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
 from ottla.enums import AclOperation, ResourceType
@@ -95,7 +94,7 @@ def _add_error(
 @handles(AddPartitionsToTxnRequest, on_error=_add_error)
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+) -> Answer[AddPartitionsToTxnResponse]:
     """v0–v5. v2 PRODUCER_FENCED (KIP-588); v4 brokers send many transactions at once and may only ask whether the
     partitions are in (KIP-890); v5 TRANSACTION_ABORTABLE.
 
@@ -108,19 +107,17 @@ def add_partitions_to_txn(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        outcome = _added(ctx, only, only.topics)
-        return _single(outcome) if isinstance(outcome, list) else _single_later(outcome)
+        return then(_added(ctx, only, only.topics), _single)
     # Kafka looks up what belongs to an id that comes twice: what is to be added in the last entry, what was named in
     # the first.
     last = {transaction.transactional_id: transaction.topics for transaction in request.transactions}
     first = {transaction.transactional_id: transaction.topics for transaction in reversed(request.transactions)}
+    names = [transaction.transactional_id for transaction in request.transactions]
     outcomes = []
-    for transaction in request.transactions:
-        transactional_id = transaction.transactional_id
-        transaction.topics = last[transactional_id]
-        outcomes.append((transactional_id, _added(ctx, transaction, first[transactional_id])))
-    settled = [(name, results) for name, results in outcomes if isinstance(results, list)]
-    return _batched(settled) if len(settled) == len(outcomes) else _batched_later(outcomes)
+    for name, transaction in zip(names, request.transactions, strict=True):
+        transaction.topics = last[name]
+        outcomes.append(_added(ctx, transaction, first[name]))
+    return then(gather(outcomes), lambda results: _batched(zip(names, results, strict=True)))
 
 
 Codes = dict[TopicPartition, int]
@@ -131,25 +128,13 @@ def _single(results: TopicResults) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
-async def _single_later(results: Awaitable[TopicResults]) -> AddPartitionsToTxnResponse:
-    return _single(await results)
-
-
 def _batched(outcomes: Iterable[tuple[str, TopicResults]]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[AddResult(transactional_id=name, topic_results=results) for name, results in outcomes]
     )
 
 
-async def _batched_later(
-    outcomes: Iterable[tuple[str, TopicResults | Awaitable[TopicResults]]],
-) -> AddPartitionsToTxnResponse:
-    return _batched([(name, results if isinstance(results, list) else await results) for name, results in outcomes])
-
-
-def _added(
-    ctx: RequestContext, transaction: AddTransaction, topics: Sequence[AddTopic]
-) -> TopicResults | Awaitable[TopicResults]:
+def _added(ctx: RequestContext, transaction: AddTransaction, topics: Sequence[AddTopic]) -> Answer[TopicResults]:
     """`topics` is what an answer for all of them names."""
     partitions = _partitions_of(transaction.topics)
     refused = _unwritable(ctx, partitions)
@@ -163,30 +148,24 @@ def _added(
     coordinator = ctx.services.transactions.coordinator
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     transactional_id = transaction.transactional_id
+    if transaction.verify_only:
+        asked = java_map(partitions, partition_hash)
+        try:
+            missing = coordinator.missing_partitions(transactional_id, producer, partitions)
+        except KafkaError as error:
+            code = _code_for(ctx, error)
+            return _topic_results(dict.fromkeys(asked, code))
+        return _topic_results(
+            {partition: missing[partition].code if partition in missing else NONE for partition in asked}
+        )
     version = EPOCH_BUMP_VERSION if ctx.version >= FIRST_BATCHED_VERSION else 0
-    try:
-        if transaction.verify_only:
-            asked = java_map(partitions, partition_hash)
-            try:
-                missing = coordinator.missing_partitions(transactional_id, producer, partitions)
-            except KafkaError as error:
-                code = _code_for(ctx, error)
-                return _topic_results(dict.fromkeys(asked, code))
-            return _topic_results(
-                {partition: missing[partition].code if partition in missing else NONE for partition in asked}
-            )
-        added = coordinator.add_partitions(transactional_id, producer, partitions, version)
-    except KafkaError as error:
-        return _same_for_all(topics, _code_for(ctx, error))
-    return _same_for_all(topics, NONE) if added is None else _added_later(ctx, added, topics)
-
-
-async def _added_later(ctx: RequestContext, added: Awaitable[None], topics: Iterable[AddTopic]) -> TopicResults:
-    try:
-        await added
-    except KafkaError as error:
-        return _same_for_all(topics, _code_for(ctx, error))
-    return _same_for_all(topics, NONE)
+    return attempt(
+        lambda: then(
+            coordinator.add_partitions(transactional_id, producer, partitions, version),
+            lambda _: _same_for_all(topics, NONE),
+        ),
+        lambda error: _same_for_all(topics, _code_for(ctx, error)),
+    )
 
 
 def _unwritable(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> Codes:
@@ -240,15 +219,13 @@ def _add_offsets_error(
 
 
 @handles(AddOffsetsToTxnRequest, on_error=_add_offsets_error)
-def add_offsets_to_txn(
-    ctx: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
+def add_offsets_to_txn(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> Answer[AddOffsetsToTxnResponse]:
     """v0–v4. The offsets of a group join the transaction: the partition that keeps them does. v2 PRODUCER_FENCED."""
     partition = (GROUP_METADATA_TOPIC, ctx.services.groups.partition_for(request.group_id))
     added = ctx.services.transactions.coordinator.add_partitions(
         request.transactional_id, Identity(request.producer_id, request.producer_epoch), (partition,), 0
     )
-    return when_answered(added, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
+    return then(added, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
 
 
 def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
@@ -271,9 +248,7 @@ def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: 
 
 
 @handles(TxnOffsetCommitRequest, on_error=_offsets_error)
-def txn_offset_commit(
-    ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Answer[TxnOffsetCommitResponse]:
     """v0–v5. v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 TRANSACTION_ABORTABLE; v5 the offsets join
     the transaction by themselves (KIP-890).
 
@@ -290,35 +265,21 @@ def txn_offset_commit(
     return unknown.beside(lambda: _commit_offsets(ctx, request), lambda error: _offsets_error(ctx, request, error))
 
 
-def _commit_offsets(
-    ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+def _commit_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Answer[TxnOffsetCommitResponse]:
     if not request.group_id:
         raise InvalidGroupId()
-    refused = _refused_offsets(ctx, request)
-    if not isinstance(refused, dict):
-        return _commit_later(ctx, request, refused)
+    return then(_refused_offsets(ctx, request), lambda refused: _commit_unless(ctx, request, refused))
+
+
+def _commit_unless(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, refused: Refusals
+) -> Answer[TxnOffsetCommitResponse]:
     for error in refused.values():
         raise error
-    return _committed(ctx, request)
+    return requests.commit_transactional_offsets(ctx.services.groups, request, client_of(ctx))
 
 
-def _committed(
-    ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
-    return waitable(requests.commit_transactional_offsets(ctx.services.groups, request, client_of(ctx)))
-
-
-async def _commit_later(
-    ctx: RequestContext, request: TxnOffsetCommitRequest, refused: Awaitable[Refusals]
-) -> TxnOffsetCommitResponse:
-    for error in (await refused).values():
-        raise error
-    answer = _committed(ctx, request)
-    return await answer if isinstance(answer, Future) else answer
-
-
-def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Refusals | Awaitable[Refusals]:
+def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Answer[Refusals]:
     broker = ctx.services
     broker.groups.shard_for(request.group_id)  # not ours: the client looks for the coordinator again
     adds = ctx.version >= ADDING_OFFSETS_VERSION
@@ -349,7 +310,7 @@ def _end_error(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -
 
 
 @handles(EndTxnRequest, on_error=_end_error)
-def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+def end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer[EndTxnResponse]:
     """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer has the
     producer id and epoch to go on with (KIP-890).
     """
@@ -360,7 +321,7 @@ def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Awa
         EPOCH_BUMP_VERSION if bumps else 0,
         commit=request.committed,
     )
-    return when_answered(ended, _ended_with_identity if bumps else _ended)
+    return then(ended, _ended_with_identity if bumps else _ended)
 
 
 def _ended_with_identity(identity: Identity) -> EndTxnResponse:
@@ -386,16 +347,14 @@ def _markers_error(ctx: RequestContext, request: WriteTxnMarkersRequest, error: 
 
 
 @handles(WriteTxnMarkersRequest, on_error=_markers_error)
-def write_txn_markers(
-    ctx: RequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer[WriteTxnMarkersResponse]:
     """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 tells the
     transaction version, under which a marker with the producer's own epoch is a late one (KIP-1228).
 
     A marker counts when it is committed: with more than one replica that takes a while.
     """
     codes: dict[int, Codes] = {}
-    uncommitted: list[tuple[Codes, TopicPartition, Partition, int]] = []
+    uncommitted: list[Answer[None]] = []
     for entry in request.markers:
         marker = Marker(
             entry.producer_id,
@@ -417,28 +376,18 @@ def write_txn_markers(
                 written = _write_marker(ctx, marker, topic.name, index)
                 by_partition[place] = written if isinstance(written, int) else NONE
                 if not isinstance(written, int) and written[1] >= written[0].high_watermark:
-                    uncommitted.append((by_partition, place, *written))
-    return _markers_committed(ctx, codes, uncommitted) if uncommitted else _markers_response(codes)
+                    uncommitted.append(_committed(by_partition, place, *written))
+    return then(gather(uncommitted), lambda _: _markers_response(codes))
 
 
-async def _markers_committed(
-    ctx: RequestContext,
-    codes: dict[int, Codes],
-    uncommitted: Iterable[tuple[Codes, TopicPartition, Partition, int]],
-) -> WriteTxnMarkersResponse:
-    for by_partition, place, partition, offset in uncommitted:
-        error = await _commit(ctx, partition, offset)
-        if error is not None:
-            by_partition[place] = error.code
-    return _markers_response(codes)
-
-
-def _commit(ctx: RequestContext, partition: Partition, offset: int) -> Future[KafkaError | None]:
-    committed: Future[KafkaError | None] = ctx.services.loop.create_future()
+def _committed(codes: Codes, place: TopicPartition, partition: Partition, offset: int) -> Answer[None]:
+    """Wait until a marker is committed; an error that it gets instead goes into `codes`."""
+    committed: Reply[None] = Reply()
 
     def done(error: KafkaError | None) -> None:
-        if not committed.done():
-            committed.set_result(error)
+        if error is not None:
+            codes[place] = error.code
+        committed.resolve(None)
 
     partition.when_committed(offset, done)
     return committed

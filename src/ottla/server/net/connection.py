@@ -11,17 +11,16 @@ pending one wait in `_stash`.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ottla.answers import Reply
 from ottla.clock import TimerHandle
 from ottla.enums import ApiKey
 from ottla.errors import KafkaError, UnknownServerError
@@ -112,7 +111,7 @@ class Connection:
         self._need = 0
         self._stash: memoryview | None = None
         self._out: deque[Any] = deque()
-        self._pending: asyncio.Future[Message | None] | None = None
+        self._pending: Reply[Message | None] | None = None
         self._repeated: Repeated | None = None
         self._client_id_bytes: bytes | None = b""
         self._client_id: str | None = ""
@@ -348,7 +347,7 @@ class Connection:
             if quotas is not None:
                 self._settle(quotas, ctx, None)
         else:
-            assert not isinstance(result, Message), f"{route.api.name} answered with {type(result).__name__}"
+            assert isinstance(result, Reply), f"{route.api.name} answered with {result!r}"
             self._wait_for(ctx, route, request, result)
 
     def _unserved(self, frame: memoryview, api_key: int, version: int) -> tuple[Route | None, int]:
@@ -378,41 +377,33 @@ class Connection:
         logger.error("%s v%d from %s has no answer", route.api.name, ctx.version, self.peer, exc_info=error)
         self.close("its request cannot be answered")
 
-    def _wait_for(self, ctx: RequestContext, route: Route, request: Message | None, result: Awaitable[Any]) -> None:
-        future: asyncio.Future[Message | None]
-        if inspect.iscoroutine(result):
-            future = self._loop.create_task(result)
-        else:
-            assert isinstance(result, asyncio.Future), f"{route.api.name} answered with {result!r}"
-            future = result
-        self._pending = future
+    def _wait_for(
+        self, ctx: RequestContext, route: Route, request: Message | None, reply: Reply[Message | None]
+    ) -> None:
+        self._pending = reply
         if self.serving_since_ns:
             # Waiting is not working: only what the handler took itself counts against a quota.
             self.spent_ns, self.serving_since_ns = perf_counter_ns() - self.serving_since_ns, 0
 
-        def answer(done: asyncio.Future[Message | None]) -> None:
+        def answer(reply: Reply[Message | None]) -> None:
             if self._closed:
-                if not done.cancelled():
-                    done.exception()  # nobody is left to be told
                 return
             self._pending = None
-            if done.cancelled():
-                self.close()
-                return
-            error = done.exception()
+            error = reply.error
             if error is None:
-                response = done.result()
+                response = reply.value
             elif isinstance(error, Exception):
                 response = self._error_answer(ctx, route, request, error)
             else:
-                raise error
+                self.close()  # whatever the answer was waiting for was cancelled
+                return
             if response is not None:
                 if (quotas := self.services.access.quotas) is not None:
                     self._settle(quotas, ctx, response)
                 self._answer(ctx, route, response)
             self._go_on()
 
-        future.add_done_callback(answer)
+        reply.when_done(answer)
 
     def _answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
         try:
@@ -525,7 +516,7 @@ class Connection:
         """Neither read nor serve for a while; answers still go out. Afterwards do `then`, and go on."""
         if self._closed:
             return
-        muted: asyncio.Future[Message | None] = self._loop.create_future()
+        muted: Reply[Message | None] = Reply()
         self._pending, self._muted = muted, True
 
         def unmute() -> None:
@@ -539,8 +530,7 @@ class Connection:
         if delay_ms <= 0:
             self._loop.call_soon(unmute)
             return
-        timer = self.broker.timer.schedule(delay_ms, unmute)
-        muted.add_done_callback(lambda _: timer.cancel())
+        muted.on_cancel = self.broker.timer.schedule(delay_ms, unmute).cancel
 
     @property
     def token_authenticated(self) -> bool:
@@ -585,7 +575,7 @@ class Connection:
         if self._writing:
             self._loop.remove_writer(self._fd)
         pending, self._pending = self._pending, None
-        if pending is not None and not pending.done():
+        if pending is not None:
             pending.cancel()
         for item in self._out:
             if item.__class__ is FileRegion:

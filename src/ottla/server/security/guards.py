@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ottla.answers import Answer, attempt, then
 from ottla.enums import AclOperation, ConfigResourceType, ResourceType
 from ottla.errors import (
     ClusterAuthorizationFailed,
@@ -34,8 +35,7 @@ IDEMPOTENT_WRITE = AclOperation.IDEMPOTENT_WRITE
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
-Answer = Message | Awaitable[Message | None] | None
-Guard = Callable[[Api, RequestContext, Any], Answer]
+Guard = Callable[[Api, RequestContext, Any], "Answer[Message | None]"]
 
 OPEN = {
     17: "SaslHandshake",
@@ -101,7 +101,7 @@ def _guarded(api: Api) -> Api:
     if guard is None:
         return api
 
-    def handler(ctx: RequestContext, request: Any) -> Answer:
+    def handler(ctx: RequestContext, request: Any) -> Answer[Message | None]:
         return guard(api, ctx, request)
 
     return api.replace(handler=handler)
@@ -116,7 +116,7 @@ def guard_of(api_key: int) -> Guard | None:
 
 
 def _cluster(operations: Sequence[int]) -> Guard:
-    def guard(api: Api, ctx: RequestContext, request: Any) -> Answer:
+    def guard(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
         *quiet, last = operations
         if not any(ctx.may(one, CLUSTER, audit=False) for one in quiet) and not ctx.may(last, CLUSTER):
             raise ClusterAuthorizationFailed()
@@ -125,30 +125,18 @@ def _cluster(operations: Sequence[int]) -> Guard:
     return guard
 
 
-def _handled(api: Api, ctx: RequestContext, request: Any, finish: Callable[[Any], None]) -> Answer:
+def _handled(api: Api, ctx: RequestContext, request: Any, finish: Callable[[Any], None]) -> Answer[Message | None]:
     """Call the handler and put something right in its answer, now or when it comes."""
-    try:
-        result: Any = api.handler(ctx, request)
-    except KafkaError as error:
-        result = api.on_error(ctx, request, error)
-    if isinstance(result, Message):
-        finish(result)
-        return result
-    if result is None:
-        return None
-    return _finish_later(api, ctx, request, result, finish)
 
+    def finished(response: Message | None) -> Message | None:
+        if response is not None:
+            finish(response)
+        return response
 
-async def _finish_later(
-    api: Api, ctx: RequestContext, request: Any, result: Awaitable[Any], finish: Callable[[Any], None]
-) -> Message | None:
-    try:
-        response = await result
-    except KafkaError as error:
-        response = api.on_error(ctx, request, error)
-    if response is not None:
-        finish(response)
-    return response  # type: ignore[no-any-return]
+    return then(
+        attempt(lambda: api.handler(ctx, request), lambda error: api.on_error(ctx, request, error)),
+        finished,
+    )
 
 
 def _parted(
@@ -159,7 +147,7 @@ def _parted(
 ) -> Guard:
     """A guard that takes the denied items out of a list of the request and adds their answers to the response's."""
 
-    def guard(api: Api, ctx: RequestContext, request: Any) -> Answer:
+    def guard(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
         items = getattr(request, items_of)
         kept = [item for item in items if allowed(ctx, item)]
         if len(kept) == len(items):
@@ -205,7 +193,7 @@ def _need_transaction(ctx: RequestContext, operation: int, transactional_id: str
         raise TransactionalIdAuthorizationFailed()
 
 
-def _group_read(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _group_read(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_group(ctx, READ, request.group_id)
     return api.handler(ctx, request)
 
@@ -215,7 +203,7 @@ def _group_read(api: Api, ctx: RequestContext, request: Any) -> Answer:
 _produce_topics = _parted("topic_data", "responses", _on_topic_or_id(WRITE))
 
 
-def _produce(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _produce(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     if request.transactional_id is not None:
         _need_transaction(ctx, WRITE, request.transactional_id)
     count = len(request.topic_data)
@@ -229,7 +217,7 @@ _list_offsets = _parted("topics", "topics", _on_topic(DESCRIBE))
 _epochs = _parted("topics", "topics", _on_topic(DESCRIBE, "topic"))
 
 
-def _offset_for_leader_epoch(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _offset_for_leader_epoch(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     if ctx.may(CLUSTER_ACTION, CLUSTER, audit=False):
         return api.handler(ctx, request)
     return _epochs(api, ctx, request)
@@ -238,7 +226,7 @@ def _offset_for_leader_epoch(api: Api, ctx: RequestContext, request: Any) -> Ans
 # -- topics ----------------------------------------------------------------------------------------------------------
 
 
-def _metadata(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _metadata(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     """Topics that may not be described are as good as absent where all are asked for, and refused where named."""
     topic = api.request.MetadataRequestTopic  # type: ignore[attr-defined]
     names = ctx.services.metadata.topics
@@ -286,7 +274,7 @@ def _may_create(ctx: RequestContext, name: str) -> bool:
 _named_partitions = _parted("topics", "topics", _on_topic(DESCRIBE))
 
 
-def _describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     if request.topics:
         if any(ctx.may(DESCRIBE, TOPIC, topic.name) for topic in request.topics):
             return _named_partitions(api, ctx, request)
@@ -305,7 +293,7 @@ def _describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> A
     return api.handler(ctx, request)
 
 
-def _create_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _create_topics(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     """Creating needs CREATE on the cluster or the topic; its configs are told to who may describe them."""
     counts = Counter(topic.name for topic in request.topics)
 
@@ -325,7 +313,7 @@ def _create_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
     return _handled(api.replace(handler=lambda ctx, request: parted(api, ctx, request)), ctx, request, hide_configs)
 
 
-def _delete_topics(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _delete_topics(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     """Deleting needs DELETE; the name of a topic that came by its id is told to who may describe it."""
     if ctx.version < 6:
         by_name = _parted("topic_names", "responses", lambda ctx, name: ctx.may(DELETE, TOPIC, name))
@@ -358,7 +346,7 @@ _CONFIG_ERRORS: Mapping[int, tuple[int, type[KafkaError]]] = {
 
 
 def _configs(operation: int, answers_of: str, result_name: str) -> Guard:
-    def guard(api: Api, ctx: RequestContext, request: Any) -> Answer:
+    def guard(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
         kept, denied = [], []
         for resource in request.resources:
             kind, error = _CONFIG_ERRORS.get(resource.resource_type, (0, ClusterAuthorizationFailed))
@@ -388,12 +376,12 @@ def _configs(operation: int, answers_of: str, result_name: str) -> Guard:
 _commit_topics = _parted("topics", "topics", _on_topic_or_id(READ))
 
 
-def _offset_commit(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _offset_commit(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_group(ctx, READ, request.group_id)
     return _commit_topics(api, ctx, request)
 
 
-def _offset_delete(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _offset_delete(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_group(ctx, DELETE, request.group_id)
     kept, denied = [], []
     for topic in request.topics:
@@ -410,7 +398,7 @@ def _offset_delete(api: Api, ctx: RequestContext, request: Any) -> Answer:
     return _handled(api, ctx, request, lambda response: response.topics.extend(denied))
 
 
-def _consumer_group_heartbeat(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _consumer_group_heartbeat(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_group(ctx, READ, request.group_id)
     for name in request.subscribed_topic_names or ():
         if not ctx.may(DESCRIBE, TOPIC, name):
@@ -421,7 +409,7 @@ def _consumer_group_heartbeat(api: Api, ctx: RequestContext, request: Any) -> An
 _HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def _group_describe(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _group_describe(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     """Of groups by one of the newer protocols: their topics must be visible too."""
 
     def hide(response: Any) -> None:
@@ -440,7 +428,7 @@ def _group_describe(api: Api, ctx: RequestContext, request: Any) -> Answer:
     return _handled(api.replace(handler=lambda ctx, request: groups(api, ctx, request)), ctx, request, hide)
 
 
-def _list_groups(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _list_groups(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     if ctx.may(DESCRIBE, CLUSTER, audit=False):
         return api.handler(ctx, request)
 
@@ -453,7 +441,7 @@ def _list_groups(api: Api, ctx: RequestContext, request: Any) -> Answer:
 # -- transactions ----------------------------------------------------------------------------------------------------
 
 
-def _init_producer_id(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _init_producer_id(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     if request.transactional_id is not None:
         _need_transaction(ctx, WRITE, request.transactional_id)
     elif not ctx.may(IDEMPOTENT_WRITE, CLUSTER, audit=False) and not ctx.may_any(WRITE, TOPIC):
@@ -461,7 +449,7 @@ def _init_producer_id(api: Api, ctx: RequestContext, request: Any) -> Answer:
     return api.handler(ctx, request)
 
 
-def _add_partitions(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _add_partitions(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     """Clients speak up to v3; what comes after is for brokers. The handler refuses the topics one by one."""
     if ctx.version >= 4:
         if not ctx.may(CLUSTER_ACTION, CLUSTER):
@@ -471,13 +459,13 @@ def _add_partitions(api: Api, ctx: RequestContext, request: Any) -> Answer:
     return api.handler(ctx, request)
 
 
-def _add_offsets(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _add_offsets(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_transaction(ctx, WRITE, request.transactional_id)
     _need_group(ctx, READ, request.group_id)
     return api.handler(ctx, request)
 
 
-def _end_transaction(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _end_transaction(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_transaction(ctx, WRITE, request.transactional_id)
     return api.handler(ctx, request)
 
@@ -485,7 +473,7 @@ def _end_transaction(api: Api, ctx: RequestContext, request: Any) -> Answer:
 _offsets_in_transaction = _parted("topics", "topics", _on_topic(READ))
 
 
-def _txn_offset_commit(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _txn_offset_commit(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     _need_transaction(ctx, WRITE, request.transactional_id)
     _need_group(ctx, READ, request.group_id)
     return _offsets_in_transaction(api, ctx, request)
@@ -499,7 +487,7 @@ _described_transactions = _parted(
 )
 
 
-def _describe_transactions(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _describe_transactions(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     def hide(response: Any) -> None:
         for state in response.transaction_states:
             state.topics = [topic for topic in state.topics if ctx.may(DESCRIBE, TOPIC, topic.topic)]
@@ -508,7 +496,7 @@ def _describe_transactions(api: Api, ctx: RequestContext, request: Any) -> Answe
     return _handled(handler, ctx, request, hide)
 
 
-def _list_transactions(api: Api, ctx: RequestContext, request: Any) -> Answer:
+def _list_transactions(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
     def hide(response: Any) -> None:
         response.transaction_states = [
             state

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.answers import Answer, Reply, settled
 from ottla.clock import TimerHandle
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
@@ -66,14 +66,12 @@ def _check_member(group_id: str | None, member_id: str | None) -> tuple[str, str
 # -- ShareAcknowledge --------------------------------------------------------------------------------------------------
 
 
-def share_acknowledge(
-    ctx: RequestContext, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse | asyncio.Future[ShareAcknowledgeResponse]:
+def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> Answer[ShareAcknowledgeResponse]:
     check_supported(ctx)
     share = ctx.services.share
     key = _check_member(request.group_id, request.member_id)
     session = share.sessions.for_acknowledging(key, request.share_session_epoch)
-    future: asyncio.Future[ShareAcknowledgeResponse] = ctx.services.loop.create_future()
+    reply: Reply[ShareAcknowledgeResponse] = Reply()
 
     def acknowledged(outcome: Outcome) -> None:
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=share.settings(key[0]).limits.lock_ms)
@@ -101,26 +99,19 @@ def share_acknowledge(
             if node.broker_id in leaders
         ]
         if request.share_session_epoch == FINAL_EPOCH:
-            share.release(session, lambda: _resolve(future, response))
+            share.release(session, lambda: reply.resolve(response))
         else:
-            _resolve(future, response)
+            reply.resolve(response)
 
     wanted = acknowledgements(request.topics)
     acknowledge(ctx, share, *key, wanted, request.is_renew_ack, acknowledged)()
-    return future.result() if future.done() else future
-
-
-def _resolve(future: asyncio.Future[ShareAcknowledgeResponse], response: ShareAcknowledgeResponse) -> None:
-    if not future.done():
-        future.set_result(response)
+    return settled(reply)
 
 
 # -- ShareFetch --------------------------------------------------------------------------------------------------------
 
 
-def share_fetch(
-    ctx: RequestContext, request: ShareFetchRequest
-) -> ShareFetchResponse | asyncio.Future[ShareFetchResponse]:
+def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[ShareFetchResponse]:
     check_supported(ctx)
     share = ctx.services.share
     key = _check_member(request.group_id, request.member_id)
@@ -143,7 +134,7 @@ def share_fetch(
     store = acknowledge(ctx, share, *key, wanted, request.is_renew_ack, fetch.acknowledged)
     fetch.begin()
     store()
-    return fetch.future.result() if fetch.future.done() else fetch.future
+    return settled(fetch.reply)
 
 
 class ShareFetch:
@@ -166,7 +157,7 @@ class ShareFetch:
         "_session",
         "_share",
         "_timer",
-        "future",
+        "reply",
     )
 
     def __init__(
@@ -187,7 +178,7 @@ class ShareFetch:
         self._acquired_count = 0
         self._scheduled = False
         self._timer: TimerHandle | None = None
-        self.future: asyncio.Future[ShareFetchResponse] = ctx.services.loop.create_future()
+        self.reply: Reply[ShareFetchResponse] = Reply(self._forget)
 
     def acknowledged(self, outcome: Outcome) -> None:
         """The first half is done."""
@@ -213,7 +204,7 @@ class ShareFetch:
         places = self._session.rotated(self._request.share_session_epoch)
         if any(topic_id not in self._ctx.services.metadata.topics_by_id for topic_id, _ in places):
             # Kafka 4.3 has no answer for partitions without a name, and fails as a whole.
-            self.future.set_exception(UnknownServerError(""))
+            self.reply.fail(UnknownServerError(""))
             return
         # Who wants nothing is told only of what cannot be, and at once.
         wants_records = bool(self._request.max_records and self._request.max_bytes)
@@ -268,7 +259,6 @@ class ShareFetch:
 
     def _wait(self) -> None:
         self._timer = self._ctx.services.timer.schedule(self._request.max_wait_ms, self._time_is_up)
-        self.future.add_done_callback(self._forget)
         for reader in self._readers.values():
             reader.partition.watchers.add(self)
             reader.waiters.add(self)
@@ -296,7 +286,7 @@ class ShareFetch:
         if not self._is_ready and not self._try(at_last=True):
             self._answer()
 
-    def _forget(self, _: object) -> None:
+    def _forget(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for reader in self._readers.values():
@@ -414,7 +404,7 @@ class ShareFetch:
 
     def _answer(self) -> None:
         self._is_ready = True
-        if self.future.done() or self._acknowledged is None:
+        if self.reply.done or self._acknowledged is None:
             return
         response = ShareFetchResponse(acquisition_lock_timeout_ms=self._share.settings(self._group_id).limits.lock_ms)
         data = dict(self._data)
@@ -444,7 +434,8 @@ class ShareFetch:
         if quotas is not None:
             sent_bytes = sum(len(one.records or b"") for one in data.values())
             response.throttle_time_ms = quotas.share_fetch_throttle_ms(self._ctx, sent_bytes)
-        self.future.set_result(response)
+        self._forget()
+        self.reply.resolve(response)
 
     def _name_nodes(self, response: ShareFetchResponse) -> None:
         leaders = {

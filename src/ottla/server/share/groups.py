@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Iterable
 from typing import Any
 
+from ottla.answers import Answer, Reply, then
 from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.share import offsets as share_offsets
-from ottla.coordinator.runtime.result import waitable, when_answered
 from ottla.coordinator.share_state.shard import NO_COUNT, NO_OFFSET, ShareKey, ShareState
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
@@ -44,13 +43,11 @@ OffsetsOfTopic = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResp
 OffsetOfPartition = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition
 
 
-def heartbeat(
-    ctx: RequestContext, request: ShareGroupHeartbeatRequest
-) -> ShareGroupHeartbeatResponse | Future[ShareGroupHeartbeatResponse]:
+def heartbeat(ctx: RequestContext, request: ShareGroupHeartbeatRequest) -> Answer[ShareGroupHeartbeatResponse]:
     check_supported(ctx)
     shard = ctx.services.groups.shard_for(request.group_id)
-    answer: Any = shard.run(shard.other("share").heartbeat(request, client_of(ctx)))
-    return waitable(answer)
+    answer: Answer[ShareGroupHeartbeatResponse] = shard.run(shard.other("share").heartbeat(request, client_of(ctx)))
+    return answer
 
 
 def describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
@@ -74,7 +71,9 @@ def describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGr
 # -- offsets
 
 
-def alter_offsets(ctx: RequestContext, request: AlterShareGroupOffsetsRequest) -> Any:
+def alter_offsets(
+    ctx: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> Answer[AlterShareGroupOffsetsResponse]:
     check_supported(ctx)
     if not request.group_id:
         raise InvalidGroupId("The group id is invalid.")
@@ -95,12 +94,12 @@ def alter_offsets(ctx: RequestContext, request: AlterShareGroupOffsetsRequest) -
     ]
     _leave_out(request, denied)
     shard = ctx.services.groups.shard_for(request.group_id)
-    return when_answered(
-        shard.run(share_offsets.alter(shard, request)), lambda response: _with_denied(response, denied)
-    )
+    return then(shard.run(share_offsets.alter(shard, request)), lambda response: _with_denied(response, denied))
 
 
-def delete_offsets(ctx: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Any:
+def delete_offsets(
+    ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> Answer[DeleteShareGroupOffsetsResponse]:
     check_supported(ctx)
     if not request.group_id:
         raise InvalidGroupId("The group id is invalid.")
@@ -116,9 +115,7 @@ def delete_offsets(ctx: RequestContext, request: DeleteShareGroupOffsetsRequest)
     ]
     _leave_out(request, denied)
     shard = ctx.services.groups.shard_for(request.group_id)
-    return when_answered(
-        shard.run(share_offsets.delete(shard, request)), lambda response: _with_denied(response, denied)
-    )
+    return then(shard.run(share_offsets.delete(shard, request)), lambda response: _with_denied(response, denied))
 
 
 def _leave_out(request: Any, denied: list[Any]) -> None:
@@ -203,15 +200,13 @@ def _without_offsets(name: str, indexes: Iterable[int], error: KafkaError | None
 async def _offset_of(ctx: RequestContext, key: ShareKey, topic: str) -> OffsetOfPartition:
     broker = ctx.services
     one = OffsetOfPartition(partition_index=key.partition, start_offset=NO_OFFSET)
-    answered: Future[ShareState] = broker.loop.create_future()
+    answered: Reply[ShareState] = Reply()
 
     def told(state: ShareState | None, error: KafkaError | None) -> None:
-        if answered.done():
-            return
         if state is not None:
-            answered.set_result(state)
+            answered.resolve(state)
         else:
-            answered.set_exception(error or KafkaError())
+            answered.fail(error or KafkaError())
 
     broker.share.states.summary(key, told)
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ottla.answers import Reply
 from ottla.coordinator.share_state.shard import NO_OFFSET, ShareKey, ShareState, StateBatch
 from ottla.enums import ConfigResourceType
 from ottla.errors import (
@@ -135,11 +135,10 @@ class ShareGroups:
                 return None
         from ottla.server.share import requests
 
-        told: asyncio.Future[int | None] = self._broker.loop.create_future()
+        told: Reply[int | None] = Reply()
 
         def answered(response: Any) -> None:
-            if not told.done():
-                told.set_result(requests.listed_offset(response))
+            told.resolve(requests.listed_offset(response))
 
         self.states.send(leader[0], *requests.list_offset(topic, index), answered)
         return await told

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.coordinator.runtime.result import Reply, Result
+from ottla.answers import Reply
+from ottla.coordinator.runtime.result import Result
 from ottla.coordinator.share_state.shard import (
     ShareCoordinator,
     ShareKey,
@@ -264,15 +265,13 @@ class _Gathering:
 
 
 def _when_settled(reply: Reply[Any], done: Callable[..., None]) -> None:
-    def settled(future: Any) -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
+    def settled(reply: Reply[Any]) -> None:
+        error = reply.error
         if error is not None and not isinstance(error, KafkaError):
             error = UnknownServerError()
-        done(None if error is not None else future.result(), error)
+        done(None if error is not None else reply.value, error)
 
-    reply.future().add_done_callback(settled)
+    reply.when_done(settled)
 
 
 def _tell(response: Any, done: Callable[..., None]) -> None:

@@ -1,0 +1,220 @@
+"""How a request is answered: with a response at once, or with a `Reply` that gets its response later.
+
+Whoever calls a handler or a coordinator gets an `Answer`: the value itself, which is the common case and costs
+nothing, or a `Reply`. The functions here work on either:
+
+    then(answer, go_on)        go on with the value
+    attempt(call, on_error)    turn an error of the call, now or later, into a value
+    gather(answers)            wait for several, in their order
+    started(coroutine)         the reply of code that awaits something
+
+A reply that somebody no longer waits for is cancelled: the work for it stops, if there is any to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from ottla.errors import KafkaError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_UNSET: Any = object()
+
+
+class Reply(Generic[T]):
+    """A value, or an error, that an event gives later. Giving one needs no event loop; waiting for one does."""
+
+    __slots__ = ("_error", "_listeners", "_value", "on_cancel")
+
+    def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
+        self._value: T = _UNSET
+        self._error: BaseException | None = None
+        self._listeners: list[Callable[[Reply[T]], object]] = []
+        self.on_cancel = on_cancel
+        """Stops the work for the reply when nobody waits for it any more."""
+
+    @property
+    def done(self) -> bool:
+        return self._value is not _UNSET or self._error is not None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong, once `done`; CancelledError after `cancel`."""
+        return self._error
+
+    @property
+    def value(self) -> T:
+        """The value, once `done`; raises the error if there is one."""
+        if self._error is not None:
+            raise self._error
+        assert self._value is not _UNSET, "the reply was read before it was given"
+        return self._value
+
+    # -- giving the answer -------------------------------------------------------------------------------------
+
+    def resolve(self, value: T) -> None:
+        """Give the value. A second answer is dropped: the first one is on its way, or the requester is gone."""
+        if not self.done:
+            self._value = value
+            self._tell()
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done:
+            self._error = error
+            self._tell()
+
+    def complete(self, make: Callable[[], Answer[T]]) -> None:
+        """Give what `make` returns or raises; if that is a reply, what that one gets."""
+        if self.done:
+            return
+        try:
+            answer = make()
+        except (Exception, asyncio.CancelledError) as error:
+            self.fail(error)
+            return
+        if isinstance(answer, Reply):
+            self.on_cancel = answer.cancel
+            answer.forward(self)
+        else:
+            self.resolve(answer)
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        if not self.done:
+            self.fail(asyncio.CancelledError())
+            if self.on_cancel is not None:
+                self.on_cancel()
+
+    def _tell(self) -> None:
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(self)
+
+    # -- waiting for it ----------------------------------------------------------------------------------------
+
+    def forward(self, other: Reply[T]) -> None:
+        """Give `other` whatever this reply gets, at the same moment."""
+        self._listen(lambda _: other.fail(self._error) if self._error is not None else other.resolve(self._value))
+
+    def when_done(self, callback: Callable[[Reply[T]], object]) -> None:
+        """Call back in the loop's next turn after the answer is there, so never in the middle of what gives it."""
+        call_soon = asyncio.get_running_loop().call_soon
+        self._listen(lambda reply: call_soon(callback, reply))
+
+    def then(self, go_on: Callable[[T], Answer[R]]) -> Reply[R]:
+        """What `go_on` makes of the value when it comes. An error stays what it is."""
+        result: Reply[R] = Reply(self.cancel)
+        self.when_done(lambda reply: result.complete(lambda: go_on(reply.value)))
+        return result
+
+    def _listen(self, listener: Callable[[Reply[T]], object]) -> None:
+        if self.done:
+            listener(self)
+        else:
+            self._listeners.append(listener)
+
+    def future(self) -> asyncio.Future[T]:
+        """For code that awaits; a future that is cancelled cancels the reply."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(reply: Reply[T]) -> None:
+            if future.done():
+                return
+            if isinstance(reply._error, asyncio.CancelledError):
+                future.cancel()
+            elif reply._error is not None:
+                future.set_exception(reply._error)
+            else:
+                future.set_result(reply._value)
+
+        self._listen(settle)
+        future.add_done_callback(lambda ended: self.cancel() if ended.cancelled() else None)
+        return future
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.future().__await__()
+
+
+Answer: TypeAlias = T | Reply[T]
+"""A value that is there, or a reply that will get one."""
+
+
+def settled(reply: Reply[T]) -> Answer[T]:
+    """The plain value if it is there already: most callers then need not wait at all."""
+    return reply.value if reply.done else reply
+
+
+def then(answer: Answer[T], go_on: Callable[[T], Answer[R]]) -> Answer[R]:
+    """What `go_on` makes of the value, now or when it comes."""
+    return answer.then(go_on) if isinstance(answer, Reply) else go_on(answer)
+
+
+def attempt(call: Callable[[], Answer[T]], on_error: Callable[[KafkaError], Answer[T]]) -> Answer[T]:
+    """The answer of `call`; a KafkaError that it raises, now or later, is answered by `on_error`."""
+    try:
+        answer = call()
+    except KafkaError as error:
+        return on_error(error)
+    if not isinstance(answer, Reply):
+        return answer
+    result: Reply[T] = Reply(answer.cancel)
+
+    def answered(reply: Reply[T]) -> None:
+        error = reply.error
+        result.complete(lambda: on_error(error) if isinstance(error, KafkaError) else reply.value)
+
+    answer.when_done(answered)
+    return result
+
+
+def gather(answers: Sequence[Answer[T]]) -> Answer[list[T]]:
+    """All values, in order, as soon as the last is there; the first error otherwise."""
+    replies = [answer for answer in answers if isinstance(answer, Reply)]
+    if not replies:
+        return [answer for answer in answers if not isinstance(answer, Reply)]
+
+    def cancel_all() -> None:
+        for reply in replies:
+            reply.cancel()
+
+    result: Reply[list[T]] = Reply(cancel_all)
+    missing = len(replies)
+
+    def answered(reply: Reply[T]) -> None:
+        nonlocal missing
+        missing -= 1
+        if reply.error is not None:
+            result.fail(reply.error)
+        elif not missing:
+            result.resolve([answer.value if isinstance(answer, Reply) else answer for answer in answers])
+
+    for reply in replies:
+        reply.when_done(answered)
+    return result
+
+
+_running: set[asyncio.Task[Any]] = set()
+"""The event loop itself does not keep tasks alive."""
+
+
+def started(work: Coroutine[Any, Any, T], *, stoppable: bool = True) -> Reply[T]:
+    """The reply of a coroutine, which runs as a task. If it is not `stoppable`, it ends its work in any case."""
+    task = asyncio.get_running_loop().create_task(work)
+    reply: Reply[T] = Reply(task.cancel if stoppable else None)
+    _running.add(task)
+
+    def ended(task: asyncio.Task[T]) -> None:
+        _running.discard(task)
+        if task.cancelled():
+            reply.cancel()
+        elif (error := task.exception()) is not None:
+            reply.fail(error)
+        else:
+            reply.resolve(task.result())
+
+    task.add_done_callback(ended)
+    return reply
