@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.clock import ManualClock, Timer
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import Reply
+from ottla.coordinator.runtime.loader import Loader
 from ottla.errors import KafkaError, MemberIdRequired
-from ottla.records.batch import Batch
+from ottla.records.batch import Batch, batches
 from ottla.server.randomness import SeededChance
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -127,7 +128,16 @@ class World:
             }
         )
         self.writer = MemoryWriter()
-        self.coordinator = GroupCoordinator(self.cluster, self.settings, self.clock, self.timer, SeededChance(1).uuid)
+        self.turns: list[Callable[[], None]] = []
+        """What the event loop would call in its next turn."""
+        self.coordinator = GroupCoordinator(
+            self.cluster,
+            self.settings,
+            self.clock,
+            self.timer,
+            SeededChance(1).uuid,
+            Loader(self.clock, self.turns.append),
+        )
         self.coordinator.start()
         self.shard = self.coordinator.lead(0, self.writer, [])
         self._ids = 0
@@ -170,16 +180,16 @@ class World:
             Timer(ManualClock(0)),
             SeededChance(1).uuid,
         )
-        shard.load(self.writer.batches)
+        shard.load(map(Batch, self.writer.batches))
         return shard
 
     def restart(self) -> None:
-        self.shard = self.coordinator.lead(0, self.writer, list(self.writer.batches))
+        self.shard = self.coordinator.lead(0, self.writer, map(Batch, list(self.writer.batches)))
         self._name_ids(self.shard)
 
     def load(self, log: bytes) -> None:
         """Lead a partition that holds these batches."""
-        self.shard = self.coordinator.lead(0, self.writer, [log])
+        self.shard = self.coordinator.lead(0, self.writer, batches(log))
         self._name_ids(self.shard)
 
     # -- requests, as a client sends them

@@ -12,6 +12,7 @@ from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import Identity, State
 from ottla.errors import ConcurrentTransactions, InvalidProducerEpoch, KafkaError, NotLeaderOrFollower
 from ottla.records.batch import Batch
+from support.loading import loader_at_once
 
 HERE, THERE = ("here", 0), ("there", 0)
 ID = "tx"
@@ -62,6 +63,7 @@ class World:
             self.markers,
             lambda: 4000,
             lambda: 2,
+            loader_at_once(clock),
             answers_before_markers=True,
         )
         self.coordinator.start()

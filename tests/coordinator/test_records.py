@@ -8,7 +8,6 @@ import pytest
 
 from ottla.coordinator.groups.records import (
     CommittedOffset,
-    CorruptRecord,
     OffsetRecord,
     classic_group_record,
     current_record,
@@ -19,7 +18,7 @@ from ottla.coordinator.groups.records import (
     target_epoch_record,
     target_record,
 )
-from ottla.coordinator.runtime.batches import encode_batch
+from ottla.coordinator.runtime.batches import CorruptRecord, encode_batch
 from ottla.records.batch import Record, batches, build_batch
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.stored import OffsetCommitKey, OffsetCommitValue

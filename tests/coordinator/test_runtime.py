@@ -8,6 +8,7 @@ import pytest
 from ottla.answers import Reply
 from ottla.clock import run_virtual
 from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.records import CommittedOffset, OffsetRecord
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.errors import (
     CoordinatorLoadInProgress,
@@ -17,6 +18,7 @@ from ottla.errors import (
     NotLeaderOrFollower,
 )
 from ottla.metadata.topics import internal_partition, java_hash
+from support.loading import run_turns, slow_log
 
 
 @pytest.mark.parametrize(
@@ -40,13 +42,15 @@ def test_a_group_that_is_not_served_here(make_world: Any) -> None:
     assert coordinator.shard_for("new").partition == 0
     with pytest.raises(NotCoordinator):
         coordinator.shard_for("cls")
-    coordinator.begin_loading(2)
+    offset = OffsetRecord("cls", "t", 0, CommittedOffset(7, -1, "", 0))
+    coordinator.lead(2, world.writer, slow_log(world.clock, lambda number: offset.encode(), 100))
     with pytest.raises(CoordinatorLoadInProgress):
         coordinator.shard_for("cls")
     assert world.heartbeat("m", 1, group_id="cls") == 0
     with pytest.raises(CoordinatorLoadInProgress):
         requests.list_groups(coordinator)
     coordinator.lead(2, world.writer, [])
+    run_turns(world.turns)
     assert coordinator.shard_for("cls").partition == 2
     coordinator.resign(2)
     with pytest.raises(NotCoordinator):

@@ -20,6 +20,7 @@ from ottla.coordinator.share_state.shard import (
 )
 from ottla.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, KafkaError
 from ottla.records.batch import Batch, batches
+from support.loading import loader_at_once
 
 KEY = ShareKey("g", bytes(range(16)), 3)
 AVAILABLE, DONE, GONE = 0, 2, 4
@@ -48,9 +49,11 @@ def log() -> Log:
 
 def lead(log: Log, **settings: Any) -> ShareStateShard:
     clock = ManualClock(1_700_000_000_000)
-    coordinator = ShareCoordinator(ShareStateSettings(partitions=1, **settings), clock, Timer(clock))
+    coordinator = ShareCoordinator(
+        ShareStateSettings(partitions=1, **settings), clock, Timer(clock), loader_at_once(clock)
+    )
     coordinator.start()
-    shard = coordinator.lead(0, log, list(log.batches))
+    shard = coordinator.lead(0, log, map(Batch, list(log.batches)))
     assert coordinator.shard_for(str(KEY)) is shard
     return shard
 

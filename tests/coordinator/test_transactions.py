@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.groups.records import CorruptRecord
+from ottla.coordinator.runtime.batches import CorruptRecord
+from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.result import Reply
 from ottla.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator, TransactionSettings
 from ottla.coordinator.transactions.records import TransactionRecord, decode_record
@@ -31,6 +32,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.records.batch import Batch, Record, build_batch
+from support.loading import run_turns, slow_log
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -96,6 +98,8 @@ class World:
         self.markers = Markers()
         self.version = 2
         self.next_id = 4000
+        self.turns: list[Callable[[], None]] = []
+        """What the event loop would call in its next turn."""
         self.coordinator = TransactionCoordinator(
             TransactionSettings(**{"partitions": 1, **settings}),
             self.clock,
@@ -103,6 +107,7 @@ class World:
             self.markers,
             self._new_id,
             lambda: self.version,
+            Loader(self.clock, self.turns.append),
         )
         self.coordinator.start()
 
@@ -111,7 +116,7 @@ class World:
         return self.next_id
 
     def lead(self, coordinator_epoch: int = 3) -> "World":
-        self.coordinator.lead(0, self.partition, list(self.partition.batches), coordinator_epoch)
+        self.coordinator.lead(0, self.partition, map(Batch, list(self.partition.batches)), coordinator_epoch)
         return self
 
     def init(self, name: str = ID, timeout_ms: int = 60_000, expected: Identity | None = None) -> Identity:
@@ -426,12 +431,14 @@ def test_who_serves_an_id() -> None:
     world = World()
     with pytest.raises(NotCoordinator):
         world.init()
-    world.coordinator.begin_loading(0)
+    known = TransactionRecord(ID, Transaction(1, 0, 60_000))
+    world.coordinator.lead(0, world.partition, slow_log(world.clock, lambda number: known.encode(), 100), 3)
     with pytest.raises(CoordinatorLoadInProgress):
         world.init()
     with pytest.raises(CoordinatorLoadInProgress):
         world.coordinator.list()
     world.lead()
+    run_turns(world.turns)
     world.init()
     world.coordinator.stop()
     for act in (world.init, world.coordinator.list, lambda: world.coordinator.describe(ID)):

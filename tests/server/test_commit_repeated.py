@@ -13,7 +13,7 @@ from ottla.errors import KafkaStorageError, UnknownMemberId, UnknownTopicOrParti
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.replication.partition import Partition
 from ottla.server.apis.commit_repeated import RepeatedCommit
-from ottla.server.coordination import CoordinatorPartition
+from ottla.server.coordinator_host import CoordinatorPartition
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,

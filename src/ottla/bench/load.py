@@ -45,6 +45,7 @@ MODULES = {
     "latency": "latency",
     "join": "members",
     "idle_groups": "members",
+    "many_offsets": "loading",
     "transactions": "transactional",
     "rdkafka_produce": "rdkafka",
     "rdkafka_consume": "rdkafka",

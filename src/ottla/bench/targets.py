@@ -96,6 +96,11 @@ class Spawned(Target):
             time.sleep(pause_seconds)
 
     def stop(self) -> None:
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self) -> None:
+        """Stop the process; its folder stays, for another one."""
         assert self.pid is not None
         for send in (signal.SIGTERM, signal.SIGKILL):
             try:
@@ -105,7 +110,6 @@ class Spawned(Target):
             if self._gone_within(STOP_SECONDS):
                 break
         self.child.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _gone_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 DELETED_SUFFIX: Final = ".deleted"
 SWAP_SUFFIX: Final = ".swap"
+_PIECE_BYTES: Final = 1 << 20
 
 Scheduler: TypeAlias = Callable[[int, Callable[[], object]], object]
 """`schedule(delay_ms, callback)`, such as `Timer.schedule`."""
@@ -432,16 +433,32 @@ class Log:
         return ReadResult(b"", self._active.base_offset)
 
     def batches(self, offset: int, up_to_offset: int | None = None) -> Iterator[Batch]:
-        """Batches that hold `offset` and later ones, with their bytes: for coordinators and tools."""
-        limit = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
-        slot = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self._segments[slot:]:
+        """Batches that hold `offset` and later ones, with their bytes: for coordinators and tools.
+
+        It reads in pieces and looks up where each begins: between two of them the log may roll, or be cleaned.
+        """
+        while True:
+            limit = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
+            slot = max(bisect_right(self._bases, offset) - 1, 0)
+            segment = self._segments[slot]
             if segment.base_offset >= limit:
                 return
-            for batch in segment.batches(segment.position_of(offset)):
-                if batch.base_offset >= limit:
+            next_offset = offset
+            if (found := segment.find(offset)) is not None:
+                position, size = found
+                for batch in segment.batches(position, position + max(_PIECE_BYTES, size)):
+                    if batch.base_offset >= limit:
+                        return
+                    yield batch
+                    next_offset = max(next_offset, batch.next_offset)
+                if next_offset == offset:  # batches of older formats are left out: there may be newer behind them
+                    newer = next(segment.batches(position), None)
+                    next_offset = offset if newer is None else newer.base_offset
+            if next_offset <= offset:
+                if slot + 1 >= len(self._bases):
                     return
-                yield batch
+                next_offset = self._bases[slot + 1]
+            offset = next_offset
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """Aborted transactions that touch records in [fetch_offset, upper_bound)."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Container, Iterator, Sequence, Set
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -43,6 +44,7 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupCoordinator
+    from ottla.coordinator.runtime.loader import Loader
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.server.log_dirs import SpreadFolders
     from ottla.server.share.manager import ShareGroups
@@ -496,6 +498,13 @@ class Broker:
     def config(self) -> Config:
         """The settings as they are now."""
         return self._current.config
+
+    @cached_property
+    def coordinator_loader(self) -> Loader:
+        """Loads what the coordinators keep in the logs, while clients are served."""
+        from ottla.coordinator.runtime.loader import Loader
+
+        return Loader(self.clock, self.loop.call_soon, owns_process=self.pace is not None)
 
     @property
     def groups(self) -> GroupCoordinator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,12 +24,11 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from ottla.lazy_imports import import_late
-from ottla.metadata.image import NO_LEADER, TopicState
+from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
 from ottla.replication.partition import Partition
-from ottla.server.coordination import CoordinatorPartition, follow_topic, stored_batches
-from ottla.wire.schema import Message
+from ottla.server.coordinator_host import CoordinatorHost
 
 if TYPE_CHECKING:
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
@@ -108,10 +107,7 @@ class LocalMarkers:
 
 
 class TransactionsOfBroker:
-    """The transaction coordinator of a broker, led through the partitions of the transaction topic.
-
-    As that of groups it is made when there is such a topic or somebody asks.
-    """
+    """The transaction coordinator of a broker, and what writers of partitions ask it."""
 
     ANSWERS_BEFORE_MARKERS: ClassVar[bool] = False
     """Whether an end is answered while other processes still write its markers."""
@@ -120,65 +116,32 @@ class TransactionsOfBroker:
         self._broker = broker
         self._config = broker.config
         self.markers = markers if markers is not None else LocalMarkers(broker)
-        self._made: TransactionCoordinator | None = None
-        self._stopped = False
+        self.host: CoordinatorHost[TransactionCoordinator] = CoordinatorHost(
+            broker, TRANSACTION_STATE_TOPIC, self._make
+        )
+        self.start = self.host.start
+        self.stop = self.host.stop
+        self.metadata_changed = self.host.metadata_changed
 
     @property
     def coordinator(self) -> TransactionCoordinator:
-        return self._made if self._made is not None else self._make()
+        return self.host.coordinator
 
     def _make(self) -> TransactionCoordinator:
         import_late("ottla.coordinator.transactions.coordinator")
         from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
 
         broker = self._broker
-        made = self._made = TransactionCoordinator(
+        return TransactionCoordinator(
             TransactionSettings.from_config(self._config),
             broker.clock,
             broker.timer,
             self.markers,
             broker.next_producer_id,
             lambda: broker.metadata.features.get(FEATURE, 0),
+            broker.coordinator_loader,
             answers_before_markers=self.ANSWERS_BEFORE_MARKERS,
         )
-        if not self._stopped:
-            made.start()
-        return made
-
-    def start(self) -> None:
-        """Load every partition of the transaction topic, and finish what a stop interrupted; groups are loaded."""
-        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
-        if topic is not None:
-            self._lead_all(topic)
-        self._broker.replicas.on_topic_removed.append(self._topic_removed)
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._made is not None:
-            self._made.stop()
-
-    def metadata_changed(self, records: Sequence[Message]) -> None:
-        follow_topic(TRANSACTION_STATE_TOPIC, self._broker.metadata, records, self._lead_all, self._lead_or_resign)
-
-    def _lead_all(self, topic: TopicState) -> None:
-        # The topic may be older than the setting: its own partition count decides where an id lives.
-        self.coordinator.settings.partitions = len(topic.partitions)
-        for index in topic.partitions:
-            self._lead_or_resign(topic, index)
-
-    def _lead_or_resign(self, topic: TopicState, index: int) -> None:
-        state = topic.partitions[index]
-        if state.leader != self._broker.node_id:
-            self.coordinator.resign(index)
-            return
-        shard = self.coordinator.shard(index)
-        if shard is None or shard.coordinator_epoch != state.leader_epoch:
-            partition = self._broker.replicas.leader(topic.name, index)
-            self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition), state.leader_epoch)
-
-    def _topic_removed(self, topic: TopicState) -> None:
-        if self._made is not None and topic.name == TRANSACTION_STATE_TOPIC:
-            self._made.resign_all()
 
     # -- who may write
 

@@ -11,7 +11,6 @@ from ottla.coordinator.runtime.result import Result
 from ottla.errors import ConcurrentTransactions, KafkaError
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.server.coordination import CoordinatorPartition, stored_batches
 from ottla.testing.groups import find_group, group_ids, shard_of
 from ottla.wire.messages import LeaveGroupRequest
 from ottla.wire.stored import metadata as stored
@@ -86,17 +85,14 @@ def reload_group_coordinator(server: Server, group_id: str) -> None:
     if GROUP_METADATA_TOPIC not in server.metadata.topics:
         raise ValueError("no group was ever coordinated here; let a consumer join first")
     index = server.groups.partition_for(group_id)
-    partition = server.replicas.leader(GROUP_METADATA_TOPIC, index)
-    server.groups.lead(index, CoordinatorPartition(partition), stored_batches(partition))
+    server.coordinators.groups.host.load(index)
 
 
 def reload_transaction_coordinator(server: Server, transactional_id: str) -> None:
     if TRANSACTION_STATE_TOPIC not in server.metadata.topics:
         raise ValueError("no transaction was ever coordinated here; let a producer call init_transactions() first")
-    coordinator = server.transactions.coordinator
-    index = coordinator.partition_for(transactional_id)
-    partition = server.replicas.leader(TRANSACTION_STATE_TOPIC, index)
-    coordinator.lead(index, CoordinatorPartition(partition), stored_batches(partition), partition.leader_epoch)
+    transactions = server.transactions
+    transactions.host.load(transactions.coordinator.partition_for(transactional_id))
 
 
 def bump_leader_epoch(server: Server, topic: str, partition: int) -> None:

@@ -1,4 +1,4 @@
-"""Consumer groups: joins of 1, 10 and 100 members, offset commits, and thousands of groups that do nothing."""
+"""Consumer groups: joins of 1, 10 and 100 members, offset commits, groups that do nothing, and the load of offsets."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import itertools
 import time
 from statistics import median
 
+from ottla.bench.client import raise_for
 from ottla.bench.lines.requests import per_request
-from ottla.bench.lines.topics import topic
+from ottla.bench.lines.topics import new_topic, topic
 from ottla.bench.load import drive
 from ottla.bench.model import Bar, Figure, Line, Run, Size, at_least, at_most, line, register, value_at_most
 from ottla.bench.targets import Target
+from ottla.errors import error_for
+from ottla.wire.messages import ApiVersionsRequest, OffsetFetchRequest
 
 _numbers = itertools.count(1)
 IDLE_GROUPS = 10_000
@@ -138,3 +141,52 @@ def idle_groups(target: Target, size: Size) -> dict[str, float]:
         }
     finally:
         broker.stop()
+
+
+LOADED_OFFSETS = 500_000
+OFFSETS_PER_COMMIT = 100
+OFFSET_FETCH_VERSION = 8
+
+
+@line(
+    "load-offsets",
+    "start of the process with 500,000 committed offsets",
+    Figure("load_s", "s", False, title="until they can be fetched"),
+    Figure("stall_ms", "ms", False, (value_at_most(50),), title="longest wait of another request meanwhile"),
+    repeats=1,
+)
+def load_offsets(target: Target, size: Size) -> dict[str, float]:
+    maker = target.fresh()
+    folder, port = maker.prepare()
+    broker = maker.launch(folder, port)
+    try:
+        broker.await_ready()
+        group, name = coordinated_group(broker), new_topic(broker, OFFSETS_PER_COMMIT)
+        commits = size.pick(LOADED_OFFSETS, 5000) // OFFSETS_PER_COMMIT
+        drive(broker, "many_offsets", topic=name, group=group, partitions=OFFSETS_PER_COMMIT, commits=commits)
+        broker.end()
+        started = time.perf_counter()
+        broker = maker.launch(folder, port)
+        broker.await_ready()
+        latencies = _requests_until_loaded(broker, group, name)
+        return {"load_s": time.perf_counter() - started, "stall_ms": max(latencies) * 1e3}
+    finally:
+        broker.stop()
+
+
+def _requests_until_loaded(broker: Target, group: str, topic_name: str) -> list[float]:
+    """How long small requests took, one after the other, until the group's offsets could be fetched."""
+    wanted = OffsetFetchRequest.OffsetFetchRequestTopics(name=topic_name, partition_indexes=[0])
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[wanted])
+    latencies: list[float] = []
+    with broker.client() as other, broker.client() as client:
+        while True:
+            sent = time.perf_counter()
+            other.call(ApiVersionsRequest(), 0)
+            latencies.append(time.perf_counter() - sent)
+            (found,) = client.call(OffsetFetchRequest(groups=[asked]), OFFSET_FETCH_VERSION).groups
+            if not found.error_code and found.topics[0].partitions[0].committed_offset >= 0:
+                return latencies
+            if found.error_code and not error_for(found.error_code).retriable:
+                raise_for(found.error_code)
+            time.sleep(0.001)

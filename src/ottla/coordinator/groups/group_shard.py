@@ -17,7 +17,6 @@ from ottla.coordinator.groups.interfaces import OtherGroup, OtherProtocol, new_p
 from ottla.coordinator.groups.offsets.offsets import GroupOffsets, OffsetStore
 from ottla.coordinator.groups.records import (
     CoordinatorRecord,
-    CorruptRecord,
     OffsetRecord,
     StoredRecord,
     classic_group_tombstone,
@@ -25,21 +24,20 @@ from ottla.coordinator.groups.records import (
     kind_of,
 )
 from ottla.coordinator.groups.settings import GroupSettings
-from ottla.coordinator.runtime.batches import encode_batch, readable_records
+from ottla.coordinator.runtime.batches import CorruptRecord, encode_batch
 from ottla.coordinator.runtime.committed_view import CommittedView
-from ottla.coordinator.runtime.interfaces import ClusterView, PartitionWriter
+from ottla.coordinator.runtime.interfaces import ClusterView, EncodableRecord, PartitionWriter
+from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.result import Result
-from ottla.coordinator.runtime.runtime import CoordinatorRuntime, CoordinatorShard, EncodableRecord
+from ottla.coordinator.runtime.runtime import CoordinatorRuntime
+from ottla.coordinator.runtime.shard import STEP, CoordinatorShard
 from ottla.errors import KafkaError
 from ottla.metadata.java_hash_order import timeline_map
 from ottla.metadata.topics import java_hash
 from ottla.records.batch import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
-    NO_PRODUCER_ID,
-    Buffer,
-    Record,
-    batches,
+    Batch,
     end_transaction_marker,
 )
 from ottla.wire.primitives import uuid_to_base64
@@ -71,13 +69,14 @@ class Seen(NamedTuple):
 
 
 class GroupShard(CoordinatorShard):
-    """The groups of one partition."""
+    """The groups of one partition of `__consumer_offsets`."""
+
+    LOG_NAME = "offsets log"
 
     __slots__ = (
         "_is_loaded",
         "_others",
         "_random_uuid",
-        "_reported_corruption",
         "classic",
         "cluster",
         "committed",
@@ -118,7 +117,6 @@ class GroupShard(CoordinatorShard):
         self._random_uuid = random_uuid
         self.new_member_id: Callable[[str], str] = self._new_classic_member_id
         self.new_uuid: Callable[[], str] = lambda: uuid_to_base64(random_uuid())
-        self._reported_corruption = False
         self._is_loaded = False
 
     # -- running operations
@@ -291,50 +289,27 @@ class GroupShard(CoordinatorShard):
 
     # -- replay
 
-    def load(self, chunks: Iterable[Buffer]) -> None:
-        """Rebuild the state from the partition's batches; each chunk holds whole batches."""
-        for chunk in chunks:
-            for batch in batches(chunk):
-                self._written_offset = batch.last_offset
-                if batch.is_control:
-                    kind = batch.control_type()
-                    if kind in (CONTROL_COMMIT, CONTROL_ABORT):
-                        if kind == CONTROL_COMMIT and batch.base_offset >= self._writer.high_watermark:
-                            self._keep_pending(batch.producer_id, batch.base_offset)
-                        self.offsets.replay_marker(batch.producer_id, commit=kind == CONTROL_COMMIT)
-                    continue
-                producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
-                is_committed = batch.base_offset < self._writer.high_watermark
-                for stored in readable_records(batch, self.partition, "offsets log"):
-                    self._load_record(stored, producer_id, is_committed=is_committed)
+    decode = staticmethod(decode_record)
 
-    def _load_record(self, stored: Record, producer_id: int, *, is_committed: bool) -> None:
-        try:
-            record = decode_record(stored.key, stored.value)
-            if record is not None:
-                if not is_committed:
-                    self.keep([record], stored.offset)
-                self.replay(record, stored.offset, producer_id)
-        except CorruptRecord as error:
-            if not self._reported_corruption:
-                self._reported_corruption = True
-                logger.error(
-                    "partition %d of the offsets log: record %d is left out: %s (said once for this partition)",
-                    self.partition,
-                    stored.offset,
-                    error,
-                )
+    def load_control(self, batch: Batch, *, is_committed: bool) -> None:
+        kind = batch.control_type()
+        if kind in (CONTROL_COMMIT, CONTROL_ABORT):
+            if kind == CONTROL_COMMIT and not is_committed:
+                self._keep_pending(batch.producer_id, batch.base_offset)
+            self.offsets.replay_marker(batch.producer_id, commit=kind == CONTROL_COMMIT)
 
-    def on_loaded(self) -> None:
+    def on_loaded(self) -> Iterator[int]:
         """The log is read: sessions begin."""
         self._is_loaded = True
-        for group in list(self.groups.values()):
+        for count, group in enumerate(list(self.groups.values())):
             if isinstance(group, ClassicGroup):
                 self.classic.on_loaded(group)
             elif isinstance(group, OtherGroup):
                 self.other(group.type_name).on_loaded(group)
             else:
                 self.consumer.on_loaded(group)
+            if count % STEP == 0:
+                yield STEP
 
     def on_unloaded(self) -> None:
         """Leadership is gone: whoever waits is told, and no timer is left."""
@@ -498,8 +473,9 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         clock: Clock,
         timer: Timer,
         random_uuid: Callable[[], bytes],
+        loader: Loader,
     ) -> None:
-        super().__init__()
+        super().__init__(loader, settings.offsets_partitions)
         self._random_uuid = random_uuid
         self._cluster = cluster
         self.settings = settings
@@ -532,16 +508,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
                 logger.warning("expired offsets of partition %d stay for now: %s", shard.partition, error.message)
         self._schedule_sweep()
 
-    @property
-    def partition_count(self) -> int:
-        return self.settings.offsets_partitions
-
-    def lead(self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer]) -> GroupShard:
-        """This broker became the leader of a partition: replay what it holds, then serve its groups."""
-        shard = GroupShard(partition, writer, self._cluster, self.settings, self._clock, self._timer, self._random_uuid)
-        return self._take(shard, chunks)
+    def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> GroupShard:
+        return GroupShard(partition, writer, self._cluster, self.settings, self._clock, self._timer, self._random_uuid)
 
     # -- events from the cluster's metadata
+
+    def on_topic_deleted(self, name: str, topic_id: bytes) -> None:
+        self.on_topics_changed(deleted=[name])
+        self.on_every_shard(lambda shard: shard.on_topic_id_deleted(topic_id))
 
     def on_topics_changed(
         self, *, created: Iterable[str] = (), changed: Iterable[str] = (), deleted: Iterable[str] = ()
@@ -549,7 +523,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         """Topics were created, grew or moved, or were deleted. Call after the metadata shows it."""
         new, gone = list(created), list(deleted)
         names = [*new, *changed, *gone]
-        for shard in self.shards():
+
+        def look_again(shard: GroupShard) -> None:
             shard.on_topics_changed(names, has_new=bool(new))
             if gone:
                 shard.on_topics_deleted(gone)
+
+        self.on_every_shard(look_again)

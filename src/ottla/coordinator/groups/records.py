@@ -15,6 +15,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.coordinator.groups.interfaces import KINDS, kind_of_type
+from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint
 from ottla.wire.schema import Message
 from ottla.wire.stored import (
@@ -62,10 +63,6 @@ _OFFSET_V4_HEAD = Struct(">hqi")
 _OFFSET_V4_TAIL = Struct(">q3s16s")
 _ONE_TOPIC_ID_TAG = b"\x01\x00\x10"
 _NO_TAGS = b"\x00"
-
-
-class CorruptRecord(ValueError):
-    """A record whose bytes cannot be read; it is reported and left out."""
 
 
 class CommittedOffset(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ottla.coordinator.runtime.runtime import EncodableRecord
+from ottla.coordinator.runtime.interfaces import EncodableRecord
 from ottla.errors import KafkaError
 from ottla.records.batch import (
     NO_LEADER_EPOCH,
@@ -19,6 +19,10 @@ from ottla.records.batch import (
 from ottla.records.record import encode_varint
 
 logger = logging.getLogger(__name__)
+
+
+class CorruptRecord(ValueError):
+    """A record whose bytes cannot be read; it is reported and left out."""
 
 
 def readable_records(batch: Batch, partition: int, log_name: str) -> list[Record]:

@@ -8,8 +8,14 @@ from typing import Any, NamedTuple, Protocol
 from ottla.errors import KafkaError
 
 
+class EncodableRecord(Protocol):
+    """A record of a coordinator's log."""
+
+    def encode(self) -> tuple[bytes, bytes | None]: ...
+
+
 class PartitionWriter(Protocol):
-    """The leader's end of one partition of `__consumer_offsets`."""
+    """The leader's end of one partition of an internal topic."""
 
     @property
     def high_watermark(self) -> int:

@@ -11,7 +11,7 @@ from ottla.answers import settled as settled
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.coordinator.runtime.runtime import EncodableRecord
+    from ottla.coordinator.runtime.interfaces import EncodableRecord
 
 
 T = TypeVar("T")

@@ -15,13 +15,14 @@ from struct import error as StructError
 from typing import Any, Final, NamedTuple
 
 from ottla.clock import Clock, Timer
-from ottla.coordinator.groups.records import CorruptRecord
 from ottla.coordinator.groups.settings import TypedSettings
+from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.coordinator.runtime.interfaces import PartitionWriter
+from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.result import Result
-from ottla.coordinator.runtime.runtime import CoordinatorRuntime, CoordinatorShard
+from ottla.coordinator.runtime.runtime import CoordinatorRuntime
+from ottla.coordinator.runtime.shard import CoordinatorShard
 from ottla.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
-from ottla.records.batch import Buffer, batches
 from ottla.wire.primitives import uuid_to_base64
 from ottla.wire.schema import Message
 from ottla.wire.stored import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
@@ -146,7 +147,9 @@ class ShareStateSettings:
 class ShareStateShard(CoordinatorShard):
     """The share partitions of one partition of the log."""
 
-    __slots__ = ("_reported_corruption", "settings", "states", "timer")
+    LOG_NAME = "share state log"
+
+    __slots__ = ("settings", "states", "timer")
 
     def __init__(
         self, partition: int, writer: PartitionWriter, settings: ShareStateSettings, clock: Clock, timer: Timer
@@ -155,7 +158,6 @@ class ShareStateShard(CoordinatorShard):
         self.settings = settings
         self.timer = timer
         self.states: dict[ShareKey, ShareState] = {}
-        self._reported_corruption = False
 
     @property
     def codec(self) -> int:
@@ -327,32 +329,11 @@ class ShareStateShard(CoordinatorShard):
     def keep(self, records: Sequence[Any], offset: int) -> None:
         """Nothing: whoever reads here waits for what is written before."""
 
-    def load(self, chunks: Iterable[Buffer]) -> None:
-        for chunk in chunks:
-            for batch in batches(chunk):
-                self._written_offset = batch.last_offset
-                if not batch.is_control:
-                    for stored in batch.records():
-                        self._load_record(stored.key, stored.value, stored.offset)
+    decode = staticmethod(decode_record)
 
-    def _load_record(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        try:
-            record = decode_record(key, value)
-        except CorruptRecord as error:
-            if not self._reported_corruption:
-                self._reported_corruption = True
-                logger.error(
-                    "partition %d of the share state log: record %d is left out: %s (said once for this partition)",
-                    self.partition,
-                    offset,
-                    error,
-                )
-            return
-        if record is not None:
-            self.replay(record, offset, -1)
-
-    def on_loaded(self) -> None:
+    def on_loaded(self) -> Iterable[int]:
         """Nothing here depends on time."""
+        return ()
 
     def on_unloaded(self) -> None:
         self.states.clear()
@@ -363,15 +344,11 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateShard]):
 
     __slots__ = ("_clock", "_timer", "settings")
 
-    def __init__(self, settings: ShareStateSettings, clock: Clock, timer: Timer) -> None:
-        super().__init__()
+    def __init__(self, settings: ShareStateSettings, clock: Clock, timer: Timer, loader: Loader) -> None:
+        super().__init__(loader, settings.partitions)
         self.settings = settings
         self._clock = clock
         self._timer = timer
-
-    @property
-    def partition_count(self) -> int:
-        return self.settings.partitions
 
     def start(self) -> None:
         self._is_running = True
@@ -380,5 +357,5 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateShard]):
         self._is_running = False
         self.resign_all()
 
-    def lead(self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer]) -> ShareStateShard:
-        return self._take(ShareStateShard(partition, writer, self.settings, self._clock, self._timer), chunks)
+    def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> ShareStateShard:
+        return ShareStateShard(partition, writer, self.settings, self._clock, self._timer)

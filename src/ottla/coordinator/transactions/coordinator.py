@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
 from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator.groups.settings import TypedSettings
 from ottla.coordinator.runtime.interfaces import PartitionWriter
+from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.result import Reply
 from ottla.coordinator.runtime.runtime import CoordinatorRuntime
 from ottla.coordinator.transactions.shard import MarkerWriter, TransactionShard
@@ -24,7 +25,6 @@ from ottla.errors import (
     TransactionalIdNotFound,
 )
 from ottla.metadata.java_hash_order import scala_map
-from ottla.records.batch import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         markers: MarkerWriter,
         new_producer_id: Callable[[], int],
         transaction_version: Callable[[], int],
+        loader: Loader,
         *,
         answers_before_markers: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(loader, settings.partitions)
         self.settings = settings
         self.markers = markers
         self.answers_before_markers = answers_before_markers
@@ -120,11 +121,15 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
         self._timers[name] = self._timer.schedule(interval_ms, run)
 
-    def lead(
-        self, partition: int, writer: PartitionWriter, chunks: Iterable[Buffer], coordinator_epoch: int
-    ) -> TransactionShard:
-        """This broker became the leader of a partition: replay it, finish what is prepared, then serve."""
-        return self._take(TransactionShard(partition, writer, self._clock, coordinator_epoch, self), chunks)
+    def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> TransactionShard:
+        return TransactionShard(partition, writer, self._clock, leader_epoch, self)
+
+    def leads(self, partition: int, leader_epoch: int) -> bool:
+        """Markers carry the leader epoch: with a new one, the partition is loaded again."""
+        led = self._shards.get(partition)
+        if led is None and partition in self._loading:
+            led = self._loading[partition].shard
+        return led is not None and led.coordinator_epoch == leader_epoch
 
     # -- what shards ask for
 
@@ -145,10 +150,6 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
                 shard.go_on()
 
     # -- requests
-
-    @property
-    def partition_count(self) -> int:
-        return self.settings.partitions
 
     def init_producer(
         self, transactional_id: str, timeout_ms: int, expected: Identity | None

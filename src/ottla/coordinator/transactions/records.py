@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.coordinator.groups.records import CorruptRecord
+from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.coordinator.transactions.state import BY_NUMBER, State, Transaction
 from ottla.wire.primitives import MalformedMessage
 from ottla.wire.stored import TransactionLogKey, TransactionLogValue

@@ -12,12 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
-from ottla.coordinator.groups.records import CorruptRecord
-from ottla.coordinator.runtime.batches import readable_records
 from ottla.coordinator.runtime.committed_view import CommittedView
 from ottla.coordinator.runtime.interfaces import PartitionWriter
 from ottla.coordinator.runtime.result import Reply, Result
-from ottla.coordinator.runtime.runtime import CoordinatorShard
+from ottla.coordinator.runtime.shard import STEP, CoordinatorShard
 from ottla.coordinator.transactions import state as machine
 from ottla.coordinator.transactions.records import TransactionRecord, decode_record
 from ottla.coordinator.transactions.state import PREPARED, Identity, State, TopicPartition, Transaction
@@ -31,7 +29,6 @@ from ottla.errors import (
 )
 from ottla.metadata.java_hash_order import java_concurrent_map
 from ottla.metadata.topics import java_hash
-from ottla.records.batch import Buffer, batches
 
 logger = logging.getLogger(__name__)
 
@@ -115,10 +112,11 @@ class Completion:
 class TransactionShard(CoordinatorShard):
     """The transactional ids of one partition."""
 
+    LOG_NAME = "transaction log"
+
     __slots__ = (
         "_environment",
         "_open",
-        "_reported_corruption",
         "committed",
         "completions",
         "coordinator_epoch",
@@ -139,7 +137,6 @@ class TransactionShard(CoordinatorShard):
         self._open: dict[str, None] = {}
         """The ids with a transaction open: the only ones that can time out."""
         self._environment = environment
-        self._reported_corruption = False
 
     # -- operations
 
@@ -365,34 +362,13 @@ class TransactionShard(CoordinatorShard):
         else:
             self._open.pop(transactional_id, None)
 
-    def load(self, chunks: Iterable[Buffer]) -> None:
-        for chunk in chunks:
-            for batch in batches(chunk):
-                if batch.is_control:
-                    continue
-                for stored in readable_records(batch, self.partition, "transaction log"):
-                    try:
-                        record = decode_record(stored.key, stored.value)
-                    except CorruptRecord as error:
-                        self._report(stored.offset, error)
-                        continue
-                    if record is not None:
-                        self.replay(record, stored.offset, -1)
+    decode = staticmethod(decode_record)
 
-    def _report(self, offset: int, error: CorruptRecord) -> None:
-        if not self._reported_corruption:
-            self._reported_corruption = True
-            logger.error(
-                "partition %d of the transaction log: record %d is left out: %s (said once for this partition)",
-                self.partition,
-                offset,
-                error,
-            )
-
-    def on_loaded(self) -> None:
+    def on_loaded(self) -> Iterator[int]:
         """Finish what a stop interrupted."""
         for transactional_id in [i for i, known in self.transactions.items() if known.state in PREPARED]:
             self._begin_completion(transactional_id)
+            yield STEP
 
     def on_unloaded(self) -> None:
         for completion in self.completions.values():

@@ -29,7 +29,7 @@ from ottla.errors import (
 )
 from ottla.metadata.image import TopicState
 from ottla.metadata.topics import SHARE_STATE_TOPIC
-from ottla.server.coordination import follow_topic, lead_or_resign
+from ottla.server.coordinator_host import CoordinatorHost
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -52,42 +52,37 @@ class ShareStates:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.coordinator = ShareCoordinator(ShareStateSettings.from_config(broker.config), broker.clock, broker.timer)
-        self.coordinator.start()
-        topic = broker.metadata.topics.get(SHARE_STATE_TOPIC)
-        if topic is not None:
-            self._lead_all(topic)
+        self.host: CoordinatorHost[ShareCoordinator] = CoordinatorHost(broker, SHARE_STATE_TOPIC, self._make)
+        self.metadata_changed = self.host.metadata_changed
+        self.host.start()
         broker.replicas.on_topic_removed.append(self._topic_removed)
         self._prune_interval_ms = broker.config["share.coordinator.state.topic.prune.interval.ms"]
         self._timer = broker.timer.schedule(self._prune_interval_ms, self._prune)
 
+    @property
+    def coordinator(self) -> ShareCoordinator:
+        return self.host.coordinator
+
+    def _make(self) -> ShareCoordinator:
+        broker = self._broker
+        settings = ShareStateSettings.from_config(broker.config)
+        return ShareCoordinator(settings, broker.clock, broker.timer, broker.coordinator_loader)
+
     def stop(self) -> None:
         self._timer.cancel()
-        self.coordinator.stop()
-
-    # -- leading
-
-    def metadata_changed(self, records: Sequence[Message]) -> None:
-        follow_topic(SHARE_STATE_TOPIC, self._broker.metadata, records, self._lead_all, self._lead_or_resign)
-
-    def _lead_all(self, topic: TopicState) -> None:
-        # The topic may be older than the setting: its own partition count decides where a share partition lives.
-        self.coordinator.settings.partitions = len(topic.partitions)
-        for index in topic.partitions:
-            self._lead_or_resign(topic, index)
-
-    def _lead_or_resign(self, topic: TopicState, index: int) -> None:
-        lead_or_resign(self._broker, self.coordinator, topic, index)
+        self.host.stop()
 
     def _topic_removed(self, topic: TopicState) -> None:
         if topic.name == SHARE_STATE_TOPIC:
-            self.coordinator.resign_all()
-            return
-        for shard in self.coordinator.shards():
+            return  # the host resigns
+
+        def forget(shard: ShareStateShard) -> None:
             try:
                 shard.run(shard.topic_tombstones(topic.topic_id))
             except KafkaError as error:
                 logger.warning("share state of the deleted topic %s stays: %s", topic.name, error)
+
+        self.coordinator.on_every_shard(forget)
 
     def _prune(self) -> None:
         """Cut off what newer snapshots have made needless; snapshot what alone keeps old records alive."""

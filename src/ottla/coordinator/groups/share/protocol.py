@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.coordinator.groups.consumer.assignors import MemberSpec, Target
 from ottla.coordinator.groups.consumer.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.groups.description import members_in_order
-from ottla.coordinator.groups.records import CoordinatorRecord, CorruptRecord
+from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.groups.share.group import (
     NO_INDEXES,
@@ -34,6 +34,7 @@ from ottla.coordinator.groups.share.records import (
     topics_record,
 )
 from ottla.coordinator.groups.topic_hash import group_hash
+from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Result

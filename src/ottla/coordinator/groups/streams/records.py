@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.groups.classic.group import ClassicGroup
-from ottla.coordinator.groups.records import CoordinatorRecord, CorruptRecord, StoredRecord, register_types
+from ottla.coordinator.groups.records import CoordinatorRecord, StoredRecord, register_types
 from ottla.coordinator.groups.streams.group import StreamsGroup, StreamsMember
 from ottla.coordinator.groups.streams.tasks import Target, TaskEpochs, TaskSets, sets_of, task_ids
 from ottla.coordinator.groups.streams.topology import Topology
+from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.wire.schema import Message
 from ottla.wire.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentKey,

@@ -1,0 +1,122 @@
+"""Loads shards in slices, so that the event loop serves everybody else meanwhile (Kafka: CoordinatorLoader).
+
+A load is an iterator of steps. The loader takes steps of one load after the other until a slice's time is over, and
+goes on in the next turn of the event loop. Small logs are loaded at once, however slow the machine is just now: their
+clients never see that they were loading.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ottla.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+SLICE_MS: Final = 5.0
+"""How long the event loop waits for a load before it looks after others."""
+SMALL_LOAD: Final = 1000
+"""Records that are loaded in the first slice even if it takes longer."""
+
+
+class Load:
+    """What is loaded, in steps that each yield how many records they were, and what to do at the end of it."""
+
+    __slots__ = ("finished", "is_cancelled", "name", "steps")
+
+    def __init__(self, name: str, steps: Iterator[int], finished: Callable[[Exception | None], None]) -> None:
+        self.name = name
+        self.steps = steps
+        self.finished = finished
+        """Called with what ended the load early, if anything did; not called after `cancel`."""
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.steps = iter(())  # what it has read of the log is not needed any more
+
+
+class Loader:
+    """Runs the loads of all coordinators of a broker, in the order in which they came."""
+
+    __slots__ = (
+        "_call_soon",
+        "_clock",
+        "_idle_since_ms",
+        "_is_scheduled",
+        "_loads",
+        "_owns_process",
+        "_small_left",
+        "_turn_over_ms",
+    )
+
+    def __init__(
+        self, clock: Clock, call_soon: Callable[[Callable[[], None]], object], *, owns_process: bool = False
+    ) -> None:
+        """`owns_process`: nobody else runs in this process, so its garbage collector can be held off during loads."""
+        self._owns_process = owns_process
+        self._clock = clock
+        self._call_soon = call_soon
+        self._loads: deque[Load] = deque()
+        self._is_scheduled = False
+        self._idle_since_ms = clock.monotonic_ms() - SLICE_MS
+        self._turn_over_ms = 0.0
+        self._small_left = 0
+
+    def start(self, load: Load) -> None:
+        """Load at once what fits into this turn of the event loop, and the rest in later ones."""
+        self._loads.append(load)
+        if not self._is_scheduled:
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= self._idle_since_ms + SLICE_MS:
+                # A broker starts to lead many partitions at once: all that are loaded in one go share one slice.
+                self._turn_over_ms = now_ms + SLICE_MS
+                self._small_left = SMALL_LOAD
+            self._run_slice()
+
+    def _next_turn(self) -> None:
+        self._turn_over_ms = self._clock.monotonic_ms() + SLICE_MS
+        self._small_left = 0
+        if not self._owns_process:
+            self._run_slice()
+            return
+        # State that is loaded is there to stay. To look through all of it for garbage, again and again while it
+        # grows, would stop the event loop for far longer than a slice.
+        gc.disable()
+        self._run_slice()
+        if not self._is_scheduled:
+            gc.freeze()
+            gc.enable()
+
+    def _run_slice(self) -> None:
+        self._is_scheduled = True  # what a load does may start another: that one waits its turn
+        try:
+            while self._loads:
+                load = self._loads.popleft()
+                if not self._advance(load):
+                    self._loads.appendleft(load)
+                    return
+        finally:
+            self._idle_since_ms = self._clock.monotonic_ms()
+            self._is_scheduled = bool(self._loads)
+            if self._is_scheduled:
+                self._call_soon(self._next_turn)
+
+    def _advance(self, load: Load) -> bool:
+        """Take steps until the load or the slice is over; whether it is the load."""
+        outcome: Exception | None = None
+        try:
+            for count in load.steps:
+                self._small_left -= count
+                if self._small_left <= 0 and self._clock.monotonic_ms() >= self._turn_over_ms:
+                    return False
+        except Exception as error:
+            logger.exception("%s cannot be loaded", load.name)
+            outcome = error
+        if not load.is_cancelled:
+            load.finished(outcome)
+        return True
