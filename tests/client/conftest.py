@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from tests.support.frames import response_frame
 
 from ottla.errors import NotLeaderOrFollower, UnsupportedVersion
 from ottla.records.batch import Batch
-from ottla.wire.frames import decode_request_header, response_parts
+from ottla.wire.frames import decode_request_header
 from ottla.wire.messages import REQUESTS
 from ottla.wire.messages.fetch import FetchResponse, ListOffsetsResponse
 from ottla.wire.messages.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
@@ -89,7 +90,7 @@ class FakeCluster:
             if answer == "close":
                 return
             response = self._answer(broker, request) if answer is None else answer
-            writer.write(b"".join(response_parts(response, version, header.correlation_id)))
+            writer.write(response_frame(response, version, header.correlation_id))
 
     def _answer(self, broker: int, request: Any) -> Any:
         return getattr(self, f"_{type(request).__name__.removesuffix('Request').lower()}")(broker, request)

@@ -30,7 +30,6 @@ from ottla.records.batch import (
     key_value_batch,
     pack_batch,
     parse_control_key,
-    scan_headers,
 )
 from ottla.records.checksum import crc32c
 from ottla.records.record import encode_record, read_varint, read_varlong
@@ -174,10 +173,8 @@ def test_several_batches_and_a_partial_last_one():
     first, second = three(), build_batch([Record(3, NOW, None, None)], 3)
     data = first + second
     assert [b.base_offset for b in batches(data)] == [0, 3]
-    assert [(position, fields[0]) for position, fields in scan_headers(data)] == [(0, 0), (len(first), 3)]
     for cut in range(1, len(second) + 1):
         assert [b.base_offset for b in batches(data[:-cut])] == [0]
-        assert [position for position, _ in scan_headers(data[:-cut])] == [0]
         assert [b.base_offset for b in batches(data, 0, len(data) - cut)] == [0]
     assert next(batches(data, len(first))).position == len(first)
 
@@ -199,7 +196,6 @@ def test_lengths_and_magics_that_cannot_be():
             broken[8:12] = b"\0\0\0\x30"
         with pytest.raises(CorruptMessage):
             list(batches(broken))
-        assert list(scan_headers(broken)) == []
 
 
 def test_ensure_valid_names_the_offset():

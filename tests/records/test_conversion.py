@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.errors import UnsupportedCompressionType
-from ottla.records.batch import LOG_APPEND_TIME, Batch, Record, batches, build_batch, end_transaction_marker
+from ottla.records.batch import LOG_APPEND_TIME, Record, build_batch, end_transaction_marker
 from ottla.records.compression import GZIP, LZ4, SNAPPY, ZSTD
-from ottla.records.conversion import down_convert, up_convert
-from ottla.records.legacy import LegacyBatch, any_batches, build_message_set
+from ottla.records.conversion import down_convert
+from ottla.records.legacy import any_batches, build_message_set
 
 NOW = 1_700_000_000_000
 octets = st.none() | st.binary(max_size=50)
@@ -81,18 +81,6 @@ def test_down_conversion_keeps_offsets_codec_and_what_the_format_can_say(values,
     assert {batch.magic for batch in any_batches(data)} == {magic}
 
 
-@given(rows, st.sampled_from((0, 1)), st.sampled_from((0, GZIP, SNAPPY, LZ4)), st.integers(0, 2**40))
-@settings(deadline=None, max_examples=50)
-def test_up_conversion_round_trip(values, magic, codec, base):
-    records = as_records(values, base)
-    old = build_message_set(records, magic, codec)
-    new = up_convert(old, leader_epoch=4)
-    (batch,) = batches(new)
-    assert batch.crc_ok()
-    assert (batch.codec, batch.base_offset, batch.leader_epoch) == (codec, base, 4)
-    assert down_convert(new, magic) == old
-
-
 def test_records_below_the_fetch_offset_go_only_from_uncompressed_batches():
     records = as_records([(NOW, b"k", b"v")] * 4)
     assert [r.offset for r in read(down_convert(build_batch(records), 1, first_offset=2))] == [2, 3]
@@ -115,9 +103,6 @@ def test_append_time_stays():
         data = down_convert(build_batch(records, codec=codec, append_time_ms=NOW + 100), 1)
         assert {batch.timestamp_type for batch in any_batches(data)} == {LOG_APPEND_TIME}
         assert {record.timestamp for record in read(data)} == {NOW + 100}
-        (batch,) = batches(up_convert(data))
-        assert batch.timestamp_type == LOG_APPEND_TIME
-        assert batch.max_timestamp == NOW + 100
     assert {record.timestamp for record in read(down_convert(build_batch(records, append_time_ms=NOW), 0))} == {-1}
 
 
@@ -132,22 +117,3 @@ def test_old_formats_pass_through_and_are_converted_further_down():
 def test_a_partial_batch_is_left_out():
     data = build_batch(as_records([(NOW, b"a", b"1")]))
     assert len(list(any_batches(down_convert(data + data[:-1], 1)))) == 1
-
-
-def test_up_conversion_of_a_mixed_log():
-    plain = build_message_set(as_records([(NOW, b"a", b"1")] * 3), 1)
-    wrapped = build_message_set(as_records([(NOW, b"a", b"1")] * 3, 3), 1, GZIP)
-    new = build_batch(as_records([(NOW, b"a", b"1")] * 2, 6), 6)
-    late = build_message_set([Record(8, -7, b"a", b"1")], 1)
-    stamped = build_message_set([Record(9, NOW, b"a", b"1")], 1, append_time_ms=NOW)
-    data = up_convert(plain + wrapped + new + late + stamped)
-    assert [(b.base_offset, b.record_count, b.codec) for b in batches(data)] == [
-        (0, 3, 0),
-        (3, 3, GZIP),
-        (6, 2, 0),
-        (8, 1, 0),
-        (9, 1, 0),
-    ]
-    assert read(data)[8].timestamp == -1
-    assert all(isinstance(batch, Batch) for batch in any_batches(data))
-    assert not any(isinstance(batch, LegacyBatch) for batch in any_batches(data))

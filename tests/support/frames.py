@@ -15,6 +15,12 @@ def sized(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def response_frame(response: Message, version: int, correlation_id: int) -> bytes:
+    """An answer as a broker sends it."""
+    tags = b"\0" if response_header_version(response.API_KEY, version) else b""
+    return sized(struct.pack(">i", correlation_id) + tags + response.encode(version))
+
+
 class Frames:
     """Numbers the requests of one connection, and decodes the answers in the order of the requests."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
+from tests.support.frames import response_frame
 
 from ottla.wire.frames import (
     RequestHeader,
@@ -16,10 +18,8 @@ from ottla.wire.frames import (
     decode_response_header,
     encode_request,
     encode_request_header,
-    encode_response_header,
     request_header_version,
     response_header_version,
-    response_parts,
 )
 from ottla.wire.messages import (
     REQUESTS,
@@ -138,10 +138,8 @@ def test_a_whole_request() -> None:
 
 
 def test_a_whole_response() -> None:
-    parts = response_parts(HeartbeatResponse(error_code=27), 4, correlation_id=9)
-    frame = b"".join(parts)
+    frame = response_frame(HeartbeatResponse(error_code=27), 4, correlation_id=9)
     assert frame == b"\x00\x00\x00\x0c" + b"\x00\x00\x00\x09\x00" + b"\x00\x00\x00\x00\x00\x1b\x00"
-    assert encode_response_header(0, 9) == b"\x00\x00\x00\x09"
     assert decode_response_header(frame[4:], 1) == (9, 5)
 
 
@@ -152,13 +150,13 @@ def test_records_stay_objects_in_a_response() -> None:
 
     region = Region()
     topic = FetchResponse.FetchableTopicResponse(partitions=[FetchResponse.PartitionData(records=region)])
-    parts = response_parts(FetchResponse(responses=[topic]), 17, correlation_id=1)
+    parts: list[Any] = []
+    FetchResponse.encoder(17)(FetchResponse(responses=[topic]), parts)
     assert sum(part is region for part in parts) == 1
-    assert int.from_bytes(parts[0], "big") == sum(len(part) for part in parts[1:])
 
 
 def test_an_api_versions_response_has_header_v0() -> None:
-    frame = b"".join(response_parts(ApiVersionsResponse(), 3, correlation_id=9))
+    frame = response_frame(ApiVersionsResponse(), 3, correlation_id=9)
     assert ApiVersionsResponse.decode(frame[8:], 3) == ApiVersionsResponse()
     assert ApiVersionsRequest.API_KEY == ApiVersionsResponse.API_KEY == 18
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ottla.client.offsets import grouped
 from ottla.client.routing import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
 from ottla.enums import ConfigResourceType, ConfigSource
-from ottla.errors import KafkaError, UnsupportedVersion, error_for
+from ottla.errors import KafkaError, error_for
 from ottla.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -45,7 +45,6 @@ OVERRIDES: Final[frozenset[int]] = frozenset(
 )
 """Sources that belong to the resource itself, for topics, client metrics and groups."""
 TIMEOUT_MS: Final = 30_000
-DEFAULT_BROKER: Final = ""
 
 
 class NewTopic(NamedTuple):
@@ -472,12 +471,3 @@ async def delete_groups(client: Client, groups: Sequence[str]) -> Results:
         code = response.results[0].error_code
         results[group] = error_for(code) if code else None
     return results
-
-
-async def serves(client: Client, request: Any) -> bool:
-    """Whether the cluster knows an API."""
-    try:
-        (await client.connection()).version_for(request)
-    except UnsupportedVersion:
-        return False
-    return True

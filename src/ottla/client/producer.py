@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from struct import Struct
 from typing import Final
 
 from ottla.client.connection import ClientError, ConnectionLost
@@ -17,24 +16,19 @@ from ottla.errors import (
     error_for,
 )
 from ottla.records.batch import (
-    ATTRIBUTES_OFFSET,
-    CRC_OFFSET,
-    HEADER,
     MAX_SEQUENCE,
     NO_PRODUCER_ID,
+    Batch,
     Record,
     build_batch,
+    set_producer,
 )
-from ottla.records.checksum import crc32c
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
 
 DEFAULT_BATCH_BYTES: Final = 256 * 1024
 """Well below the 1 MiB that brokers take by default, and large enough that more would not be faster."""
 RECORD_OVERHEAD: Final = 24
-_PRODUCER: Final = Struct(">qhi")
-_PRODUCER_OFFSET: Final = 43
-_CRC: Final = Struct(">I")
 
 
 def murmur2(data: bytes) -> int:
@@ -91,12 +85,10 @@ class Producer:
         """Write one batch; its base offset, or -1 when the broker does not tell (acks=0, or a repeated batch)."""
         if self._idempotent and self._producer_id < 0:
             await self._start()
-        count = HEADER.unpack_from(batch)[12]
+        count = Batch(batch).record_count
         if self._idempotent:
             sequence = self._sequences.get(tp, 0)
-            _PRODUCER.pack_into(batch, _PRODUCER_OFFSET, self._producer_id, self._producer_epoch, sequence)
-            with memoryview(batch) as view:
-                _CRC.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+            set_producer(batch, self._producer_id, self._producer_epoch, sequence)
         offset = await self._client.retrying(lambda: self._attempt(tp, batch))
         if self._idempotent:
             self._sequences[tp] = (self._sequences.get(tp, 0) + count) & MAX_SEQUENCE

@@ -160,7 +160,6 @@ class LogCleaner:
         """Called when there may be something to do that there was not before."""
         self.in_progress: dict[TopicPartition, Cleaning] = {}
         self.uncleanable: set[TopicPartition] = set()
-        self.last_stats: CleaningStats | None = None
         logs.use_cleaner(self)
 
     @property
@@ -366,7 +365,6 @@ class LogCleaner:
     def _done(self, cleaning: Cleaning) -> None:
         target, stats = cleaning.target, cleaning.stats
         self._clean_up_to[target.key] = cleaning.end_offset
-        self.last_stats = stats
         self._write_checkpoint()
         logger.info(
             "compacted %s, offsets %d to %d: %d records in %d bytes became %d in %d, %d of %d keys, %.0f ms",

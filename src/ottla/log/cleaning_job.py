@@ -23,7 +23,7 @@ from ottla.log.files import Chunk, Disk
 from ottla.log.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from ottla.log.options import LogConfig
 from ottla.log.segment import LOG_SUFFIX, Segment
-from ottla.records.batch import LOG_OVERHEAD, Batch
+from ottla.records.batch import LOG_OVERHEAD, Batch, entry_size
 from ottla.records.legacy import LegacyBatch, any_batches
 from ottla.records.record import spans
 
@@ -34,8 +34,6 @@ else:
 
 CLEANED_SUFFIX: Final = ".cleaned"
 MIN_BUFFER_BYTES: Final = 64 * 1024
-_HEAD_BYTES: Final = 17
-"""Up to the magic: what finding a batch's size needs."""
 
 Pace = Callable[[int], object]
 """Called with the bytes just read or written; may sleep, and raises `CleaningAborted` to stop the work."""
@@ -82,8 +80,6 @@ class CleaningJob:
 
 @dataclass(slots=True)
 class CleaningStats:
-    map_bytes_read: int = 0
-    map_records_read: int = 0
     map_keys: int = 0
     map_capacity: int = 0
     bytes_read: int = 0
@@ -170,9 +166,7 @@ class Compaction:
 
     @staticmethod
     def _size_of(chunk: Chunk) -> int:
-        if len(chunk) < _HEAD_BYTES:
-            return 0
-        return int.from_bytes(chunk[8:12], "big", signed=True) + LOG_OVERHEAD
+        return entry_size(chunk) if len(chunk) >= LOG_OVERHEAD else 0
 
     def _build_map(self) -> None:
         job, offsets = self.job, self._map
@@ -189,7 +183,6 @@ class Compaction:
                     if not self._map_batch(batch, transactions):
                         return
                     offsets.latest_offset = batch.last_offset
-                self.stats.map_bytes_read += batches[-1].end_position
             # Where offsets are missing at the end of a segment there is nothing to read up to the next one.
             offsets.latest_offset = next_base - 1
 
@@ -206,7 +199,6 @@ class Compaction:
                     offsets.latest_offset = record.offset
             return True
         if transactions.may_discard(batch) or batch.is_control or not batch.record_count:
-            self.stats.map_records_read += batch.record_count
             return True
         base = batch.base_offset
         put, capacity = offsets.put, offsets.capacity
@@ -219,7 +211,6 @@ class Compaction:
                     return False
                 last = base + offset_delta
                 put(key, last)
-        self.stats.map_records_read += batch.record_count
         return True
 
     # --- writing -----------------------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ class LogConfig:
     flush_messages: int = _NEVER
     flush_ms: int = _NEVER
     max_message_bytes: int = 1024 * 1024 + 12
-    preallocate: bool = False
     producer_id_expiration_ms: int = _DAY_MS
     refuse_damage: bool = False
     """A log that is damaged in the middle is not opened, instead of being cut there."""
@@ -65,7 +64,6 @@ class LogConfig:
             flush_messages=topic["flush.messages"],
             flush_ms=topic["flush.ms"],
             max_message_bytes=topic["max.message.bytes"],
-            preallocate=topic["preallocate"],
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
 

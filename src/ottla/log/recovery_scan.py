@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from ottla.log.files import Chunk
 from ottla.log.offset_position import Located
-from ottla.records.batch import Batch
+from ottla.records.batch import CURRENT_MAGIC, MAGIC_OFFSET, Batch
+from ottla.records.legacy import LegacyBatch
 
 if TYPE_CHECKING:
     from ottla.log.segment import Segment
 
-_LEGACY_CRC: Final = Struct(">I")
 _SCAN_BYTES: Final = 1 << 20
 
 
 def sound_entries(segment: Segment) -> Iterator[tuple[Located, Batch | None]]:
     """Every entry that is whole and right by its checksum; no batch for those of format 0 and 1."""
     for located, chunk in _whole_entries(segment):
-        batch = Batch(chunk) if memoryview(chunk)[16] >= 2 else None
-        if not (batch.crc_ok() if batch is not None else _legacy_crc_ok(chunk)):
+        batch = Batch(chunk) if memoryview(chunk)[MAGIC_OFFSET] >= CURRENT_MAGIC else None
+        if not (batch.crc_ok() if batch is not None else LegacyBatch(chunk).crc_ok()):
             return
         yield located, batch
 
@@ -37,8 +35,3 @@ def _whole_entries(segment: Segment) -> Iterator[tuple[Located, Chunk]]:
             chunk = segment.log.view(located.position, max(_SCAN_BYTES, located.size))
             start, inside = located.position, 0
         yield located, memoryview(chunk)[inside : inside + located.size]
-
-
-def _legacy_crc_ok(entry: Chunk) -> bool:
-    view = memoryview(entry)
-    return bool(crc32(view[16:]) == _LEGACY_CRC.unpack_from(view, 12)[0])

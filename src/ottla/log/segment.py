@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaStorageError
@@ -19,7 +18,7 @@ from ottla.log.index import (
     TransactionIndex,
 )
 from ottla.log.offset_position import Located, TimestampedOffset, in_order
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
+from ottla.records.batch import HEADER_SIZE, LOCATOR, LOG_OVERHEAD, MIN_BATCH_LENGTH, MIN_LENGTH, Batch
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
@@ -27,8 +26,10 @@ if TYPE_CHECKING:
     from ottla.log.epochs import LeaderEpochs
     from ottla.log.options import LogConfig
     from ottla.log.producers import ProducerStateManager
+    from ottla.records import legacy
 else:
     recovery_scan = lazy("ottla.log.recovery_scan")
+    legacy = lazy("ottla.records.legacy")
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +38,7 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
 
-# Base offset, length, magic, last offset delta: what finding a batch needs. In a message of format 0 or 1 the last
-# field is something else, and the offset is the last one.
-_LOCATOR: Final = Struct(">qi4xb6xi")
-_LEGACY_TIMESTAMP: Final = Struct(">q")
-_LEGACY_HEADER_SIZE: Final = 26
-_MIN_LEGACY_LENGTH: Final = 14
+_MIN_ENTRY_SIZE: Final = LOG_OVERHEAD + MIN_LENGTH
 _PROBE_BYTES: Final = 4096
 _SCAN_BYTES: Final = 1 << 20
 _FAR: Final = 1 << 62
@@ -239,14 +235,14 @@ class Segment:
         stop = self.log.size if end is None else min(end, self.log.size)
         chunk: Chunk = b""
         start = position
-        while stop - position >= _LEGACY_HEADER_SIZE:
+        while stop - position >= _MIN_ENTRY_SIZE:
             inside = position - start
             if inside + HEADER_SIZE > len(chunk):
                 chunk = self.log.view(position, min(_PROBE_BYTES, stop - position))
                 start, inside = position, 0
                 if len(chunk) < HEADER_SIZE:  # a short message of format 0 or 1, or a torn tail
                     chunk = bytes(chunk).ljust(HEADER_SIZE, b"\0")
-            base_offset, length, magic, delta = _LOCATOR.unpack_from(chunk, inside)
+            base_offset, length, magic, delta = LOCATOR.unpack_from(chunk, inside)
             size = length + LOG_OVERHEAD
             if position + size > stop or magic < 0:
                 return
@@ -256,10 +252,10 @@ class Segment:
                 batch = Batch(chunk, inside)
                 yield Located(position, size, base_offset, base_offset + delta, batch.max_timestamp, batch.leader_epoch)
             else:
-                if length < _MIN_LEGACY_LENGTH:
+                if length < MIN_LENGTH:
                     return
-                timestamp = _LEGACY_TIMESTAMP.unpack_from(chunk, inside + 18)[0] if magic else -1
-                yield Located(position, size, base_offset, base_offset, timestamp, -1)
+                message = legacy.LegacyBatch(chunk, inside)
+                yield Located(position, size, base_offset, base_offset, message.max_timestamp, message.leader_epoch)
             position += size
 
     def find(self, offset: int) -> tuple[int, int] | None:
@@ -288,7 +284,7 @@ class Segment:
         """
         try:
             relative, position = self.offset_index.entry_before(offset)
-            if not position or self._fits(self.log.view(position, _LOCATOR.size), self.base_offset + relative):
+            if not position or self._fits(self.log.view(position, LOCATOR.size), self.base_offset + relative):
                 return position
         except CorruptIndex as error:
             logger.warning("%s", error)
@@ -298,10 +294,10 @@ class Segment:
 
     def _fits(self, header: Chunk, last_offset: int) -> bool:
         """Whether a batch begins with `header` that an entry for `last_offset` may point at."""
-        if len(header) < _LOCATOR.size:
+        if len(header) < LOCATOR.size:
             return False
-        base_offset, length, magic, delta = _LOCATOR.unpack_from(header)
-        if magic < 0 or length < _MIN_LEGACY_LENGTH or base_offset < self.base_offset:
+        base_offset, length, magic, delta = LOCATOR.unpack_from(header)
+        if magic < 0 or length < MIN_LENGTH or base_offset < self.base_offset:
             return False
         # Not equal: Kafka notes the last offset of all batches that were appended together.
         return bool(base_offset + (delta if magic >= 2 else 0) <= last_offset)
@@ -309,17 +305,17 @@ class Segment:
     def _scan_for(self, offset: int, position: int, chunk: Chunk = b"") -> tuple[int, int] | None:
         """Position and size of the batch, from a batch's position on; `chunk` is what was read there already."""
         stop = self.log.size
-        unpack = _LOCATOR.unpack_from
+        unpack = LOCATOR.unpack_from
         start = position
-        while stop - position >= _LEGACY_HEADER_SIZE:
+        while stop - position >= _MIN_ENTRY_SIZE:
             inside = position - start
-            if inside + _LOCATOR.size > len(chunk):
+            if inside + LOCATOR.size > len(chunk):
                 chunk = self.log.view(position, _PROBE_BYTES)
                 start, inside = position, 0
-                if len(chunk) < _LOCATOR.size:
+                if len(chunk) < LOCATOR.size:
                     return None
             base_offset, length, magic, delta = unpack(chunk, inside)
-            if length < _MIN_LEGACY_LENGTH:
+            if length < MIN_LENGTH:
                 return None
             if (base_offset + delta if magic >= 2 else base_offset) >= offset:
                 return position, length + LOG_OVERHEAD
@@ -387,7 +383,7 @@ class Segment:
             batch = Batch(chunk, inside)
             if batch.magic >= 2 and batch.batch_length < MIN_BATCH_LENGTH:
                 return
-            if position + batch.size > stop or batch.batch_length < _MIN_LEGACY_LENGTH or batch.magic < 0:
+            if position + batch.size > stop or batch.batch_length < MIN_LENGTH or batch.magic < 0:
                 return
             if inside + batch.size > len(chunk):
                 chunk = self.log.view(position, max(min(_SCAN_BYTES, stop - position), batch.size))
@@ -405,13 +401,6 @@ class Segment:
         if self._max_timestamp is None:
             self._load_max_timestamp()
         return self._max_timestamp  # type: ignore[return-value]
-
-    @property
-    def max_timestamp_offset(self) -> int:
-        """Last offset of the batch that brought the largest timestamp."""
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
-        return self._max_timestamp_offset
 
     def _load_max_timestamp(self) -> None:
         try:

@@ -43,13 +43,14 @@ __all__ = [
     "encode_record",
     "encode_varint",
     "end_transaction_marker",
+    "entry_size",
     "increment_sequence",
     "key_value_batch",
     "pack_batch",
     "parse_control_key",
     "pieces",
-    "scan_headers",
     "seal",
+    "set_producer",
 ]
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -59,12 +60,30 @@ assert HEADER_SIZE == 61
 LOG_OVERHEAD: Final = 12
 """Base offset and length: what stands before the part that `batch_length` counts."""
 MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+MIN_LENGTH: Final = 14
+"""The least that the length field says in any format: that of an empty message of format 0."""
+CURRENT_MAGIC: Final = 2
+
+# Where fields of the header stand. The first three stand there in formats 0 and 1 too.
+LENGTH_OFFSET: Final = 8
 MAGIC_OFFSET: Final = 16
 CRC_OFFSET: Final = 17
 ATTRIBUTES_OFFSET: Final = 21
+FLAGS_OFFSET: Final = 22
+"""The low byte of the attributes, which holds the codec and all flags."""
 BASE_TIMESTAMP_OFFSET: Final = 27
 MAX_TIMESTAMP_OFFSET: Final = 35
-CURRENT_MAGIC: Final = 2
+PRODUCER_OFFSET: Final = 43
+
+# Parts of the header, for those who need no more.
+FRONT: Final = Struct(">qi4xb")
+"""Base offset, length and magic. In formats 0 and 1 the offset is that of the last record."""
+LOCATOR: Final = Struct(">qi4xb6xi")
+"""Base offset, length, magic and last offset delta, which has no meaning in formats 0 and 1."""
+TIMESTAMPS: Final = Struct(">qq")
+"""Base and max timestamp, at BASE_TIMESTAMP_OFFSET."""
+PRODUCER: Final = Struct(">qhi")
+"""Producer id, producer epoch and base sequence, at PRODUCER_OFFSET."""
 
 CODEC_MASK: Final = 0x07
 APPEND_TIME_FLAG: Final = 0x08
@@ -84,15 +103,11 @@ NO_LEADER_EPOCH: Final = -1
 # Control record types (the second int16 of a control record's key).
 CONTROL_ABORT: Final = 0
 CONTROL_COMMIT: Final = 1
-CONTROL_LEADER_CHANGE: Final = 2
-CONTROL_SNAPSHOT_HEADER: Final = 3
-CONTROL_SNAPSHOT_FOOTER: Final = 4
-CONTROL_KRAFT_VERSION: Final = 5
-CONTROL_KRAFT_VOTERS: Final = 6
 
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 
 _STAMP: Final = Struct(">qii")
+_LENGTH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -313,6 +328,11 @@ class Batch:
         return first.type
 
 
+def entry_size(head: Buffer) -> int:
+    """The size of the batch, or of the message of format 0 or 1, that begins with these 12 bytes or more."""
+    return int(_LENGTH.unpack_from(head, LENGTH_OFFSET)[0]) + LOG_OVERHEAD
+
+
 def increment_sequence(sequence: int, increment: int) -> int:
     """Sequences wrap to 0 after 2**31-1."""
     return (sequence + increment) & MAX_SEQUENCE
@@ -352,24 +372,6 @@ def pieces(batches: Sequence[Batch]) -> list[Buffer]:
         end = batch.position + batch.size
     pieces.append(memoryview(buffer)[start:end])
     return pieces
-
-
-def scan_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """`(position, HEADER fields)` of each whole batch: the cheapest walk, for recovery and look-ups.
-
-    Ends at the first thing that is not a whole v2 batch; compare where it ended with the end to find a torn tail.
-    """
-    stop = len(buffer) if end is None else end
-    unpack = HEADER.unpack_from
-    last_start = stop - HEADER_SIZE
-    while position <= last_start:
-        fields = unpack(buffer, position)
-        length = fields[1]
-        following: int = position + length + LOG_OVERHEAD
-        if length < MIN_BATCH_LENGTH or following > stop or fields[3] != CURRENT_MAGIC:
-            return
-        yield position, fields
-        position = following
 
 
 def parse_control_key(key: bytes | None) -> tuple[int, int]:
@@ -494,6 +496,12 @@ def seal(batch: bytearray) -> None:
     """Set the CRC of a batch, once all of the rest is in it."""
     with memoryview(batch) as view:
         _CRC.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+
+
+def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Say whose batch it is, in place."""
+    PRODUCER.pack_into(batch, PRODUCER_OFFSET, producer_id, producer_epoch, base_sequence)
+    seal(batch)
 
 
 def key_value_batch(

@@ -30,7 +30,6 @@ SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
 
-NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 BY_NAME: Final = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
 # Kafka's defaults of compression.{gzip,lz4,zstd}.level.

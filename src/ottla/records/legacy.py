@@ -23,9 +23,11 @@ from ottla.records.batch import (
     CREATE_TIME,
     CURRENT_MAGIC,
     HEADER_SIZE,
+    LENGTH_OFFSET,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
+    MIN_LENGTH,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -38,10 +40,8 @@ from ottla.records.batch import (
 
 HEADER_V0: Final = Struct(">qiIbb")
 HEADER_V1: Final = Struct(">qiIbbq")
-MIN_SIZE_V0: Final = 14
-"""CRC, magic, attributes, two sizes: the least that the size field of a message may say."""
 MIN_SIZE_V1: Final = 22
-_CRC_START: Final = 16  # the CRC covers everything from the magic on
+"""CRC, magic, attributes, timestamp, two sizes: the least that the size field of a message of format 1 may say."""
 _CRC: Final = Struct(">I")
 _SIZE: Final = Struct(">i")
 _LAST_OFFSET: Final = Struct(">q")
@@ -113,18 +113,18 @@ class LegacyBatch:
         return memoryview(self.buffer)[self.position : self.position + self.size]
 
     def crc_ok(self) -> bool:
-        start = self.position + _CRC_START
+        start = self.position + MAGIC_OFFSET  # the CRC covers everything from the magic on
         return zlib.crc32(memoryview(self.buffer)[start : self.position + self.size]) == self.crc
 
     def ensure_valid(self) -> None:
-        if self.size < MIN_SIZE_V0 + LOG_OVERHEAD:
+        if self.size < MIN_LENGTH + LOG_OVERHEAD:
             raise CorruptMessage(f"a message of {self.size} bytes is too small to hold its CRC")
         if not self.crc_ok():
             raise CorruptMessage(f"stored CRC {self.crc:#010x} of the message at offset {self.last_offset} is wrong")
 
     def key_and_value(self) -> tuple[bytes | None, bytes | None]:
         """Of the shallow message: a wrapper's value is its compressed set."""
-        position = self.position + (26 if self.magic > 0 else 18)
+        position = self.position + (HEADER_V1.size if self.magic > 0 else HEADER_V0.size)
         end = self.position + self.size
         try:
             key, position = _sized(self.buffer, position, end)
@@ -198,9 +198,9 @@ def any_batches(buffer: Buffer, position: int = 0, end: int | None = None) -> It
     """Batches of any format. Sizes and magics that no format has are CorruptMessage, as in Kafka."""
     stop = len(buffer) if end is None else end
     while stop - position >= LOG_OVERHEAD:
-        (size,) = _SIZE.unpack_from(buffer, position + 8)
-        if size < MIN_SIZE_V0:
-            raise CorruptMessage(f"record size {size} is below the least overhead of {MIN_SIZE_V0} bytes")
+        (size,) = _SIZE.unpack_from(buffer, position + LENGTH_OFFSET)
+        if size < MIN_LENGTH:
+            raise CorruptMessage(f"record size {size} is below the least overhead of {MIN_LENGTH} bytes")
         if stop - position <= MAGIC_OFFSET:
             return
         magic = buffer[position + MAGIC_OFFSET]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
 from ottla.answers import Answer, attempt, then
@@ -26,7 +25,22 @@ from ottla.errors import (
 from ottla.lazy_imports import import_late
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
-from ottla.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, Batch, Buffer, end_transaction_marker
+from ottla.records.batch import (
+    FLAGS_OFFSET,
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MIN_LENGTH,
+    NO_PRODUCER_ID,
+    PRODUCER,
+    PRODUCER_OFFSET,
+    TRANSACTIONAL_FLAG,
+    Batch,
+    Buffer,
+    end_transaction_marker,
+    entry_size,
+)
 from ottla.replication.partition import Partition
 from ottla.server.coordinator_host import CoordinatorHost
 
@@ -44,16 +58,6 @@ ABORTABLE_PRODUCE_VERSION = 11
 ADDING_PRODUCE_VERSION = 12
 ABORTABLE_OFFSETS_VERSION = 4
 ADDING_OFFSETS_VERSION = 5
-
-_LENGTH_POSITION, _LENGTH_END = 8, 12
-_LEAST_LENGTH = 14
-"""Of a message in the oldest format, which had the shortest header."""
-_MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
-_PRODUCER = Struct(">qh")
-_PRODUCER_POSITION = 43
-_SEQUENCE = Struct(">i")
-_SEQUENCE_POSITION = 53
-_HEADER_SIZE = 61
 
 TopicPartition = tuple[str, int]
 Refusals = dict[TopicPartition, KafkaError]
@@ -220,9 +224,9 @@ def is_transactional(records: Buffer | None) -> bool:
     """Whether the first batch belongs to a transaction, by a look at two bytes of its header."""
     return (
         records is not None
-        and len(records) >= _HEADER_SIZE
-        and records[_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
-        and records[_MAGIC_POSITION] == 2
+        and len(records) >= HEADER_SIZE
+        and records[FLAGS_OFFSET] & TRANSACTIONAL_FLAG != 0
+        and records[MAGIC_OFFSET] == 2
     )
 
 
@@ -234,21 +238,21 @@ def holds_transaction(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if records is None or len(records) < _LENGTH_END:
+            if records is None or len(records) < LOG_OVERHEAD:
                 continue
-            if records[_LENGTH_POSITION] or not records[_LENGTH_POSITION + 1] | records[_LENGTH_POSITION + 2]:
+            if records[LENGTH_OFFSET] or not records[LENGTH_OFFSET + 1] | records[LENGTH_OFFSET + 2]:
                 _check_length(records)
-            if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != 2:
-                _check_magic(records[_MAGIC_POSITION])
+            if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] != 2:
+                _check_magic(records[MAGIC_OFFSET])
             elif is_transactional(records):
                 return True
     return False
 
 
 def _check_length(records: Buffer) -> None:
-    length = int.from_bytes(records[_LENGTH_POSITION:_LENGTH_END], "big", signed=True)
-    if length < _LEAST_LENGTH:
-        raise CorruptMessage(f"Record size {length} is less than the minimum record overhead ({_LEAST_LENGTH})")
+    length = entry_size(records) - LOG_OVERHEAD
+    if length < MIN_LENGTH:
+        raise CorruptMessage(f"Record size {length} is less than the minimum record overhead ({MIN_LENGTH})")
 
 
 def _check_magic(magic: int) -> None:
@@ -281,7 +285,7 @@ class TransactionalProduce:
         return self._verify(transactional_id, self._producer)
 
     def _note(self, place: TopicPartition, records: Buffer) -> None:
-        producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        producer_id, epoch, _ = PRODUCER.unpack_from(records, PRODUCER_OFFSET)
         if producer_id == NO_PRODUCER_ID:
             return
         from ottla.coordinator.transactions.state import Identity  # not before there is a transaction
@@ -309,8 +313,8 @@ class TransactionalProduce:
                 fenced[topic, index] = InvalidProducerEpoch()
             elif known is None or known.txn_first_offset < 0 or known.epoch != producer.producer_epoch:
                 beginning.append((topic, index))
-                if len(records) >= _HEADER_SIZE:
-                    (sequence,) = _SEQUENCE.unpack_from(records, _SEQUENCE_POSITION)
+                if len(records) >= HEADER_SIZE:
+                    *_, sequence = PRODUCER.unpack_from(records, PRODUCER_OFFSET)
                     producers.begins(*producer, sequence, bumps=adds, now_ms=self._services.clock.now_ms())
         if not beginning:
             return fenced

@@ -18,16 +18,14 @@ from typing import Final, NamedTuple
 from ottla.errors import KafkaError
 from ottla.log.index import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
 from ottla.log.producers import decode_snapshot
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, Batch
-from ottla.records.legacy import HEADER_V1, MIN_SIZE_V0, LegacyBatch
+from ottla.records.batch import FRONT, HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH, MIN_LENGTH, Batch
+from ottla.records.legacy import HEADER_V1, LegacyBatch
 
 CHUNK_BYTES: Final = 4 << 20
 """Read and decoded together: enough to be worth numpy's calls, little enough for any worker's memory."""
 _HEADERS_BYTES: Final = 64 << 10
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log")
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})\.snapshot")
-_FRONT: Final = Struct(">qi4xb")
-"""Offset, length and magic: the same in all formats."""
 
 AnyBatch = Batch | LegacyBatch
 
@@ -87,10 +85,10 @@ class Segment:
         """Batches that are whole in `data`, the bytes they take, and the size of the one that is not (0: none)."""
         found: list[Located] = []
         position, stop = 0, len(data)
-        unpack = _FRONT.unpack_from
-        while stop - position >= _FRONT.size:
+        unpack = FRONT.unpack_from
+        while stop - position >= FRONT.size:
             offset, length, magic = unpack(data, position)
-            if not 0 <= magic <= 2 or length < (MIN_BATCH_LENGTH if magic == 2 else MIN_SIZE_V0):
+            if not 0 <= magic <= 2 or length < (MIN_BATCH_LENGTH if magic == 2 else MIN_LENGTH):
                 return found, position, 0
             if offset < self.base_offset:
                 return found, position, 0
@@ -109,12 +107,12 @@ class Segment:
             inside = position - start
             if inside + HEADER_SIZE > len(data):
                 data, start, inside = os.pread(handle, _HEADERS_BYTES, position), position, 0
-                if len(data) < _FRONT.size:
+                if len(data) < FRONT.size:
                     return
                 data = data.ljust(HEADER_SIZE, b"\0")
-            offset, length, magic = _FRONT.unpack_from(data, inside)
+            offset, length, magic = FRONT.unpack_from(data, inside)
             size = length + LOG_OVERHEAD
-            if not 0 <= magic <= 2 or length < (MIN_BATCH_LENGTH if magic == 2 else MIN_SIZE_V0):
+            if not 0 <= magic <= 2 or length < (MIN_BATCH_LENGTH if magic == 2 else MIN_LENGTH):
                 return
             if offset < self.base_offset or position + size > end:
                 return
@@ -128,11 +126,11 @@ class Segment:
         entry = _entry_before(self.path.with_suffix(".index"), OffsetIndex.ENTRY, offset - self.base_offset)
         if entry is None or entry[1] == 0:
             return 0
-        front = os.pread(handle, _FRONT.size, entry[1])
-        if len(front) < _FRONT.size:
+        front = os.pread(handle, FRONT.size, entry[1])
+        if len(front) < FRONT.size:
             return 0
-        found, length, magic = _FRONT.unpack(front)
-        if not 0 <= magic <= 2 or not self.base_offset <= found <= offset or length < MIN_SIZE_V0:
+        found, length, magic = FRONT.unpack(front)
+        if not 0 <= magic <= 2 or not self.base_offset <= found <= offset or length < MIN_LENGTH:
             return 0
         # A segment that compaction just replaced may have an index of the other one: a CRC is hard to meet by chance.
         data = os.pread(handle, length + LOG_OVERHEAD, entry[1])

@@ -10,6 +10,7 @@ from ottla.answers import Answer, Reply, started, then
 from ottla.enums import ApiKey
 from ottla.errors import KafkaError
 from ottla.log.files import FileRegion
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, entry_size
 from ottla.server.apis.fetch import LongPoll, Reading
 from ottla.testing import request_contents as contents
 from ottla.testing.rules import Where, targets_of
@@ -26,7 +27,6 @@ Effect: TypeAlias = Callable[["Api", "RequestContext", Any, Where], Any]
 """(api, ctx, request, where) -> what a handler returns."""
 
 _FIRST_MULTI_GROUP_VERSION: Final = 8
-_BATCH_HEADER: Final = 61
 
 
 def answering(error: KafkaError) -> Effect:
@@ -181,8 +181,8 @@ def corrupting() -> Effect:
 
 def damaged(records: Any) -> bytes:
     data = bytearray(records.read() if isinstance(records, FileRegion) else records)
-    end = min(12 + int.from_bytes(data[8:12], "big"), len(data))
-    data[max(end - 1, min(_BATCH_HEADER, len(data) - 1))] ^= 0x01
+    end = min(entry_size(data), len(data)) if len(data) >= LOG_OVERHEAD else len(data)
+    data[max(end - 1, min(HEADER_SIZE, len(data) - 1))] ^= 0x01
     return bytes(data)
 
 

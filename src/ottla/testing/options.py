@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ottla.clock import Clock, SystemClock
 from ottla.config import Config
@@ -43,9 +43,6 @@ class Options:
     disk: Disk | None = None
     chance: Chance | None = None
     registry: Registry | None = None
-
-    def with_(self, **changes: Any) -> Options:
-        return replace(self, **changes)
 
     def make_config(self) -> Config:
         if self.config is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -169,6 +169,3 @@ class ServedBroker:
 def serve(*args: Any, **options: Any) -> ServedBroker:
     """A broker in a thread of its own: `with ottla.serve() as broker: …`. Takes the options of `Broker`."""
     return ServedBroker(Broker(*args, **options))
-
-
-Starter = Callable[..., ServedBroker]

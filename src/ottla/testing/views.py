@@ -34,10 +34,6 @@ class PartitionView:
     """{broker: where its log ends}, of those that run."""
     high_watermarks: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def out_of_sync(self) -> list[int]:
-        return [replica for replica in self.replicas if replica not in self.isr]
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "partition": self.partition,

@@ -123,10 +123,6 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
     return b"".join(parts)
 
 
-def encode_response_header(header_version: int, correlation_id: int) -> bytes:
-    return _INT32_AND_TAGS.pack(correlation_id, 0) if header_version else _INT32.pack(correlation_id)
-
-
 def decode_response_header(buffer: Buffer, header_version: int, position: int = 0) -> tuple[int, int]:
     """(correlation id, position of the body)."""
     try:
@@ -135,12 +131,3 @@ def decode_response_header(buffer: Buffer, header_version: int, position: int = 
         raise MalformedMessage("the response header ends too early") from None
     position += _INT32.size
     return correlation_id, skip_header_tags(buffer, position) if header_version else position
-
-
-def response_parts(message: Message, version: int, correlation_id: int) -> list[Any]:
-    """A response as chunks ready for `writelines`, length prefix first; records objects stay as they are."""
-    header = encode_response_header(response_header_version(message.API_KEY, version), correlation_id)
-    parts: list[Any] = [b"", header]
-    message.encoder_for_now(version)(message, parts)
-    parts[0] = _INT32.pack(sum(map(len, parts)))
-    return parts

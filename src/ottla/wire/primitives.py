@@ -11,15 +11,12 @@ from typing import Any, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 ZERO_UUID = bytes(16)
-ONE_UUID = bytes(15) + b"\x01"  # Kafka reserves it for the metadata topic.
 
 INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 # Kafka's varints hold 32 bits: five groups of seven.
-MAX_VARINT_BYTES = 5
-MAX_VARLONG_BYTES = 10
 
 
 class MalformedMessage(ValueError):
@@ -79,23 +76,6 @@ def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     if first < 128:
         return first, position + 1
     return uvarint_tail(buffer, position + 1, first)
-
-
-def encode_varint(value: int) -> bytes:
-    """Zig-zag, for signed values of up to 64 bits (record fields)."""
-    return encode_uvarint((value << 1) ^ (value >> 63))
-
-
-def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Zig-zag, up to 64 bits; gives (value, position after it). Raises IndexError where the buffer ends."""
-    raw = 0
-    for shift in range(0, MAX_VARLONG_BYTES * 7, 7):
-        byte = buffer[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 128:
-            return (raw >> 1) ^ -(raw & 1), position
-    raise MalformedMessage("a varint is longer than ten bytes")
 
 
 def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:

@@ -14,14 +14,12 @@ from ottla.bench import payloads
 from ottla.bench.client import PRODUCE_VERSION, Client, connect, decode_response, frame, raise_for, receive_frame
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.stream import DEPTH, OFFSET
-from ottla.records.batch import Record, build_batch
+from ottla.records.batch import ATTRIBUTES_OFFSET, BASE_TIMESTAMP_OFFSET, CRC_OFFSET, TIMESTAMPS, Record, build_batch
 from ottla.records.checksum import crc32c
 from ottla.wire.messages import ListOffsetsRequest, ProduceRequest
 
 LIST_OFFSETS_VERSION = 6
-# Where a batch keeps its checksum, what the checksum covers, and its two timestamps.
-CRC_AT, COVERED_FROM, TIMESTAMPS_AT = 17, 21, 27
-CRC, TIMESTAMPS = struct.Struct(">I"), struct.Struct(">qq")
+CRC = struct.Struct(">I")
 KEYED_BATCHES = 512
 
 
@@ -49,10 +47,10 @@ def stamped(topic: str, batch: payloads.Batch, first_ms: int, count: int) -> Ite
     """The same batch again and again, each a millisecond later. The frame is changed in place."""
     request = bytearray(payloads.produce_frame(topic, 0, batch.data))
     start = request.index(batch.data)
-    covered = memoryview(request)[start + COVERED_FROM : start + len(batch.data)]
+    covered = memoryview(request)[start + ATTRIBUTES_OFFSET : start + len(batch.data)]
     for number in range(count):
-        TIMESTAMPS.pack_into(request, start + TIMESTAMPS_AT, first_ms + number, first_ms + number)
-        CRC.pack_into(request, start + CRC_AT, crc32c(covered))
+        TIMESTAMPS.pack_into(request, start + BASE_TIMESTAMP_OFFSET, first_ms + number, first_ms + number)
+        CRC.pack_into(request, start + CRC_OFFSET, crc32c(covered))
         yield request
 
 

@@ -22,6 +22,7 @@ from ottla.errors import (
     UnsupportedCompressionType,
 )
 from ottla.log.files import FileRegion
+from ottla.records.batch import LOG_OVERHEAD, entry_size
 from ottla.records.compression import ZSTD
 from ottla.records.conversion import down_convert
 from ottla.records.legacy import any_batches
@@ -43,7 +44,6 @@ _READ, _TOPIC = AclOperation.READ, ResourceType.TOPIC
 _HARD_LIMIT_UP_TO = 2
 """Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
 
-_BATCH_PREFIX = 12
 """Base offset and length, which is that of what follows."""
 
 _FIRST_TOPIC_ID_VERSION = 13
@@ -107,8 +107,8 @@ def _model(
 
 def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
     """Whether not even the first batch is whole: only the oldest versions get such a part."""
-    head = records.head(_BATCH_PREFIX) if isinstance(records, FileRegion) else records[:_BATCH_PREFIX]
-    return len(head) < _BATCH_PREFIX or _BATCH_PREFIX + int.from_bytes(head[8:], "big") > len(records)
+    head = records.head(LOG_OVERHEAD) if isinstance(records, FileRegion) else records[:LOG_OVERHEAD]
+    return len(head) < LOG_OVERHEAD or entry_size(head) > len(records)
 
 
 @handles(FetchRequest, on_error=_fetch_error, model=_model)

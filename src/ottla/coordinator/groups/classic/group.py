@@ -33,7 +33,6 @@ from ottla.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
     GroupIdNotFound,
-    GroupSubscribedToTopic,
     IllegalGeneration,
     NonEmptyGroup,
     RebalanceInProgress,
@@ -281,10 +280,6 @@ class ClassicGroup:
             raise GroupIdNotFound(f"Group {self.group_id} is in dead state.")
         if self.state is not EMPTY and not self.uses_consumer_protocol:
             raise NonEmptyGroup
-
-    def check_not_subscribed(self, topic: str) -> None:
-        if self.is_subscribed_to(topic):
-            raise GroupSubscribedToTopic
 
     def validate_delete(self) -> None:
         if self.state is DEAD:

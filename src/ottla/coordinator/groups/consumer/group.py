@@ -234,10 +234,6 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
-    @property
-    def classic_member_count(self) -> int:
-        return sum(member.classic is not None for member in self.members.values())
-
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a classic member with these protocols fits those that are there."""
         if protocol_type != "consumer":

@@ -16,7 +16,7 @@ from ottla.coordinator.groups.offsets.offsets import FIRST_TOPIC_ID_VERSION
 from ottla.coordinator.groups.records import CommittedOffset, OffsetRecord
 from ottla.coordinator.runtime.batches import encode_batch
 from ottla.errors import KafkaError
-from ottla.records.batch import BASE_TIMESTAMP_OFFSET, HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, seal
+from ottla.records.batch import BASE_TIMESTAMP_OFFSET, HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TIMESTAMPS, seal
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
@@ -29,7 +29,6 @@ PARTITIONS_MAX = 64
 _NOT_GIVEN = -1
 """A retention or a timestamp that is left to the broker, as it is from v5 on."""
 _INT64 = Struct(">q")
-_TIMES = Struct(">qq")
 _TIME_STAND_IN = 0x7DFDFCFBFAF9F800
 _OFFSET_STAND_IN = 0x7EFDFCFBFAF9F800
 """Numbers from here on show where the numbers stand in a batch. No text in UTF-8, which is what a client may choose,
@@ -125,7 +124,7 @@ class CommitPlan:
 
     def _filled_in(self, offsets: Sequence[int], now_ms: int) -> bytearray:
         batch = bytearray(self._pattern)
-        _TIMES.pack_into(batch, BASE_TIMESTAMP_OFFSET, now_ms, now_ms)
+        TIMESTAMPS.pack_into(batch, BASE_TIMESTAMP_OFFSET, now_ms, now_ms)
         for (offset_at, time_at), offset in zip(self._places, offsets, strict=True):
             _INT64.pack_into(batch, offset_at, offset)
             _INT64.pack_into(batch, time_at, now_ms)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.groups.records import StoredRecord, register_types
 from ottla.wire.stored import (
@@ -36,8 +35,6 @@ register_types(
         15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     },
 )
-
-Indexes: TypeAlias = Mapping[bytes, frozenset[int]]
 
 
 def member_record(group_id: str, member: ShareMember) -> StoredRecord:
