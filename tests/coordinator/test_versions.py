@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.config import Config
+from ottla.enums import CoordinatorType
 from ottla.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -62,7 +63,7 @@ def on_a_broker(test: Callable[[Call], Awaitable[None]]) -> None:
                 name="t", num_partitions=2, replication_factor=1, assignments=[], configs=[]
             )
             await call(CreateTopicsRequest(topics=[topic]), 5)
-            await call(FindCoordinatorRequest(key="g", key_type=0), 3)
+            await call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 3)
             try:
                 await test(call)
             finally:

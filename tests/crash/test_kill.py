@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import CoordinatorType
 from ottla.errors import OutOfOrderSequenceNumber
 from ottla.wire.messages import OffsetCommitRequest, ProduceRequest
 from support.batches import batch
 from support.crashing.history import Commit, History, Outcome, Write
 from support.crashing.reading import read_all
-from support.interop.transacting import GROUP, NOT_YET, TRANSACTION, Transacting, committed_offset, find
+from support.interop.transacting import NOT_YET, Transacting, committed_offset, find
 from support.wire import Wire
 
 PARTITIONS = 3
@@ -108,7 +109,7 @@ class Committing:
         self.next = 1
 
     def work(self, wire: Wire) -> Iterator[None]:
-        find(wire, "g", GROUP)
+        find(wire, "g", CoordinatorType.GROUP)
         while True:
             place = ("t", self.next % PARTITIONS)
             commit = Commit("g", place, self.next)
@@ -136,7 +137,7 @@ class Transactions:
         self.offsets: list[tuple[int, int]] = []
 
     def work(self, wire: Wire) -> Iterator[None]:
-        find(wire, "tg", GROUP)
+        find(wire, "tg", CoordinatorType.GROUP)
         id_ = Transacting(wire, "tx").start()
         sequences = {0: 0, 1: 0}
         epoch = id_.epoch
@@ -219,7 +220,7 @@ class World:
                 self.history.check_log(place, read_all(wire, place))
                 self.history.check_committed("g", place, committed_offset(wire, "g", "t", partition)[1])
             # A new incarnation ends what the old one left open, and the markers of what was decided are there.
-            find(wire, "tx", TRANSACTION)
+            find(wire, "tx", CoordinatorType.TRANSACTION)
             Transacting(wire, "tx").start().settle()
             visible: set[bytes] = set()
             for partition in (0, 1):

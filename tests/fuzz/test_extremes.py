@@ -18,6 +18,7 @@ import pytest
 import snappy
 import zstandard
 
+from ottla.enums import CoordinatorType
 from ottla.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
@@ -211,7 +212,7 @@ def test_commits_of_any_number_are_kept_as_they_are() -> None:
 
     async def test(target: Target) -> None:
         client = target.client()
-        await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        await client.call(FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=["g"]), 4)
         for offset in OFFSETS:
             for metadata, expected in (("", 0), ("m" * 5000, 12)):
                 entry = OffsetCommitRequest.OffsetCommitRequestPartition(

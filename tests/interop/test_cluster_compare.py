@@ -3,6 +3,26 @@
 from collections.abc import Callable
 from typing import Any
 
+from ottla.enums import ElectionType
+from ottla.errors import (
+    BrokerIdNotRegistered,
+    ElectionNotNeeded,
+    FencedLeaderEpoch,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidUpdateVersion,
+    LogDirNotFound,
+    MismatchedEndpointType,
+    NoReassignmentInProgress,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    ReplicaNotAvailable,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.messages import (
     AlterReplicaLogDirsRequest,
     CreatePartitionsRequest,
@@ -17,7 +37,8 @@ from ottla.wire.messages import (
     UpdateFeaturesRequest,
 )
 from support.batches import batch, records_of
-from support.interop.clusters import PREFERRED, UNCLEAN, Clustered, new_topic
+from support.interop.clusters import Clustered
+from support.requests import new_topic
 
 Check = Callable[[object, object], None]
 Unique = Callable[[str], str]
@@ -56,7 +77,7 @@ def fetched(c: Clustered, broker: int, topic: str, offset: int = 0, **more: Any)
 def create(
     c: Clustered, name: str, assignments: Any = (), partitions: int = -1, factor: int = -1, **configs: Any
 ) -> Any:
-    wanted = new_topic(name, assignments, **configs)
+    wanted = new_topic(name, assignments=assignments, **configs)
     wanted.num_partitions, wanted.replication_factor = partitions, factor
     one = c.ask_any(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7).topics[0]
     return one.error_code, one.error_message
@@ -67,7 +88,8 @@ def create(
 
 def test_who_does_not_lead_says_who_does(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[2, 3]])
-    for broker, code in ((3, 6), (1, 6)):  # a follower, and one without a replica
+    for broker in (3, 1):  # a follower, and one without a replica
+        code = NotLeaderOrFollower.code
         answer = cluster.produce(broker, topic)
         part = answer.responses[0].partition_responses[0]
         check((part.error_code, part.base_offset, part.log_append_time_ms, part.log_start_offset), (code, -1, -1, -1))
@@ -85,9 +107,9 @@ def test_who_does_not_lead_says_who_does(cluster: Clustered, unique: Unique, che
         )
         check((part.current_leader.leader_id, part.current_leader.leader_epoch), (2, 0))
         check([(one.node_id, one.port, one.rack) for one in answer.node_endpoints], [(2, cluster.addresses[2][1], "b")])
-    check(cluster.end_offset(3, topic), (6, -1))
-    check(cluster.end_offset(1, topic), (6, -1))
-    check(cluster.produced(3, topic, acks=1), 6)
+    check(cluster.end_offset(3, topic), (NotLeaderOrFollower.code, -1))
+    check(cluster.end_offset(1, topic), (NotLeaderOrFollower.code, -1))
+    check(cluster.produced(3, topic, acks=1), NotLeaderOrFollower.code)
     for version in (13, 15, 16):
         part = fetched(cluster, 1, topic, version=version)
         leader = part.current_leader
@@ -102,18 +124,18 @@ def test_a_fetch_of_an_old_client_goes_to_the_leader(cluster: Clustered, unique:
     for version in (4, 10):
         with cluster.wire(3) as wire:
             part = wire.fetch(topic, 0, version=version)
-        check((version, part.error_code), (version, 6))
+        check((version, part.error_code), (version, NotLeaderOrFollower.code))
 
 
 def test_epochs_of_leaders(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[2, 3]])
-    for epoch, code in ((-1, 0), (0, 0), (1, 75)):
+    for epoch, code in ((-1, 0), (0, 0), (1, UnknownLeaderEpoch.code)):
         check((epoch, fetched(cluster, 2, topic, epoch=epoch).error_code), (epoch, code))
         check((epoch, cluster.end_offset(2, topic, epoch=epoch)[0]), (epoch, code))
-    check(fetched(cluster, 3, topic, epoch=1).error_code, 75)
-    check(fetched(cluster, 1, topic, epoch=1).error_code, 6)
-    check(cluster.end_offset(3, topic, epoch=1)[0], 75)
-    check(cluster.end_offset(3, topic, epoch=0)[0], 6)
+    check(fetched(cluster, 3, topic, epoch=1).error_code, UnknownLeaderEpoch.code)
+    check(fetched(cluster, 1, topic, epoch=1).error_code, NotLeaderOrFollower.code)
+    check(cluster.end_offset(3, topic, epoch=1)[0], UnknownLeaderEpoch.code)
+    check(cluster.end_offset(3, topic, epoch=0)[0], NotLeaderOrFollower.code)
 
 
 def epoch_end(
@@ -132,7 +154,7 @@ def test_where_epochs_end(cluster: Clustered, unique: Unique, check: Check) -> N
     check(epoch_end(cluster, 1, topic, 0), (0, 0, 0))
     check(cluster.produced(1, topic, b"a", b"b"), 0)
     cluster.reassign(topic, [2, 1, 3])
-    check(cluster.elect(PREFERRED, topic), [(0, None)])
+    check(cluster.elect(ElectionType.PREFERRED, topic), [(0, None)])
     cluster.until(topic, leader=2)
     cluster.wait_leads(topic, 2)
     check(cluster.view(topic).epoch, 1)
@@ -149,13 +171,13 @@ def test_where_epochs_end(cluster: Clustered, unique: Unique, check: Check) -> N
             (2, 2): (75, -1, -1),
         }[asked]
         check((asked, epoch_end(cluster, 2, topic, *asked)), (asked, expected))
-    check(epoch_end(cluster, 1, topic, 0), (6, -1, -1))
-    check(epoch_end(cluster, 1, topic, 0, 0), (74, -1, -1))
-    check(epoch_end(cluster, 1, topic, 0, 1), (6, -1, -1))
-    check(epoch_end(cluster, 1, topic, 0, 2), (75, -1, -1))
-    check(epoch_end(cluster, 2, unique("none"), 0), (3, -1, -1))
-    check(fetched(cluster, 2, topic, 3, epoch=0).error_code, 74)
-    check(cluster.end_offset(2, topic, epoch=0)[0], 74)
+    check(epoch_end(cluster, 1, topic, 0), (NotLeaderOrFollower.code, -1, -1))
+    check(epoch_end(cluster, 1, topic, 0, 0), (FencedLeaderEpoch.code, -1, -1))
+    check(epoch_end(cluster, 1, topic, 0, 1), (NotLeaderOrFollower.code, -1, -1))
+    check(epoch_end(cluster, 1, topic, 0, 2), (UnknownLeaderEpoch.code, -1, -1))
+    check(epoch_end(cluster, 2, unique("none"), 0), (UnknownTopicOrPartition.code, -1, -1))
+    check(fetched(cluster, 2, topic, 3, epoch=0).error_code, FencedLeaderEpoch.code)
+    check(cluster.end_offset(2, topic, epoch=0)[0], FencedLeaderEpoch.code)
     # A consumer whose records are of an epoch that went another way is told where to go back to.
     part = fetched(cluster, 2, topic, 3, epoch=1, fetched_epoch=0)
     check((part.error_code, part.diverging_epoch.epoch, part.diverging_epoch.end_offset), (0, 0, 2))
@@ -183,7 +205,7 @@ def test_a_reader_in_another_rack_is_sent_to_its_replica(cluster: Clustered, uni
     check((part.high_watermark, part.last_stable_offset, part.preferred_read_replica), (1, 1, -1))
     # Beyond the follower's end: the reader goes on with the leader.
     part = fetched(cluster, 2, topic, 5, rack="b")
-    check((part.error_code, part.high_watermark), (1, -1))
+    check((part.error_code, part.high_watermark), (OffsetOutOfRange.code, -1))
     check(fetched(cluster, 2, topic, 1, rack="a").preferred_read_replica, -1)
     check(fetched(cluster, 1, topic, 1, rack="b", version=10 if False else 11 + 2).preferred_read_replica, 2)
 
@@ -196,50 +218,65 @@ def test_topics_that_cannot_be_placed(cluster: Clustered, unique: Unique, check:
     check(
         create(cluster, t, partitions=1, factor=4),
         (
-            38,
+            InvalidReplicationFactor.code,
             "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be reached because "
             "only 3 broker(s) are registered or some brokers have all their log directories cordoned.",
         ),
     )
-    check(create(cluster, t, partitions=1, factor=0)[0], 38)
-    check(create(cluster, t, partitions=1, factor=-2)[0], 38)
-    check(create(cluster, t, partitions=0, factor=1)[0], 37)
-    check(create(cluster, t, partitions=-2, factor=1)[0], 37)
+    check(create(cluster, t, partitions=1, factor=0)[0], InvalidReplicationFactor.code)
+    check(create(cluster, t, partitions=1, factor=-2)[0], InvalidReplicationFactor.code)
+    check(create(cluster, t, partitions=0, factor=1)[0], InvalidPartitions.code)
+    check(create(cluster, t, partitions=-2, factor=1)[0], InvalidPartitions.code)
     check(
         create(cluster, t, [[1, 7]]),
-        (39, "The manual partition assignment includes broker 7, but no such broker is registered."),
+        (
+            InvalidReplicaAssignment.code,
+            "The manual partition assignment includes broker 7, but no such broker is registered.",
+        ),
     )
     check(
         create(cluster, t, [[1, -3]]),
-        (39, "The manual partition assignment includes broker -3, but no such broker is registered."),
+        (
+            InvalidReplicaAssignment.code,
+            "The manual partition assignment includes broker -3, but no such broker is registered.",
+        ),
     )
     check(
         create(cluster, t, [[1, 2, 1]]),
-        (39, "The manual partition assignment includes the broker 1 more than once."),
+        (InvalidReplicaAssignment.code, "The manual partition assignment includes the broker 1 more than once."),
     )
     check(
         create(cluster, t, [[1, 2], [3]]),
         (
-            39,
+            InvalidReplicaAssignment.code,
             "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent with "
             "previous partitions, which have 2 replica(s).",
         ),
     )
-    check(create(cluster, t, [[]]), (39, "The manual partition assignment includes an empty replica list."))
-    check(create(cluster, t, [[1, 2]], partitions=1)[0], 42)
-    check(create(cluster, t, [[1, 2]], factor=2)[0], 42)
-    check(create(cluster, t, [[1, 3000]])[0], 39)
+    check(
+        create(cluster, t, [[]]),
+        (InvalidReplicaAssignment.code, "The manual partition assignment includes an empty replica list."),
+    )
+    check(create(cluster, t, [[1, 2]], partitions=1)[0], InvalidRequest.code)
+    check(create(cluster, t, [[1, 2]], factor=2)[0], InvalidRequest.code)
+    check(create(cluster, t, [[1, 3000]])[0], InvalidReplicaAssignment.code)
     check(create(cluster, t, [[1, 2], [2, 3]]), (0, None))
 
 
 def test_partitions_with_a_gap_are_refused(cluster: Clustered, unique: Unique, check: Check) -> None:
-    wanted = new_topic(unique("t"), [[1], [2]])
+    wanted = new_topic(unique("t"), assignments=[[1], [2]])
     wanted.assignments[1].partition_index = 2
     one = cluster.ask_any(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7).topics[0]
-    check((one.error_code, one.error_message), (39, "partitions should be a consecutive 0-based integer sequence"))
+    check(
+        (one.error_code, one.error_message),
+        (InvalidReplicaAssignment.code, "partitions should be a consecutive 0-based integer sequence"),
+    )
     wanted.assignments[1].partition_index = 0
     one = cluster.ask_any(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7).topics[0]
-    check((one.error_code, one.error_message), (39, "Found multiple manual partition assignments for partition 0"))
+    check(
+        (one.error_code, one.error_message),
+        (InvalidReplicaAssignment.code, "Found multiple manual partition assignments for partition 0"),
+    )
 
 
 def test_replicas_are_spread(cluster: Clustered, unique: Unique, check: Check) -> None:
@@ -274,13 +311,13 @@ def test_more_partitions(cluster: Clustered, unique: Unique, check: Check) -> No
         one = answer.results[0]
         return one.error_code, one.error_message
 
-    check(grow(1, None), (37, "Topic already has 1 partition(s)."))
-    check(grow(0, None)[0], 37)
-    check(grow(2, [[1, 2], [2, 1]])[0], 39)
-    check(grow(3, [[1, 2]])[0], 39)
-    check(grow(2, [[1]])[0], 39)
-    check(grow(2, [[1, 9]])[0], 39)
-    check(grow(2, [[1, 1]])[0], 39)
+    check(grow(1, None), (InvalidPartitions.code, "Topic already has 1 partition(s)."))
+    check(grow(0, None)[0], InvalidPartitions.code)
+    check(grow(2, [[1, 2], [2, 1]])[0], InvalidReplicaAssignment.code)
+    check(grow(3, [[1, 2]])[0], InvalidReplicaAssignment.code)
+    check(grow(2, [[1]])[0], InvalidReplicaAssignment.code)
+    check(grow(2, [[1, 9]])[0], InvalidReplicaAssignment.code)
+    check(grow(2, [[1, 1]])[0], InvalidReplicaAssignment.code)
     check(grow(2, [[3, 1]]), (0, None))
     cluster.until(topic, 1, leader=3, isr=[3, 1], error=0)
     check(grow(3, None), (0, None))
@@ -309,18 +346,24 @@ def reassignments(c: Clustered, topic: str | None) -> list[tuple[Any, ...]]:
 def test_moves_that_are_refused(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2]])
     missing = unique("none")
-    check(cluster.reassign(missing, [1]), (3, f"Unable to find a topic named {missing}."))
-    check(cluster.reassign(topic, [1], 5), (3, f"Unable to find partition {topic}:5."))
+    check(cluster.reassign(missing, [1]), (UnknownTopicOrPartition.code, f"Unable to find a topic named {missing}."))
+    check(cluster.reassign(topic, [1], 5), (UnknownTopicOrPartition.code, f"Unable to find partition {topic}:5."))
     check(
         cluster.reassign(topic, [1, 8]),
-        (39, "The manual partition assignment includes broker 8, but no such broker is registered."),
+        (
+            InvalidReplicaAssignment.code,
+            "The manual partition assignment includes broker 8, but no such broker is registered.",
+        ),
     )
     check(
         cluster.reassign(topic, [1, 1]),
-        (39, "The manual partition assignment includes the broker 1 more than once."),
+        (InvalidReplicaAssignment.code, "The manual partition assignment includes the broker 1 more than once."),
     )
-    check(cluster.reassign(topic, []), (39, "The manual partition assignment includes an empty replica list."))
-    check(cluster.reassign(topic, None), (85, None))
+    check(
+        cluster.reassign(topic, []),
+        (InvalidReplicaAssignment.code, "The manual partition assignment includes an empty replica list."),
+    )
+    check(cluster.reassign(topic, None), (NoReassignmentInProgress.code, None))
     check(reassignments(cluster, topic), [])
     check(cluster.view(topic).epoch, 0)
 
@@ -348,7 +391,7 @@ def test_moves(cluster: Clustered, unique: Unique, check: Check) -> None:
     cluster.wait_leads(topic, 1)
     check(cluster.end_offset(1, topic), (0, 1))
     for broker in (2, 3):
-        check((broker, cluster.produced(broker, topic)), (broker, 6))
+        check((broker, cluster.produced(broker, topic)), (broker, NotLeaderOrFollower.code))
 
 
 def test_a_move_under_way(cluster: Clustered, unique: Unique, check: Check) -> None:
@@ -374,7 +417,7 @@ def test_a_move_under_way(cluster: Clustered, unique: Unique, check: Check) -> N
         check(reassignments(cluster, topic), [])
         seen = cluster.until(topic, replicas=[1, 2])
         check((seen.leader, seen.isr, seen.epoch), (1, [1, 2], 1))
-        check(cluster.reassign(topic, None), (85, None))
+        check(cluster.reassign(topic, None), (NoReassignmentInProgress.code, None))
         check(cluster.reassign(topic, [1, 2, 3]), (0, None))
         check(reassignments(cluster, topic), [(topic, 0, [1, 2, 3], [3], [])])
     finally:
@@ -388,22 +431,34 @@ def test_a_move_under_way(cluster: Clustered, unique: Unique, check: Check) -> N
 
 def test_elections_that_are_not_needed(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2], [2, 3]])
-    check(cluster.elect(PREFERRED, topic, 0, 1), [(84, "Leader election not needed for topic partition.")] * 2)
-    check(cluster.elect(UNCLEAN, topic), [(84, "Leader election not needed for topic partition.")])
-    check(cluster.elect(PREFERRED, topic, 7), [(3, f"No such partition as {topic}-7")])
+    check(
+        cluster.elect(ElectionType.PREFERRED, topic, 0, 1),
+        [(ElectionNotNeeded.code, "Leader election not needed for topic partition.")] * 2,
+    )
+    check(
+        cluster.elect(ElectionType.UNCLEAN, topic),
+        [(ElectionNotNeeded.code, "Leader election not needed for topic partition.")],
+    )
+    check(
+        cluster.elect(ElectionType.PREFERRED, topic, 7),
+        [(UnknownTopicOrPartition.code, f"No such partition as {topic}-7")],
+    )
     missing = unique("none")
-    check(cluster.elect(UNCLEAN, missing), [(3, f"No such topic as {missing}")])
+    check(cluster.elect(ElectionType.UNCLEAN, missing), [(UnknownTopicOrPartition.code, f"No such topic as {missing}")])
 
 
 def test_preferred_leaders(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2, 3]])
     cluster.reassign(topic, [3, 2, 1])
-    check(cluster.elect(PREFERRED, topic), [(0, None)])
+    check(cluster.elect(ElectionType.PREFERRED, topic), [(0, None)])
     seen = cluster.until(topic, leader=3)
     check((seen.epoch, seen.isr, seen.replicas), (1, [1, 2, 3], [3, 2, 1]))
     cluster.wait_leads(topic, 3)
     answer = cluster.produce(1, topic).responses[0].partition_responses[0]
-    check((answer.error_code, answer.current_leader.leader_id, answer.current_leader.leader_epoch), (6, 3, 1))
+    check(
+        (answer.error_code, answer.current_leader.leader_id, answer.current_leader.leader_epoch),
+        (NotLeaderOrFollower.code, 3, 1),
+    )
 
 
 # -- what there is ---------------------------------------------------------------------------------------------
@@ -438,7 +493,7 @@ def test_the_cluster_as_clients_see_it(cluster: Clustered, check: Check) -> None
         check((answer.error_code, brokers), (0, [(1, "a", False), (2, "b", False), (3, "c", False)]))
         check(answer.controller_id in (1, 2, 3), True)
         answer = cluster.ask(at, DescribeClusterRequest(endpoint_type=2), 2)
-        check((answer.error_code, answer.error_message is not None), (114, True))
+        check((answer.error_code, answer.error_message is not None), (MismatchedEndpointType.code, True))
         with cluster.wire(at) as wire:
             check(wire.metadata().controller_id in (1, 2, 3), True)
 
@@ -461,12 +516,15 @@ def test_features(cluster: Clustered, check: Check) -> None:
     )
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="nothing", max_version_level=1, upgrade_type=1)
     answer = cluster.ask(2, UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=True), 2)
-    check(answer.error_code, 95)
+    check(answer.error_code, InvalidUpdateVersion.code)
 
 
 def test_brokers_that_cannot_be_unregistered(cluster: Clustered, check: Check) -> None:
     answer = cluster.ask_any(UnregisterBrokerRequest(broker_id=77), 0)
-    check((answer.error_code, answer.error_message), (102, "Broker ID 77 is not currently registered"))
+    check(
+        (answer.error_code, answer.error_message),
+        (BrokerIdNotRegistered.code, "Broker ID 77 is not currently registered"),
+    )
 
 
 def test_folders_of_replicas(cluster: Clustered, unique: Unique, check: Check) -> None:
@@ -477,9 +535,12 @@ def test_folders_of_replicas(cluster: Clustered, unique: Unique, check: Check) -
         wanted = AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[entry])
         return cluster.ask(broker, AlterReplicaLogDirsRequest(dirs=[wanted]), 2).results[0].partitions[0].error_code
 
-    check([move(broker, "/nowhere") for broker in (1, 2, 3)], [57, 57, 57])
+    check(
+        [move(broker, "/nowhere") for broker in (1, 2, 3)],
+        [LogDirNotFound.code, LogDirNotFound.code, LogDirNotFound.code],
+    )
     here = cluster.ask(3, DescribeLogDirsRequest(topics=[]), 4).results[0].log_dir
-    check(move(3, here), 9)
+    check(move(3, here), ReplicaNotAvailable.code)
 
 
 def test_producers_are_known_where_they_write(cluster: Clustered, unique: Unique, check: Check) -> None:
@@ -496,14 +557,14 @@ def test_producers_are_known_where_they_write(cluster: Clustered, unique: Unique
 
     check(known(1), (0, [producer_id]))
     check(known(2), (0, [producer_id]))
-    check(known(3), (6, []))
+    check(known(3), (NotLeaderOrFollower.code, []))
 
 
 def test_acks(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2, 3]], min_insync_replicas=3)
     for acks in (1, -1):
         check((acks, cluster.produced(1, topic, acks=acks)), (acks, 0))
-    check(cluster.produced(1, topic, acks=2), 21)
+    check(cluster.produced(1, topic, acks=2), InvalidRequiredAcks.code)
     cluster.produce(1, topic, acks=0)
     cluster.wait(lambda: cluster.end_offset(1, topic) == (0, 3), "what nobody answered for")
     with cluster.wire(2) as wire:

@@ -6,6 +6,19 @@ Most of them walk a partition through one trouble after the other, as each broke
 from collections.abc import Callable
 from typing import Any
 
+from ottla.enums import CoordinatorType, ElectionType
+from ottla.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    PreferredLeaderNotAvailable,
+    RequestTimedOut,
+)
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
     CreateTopicsRequest,
@@ -21,7 +34,8 @@ from ottla.wire.messages import (
     UnregisterBrokerRequest,
 )
 from support.batches import batch
-from support.interop.clusters import GROUP, PREFERRED, TRANSACTION, UNCLEAN, Clustered, View, new_topic
+from support.interop.clusters import Clustered, View
+from support.requests import new_topic
 
 Check = Callable[[object, object], None]
 Unique = Callable[[str], str]
@@ -45,7 +59,7 @@ def known_brokers(c: Clustered) -> list[tuple[int, bool]]:
 
 
 def create(c: Clustered, name: str, assignments: Any = (), partitions: int = -1, factor: int = -1) -> Any:
-    wanted = new_topic(name, assignments)
+    wanted = new_topic(name, assignments=assignments)
     wanted.num_partitions, wanted.replication_factor = partitions, factor
     one = c.ask_any(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7).topics[0]
     return one.error_code, one.error_message
@@ -65,18 +79,27 @@ def test_a_leader_is_killed(cluster: Clustered, unique: Unique, check: Check) ->
     check(known_brokers(cluster), [(1, True), (2, False), (3, False)])
     cluster.wait_leads(topic, 2)
     check(cluster.produced(2, topic, b"b"), 0)
-    check(cluster.produced(2, alone), 6)
+    check(cluster.produced(2, alone), NotLeaderOrFollower.code)
     answer = cluster.produce(2, alone)
     part = answer.responses[0].partition_responses[0]
     check((part.current_leader.leader_id, part.current_leader.leader_epoch, answer.node_endpoints), (-1, 1, []))
     # Elections that the broker's absence makes impossible.
     check(
-        cluster.elect(PREFERRED, topic),
-        [(80, "The preferred leader was not available.")],
+        cluster.elect(ElectionType.PREFERRED, topic),
+        [(PreferredLeaderNotAvailable.code, "The preferred leader was not available.")],
     )
-    check(cluster.elect(PREFERRED, alone), [(80, "The preferred leader was not available.")])
-    check(cluster.elect(UNCLEAN, alone), [(83, "Eligible topic partition leaders are not available.")])
-    check(cluster.elect(UNCLEAN, topic), [(84, "Leader election not needed for topic partition.")])
+    check(
+        cluster.elect(ElectionType.PREFERRED, alone),
+        [(PreferredLeaderNotAvailable.code, "The preferred leader was not available.")],
+    )
+    check(
+        cluster.elect(ElectionType.UNCLEAN, alone),
+        [(EligibleLeadersNotAvailable.code, "Eligible topic partition leaders are not available.")],
+    )
+    check(
+        cluster.elect(ElectionType.UNCLEAN, topic),
+        [(ElectionNotNeeded.code, "Leader election not needed for topic partition.")],
+    )
     # New topics may count on a broker that is away, but not on it alone.
     late = unique("late")
     check(create(cluster, late, [[1, 2]]), (0, None))
@@ -84,7 +107,7 @@ def test_a_leader_is_killed(cluster: Clustered, unique: Unique, check: Check) ->
     check(
         create(cluster, unique("no"), [[1]]),
         (
-            39,
+            InvalidReplicaAssignment.code,
             "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled "
             "shutdown.",
         ),
@@ -93,13 +116,13 @@ def test_a_leader_is_killed(cluster: Clustered, unique: Unique, check: Check) ->
     check(create(cluster, spread, partitions=1, factor=3), (0, None))
     seen = cluster.until(spread, error=0)
     check((sorted(seen.replicas), seen.replicas[0] != 1, sorted(seen.isr)), ([1, 2, 3], True, [2, 3]))
-    check(create(cluster, unique("no"), partitions=1, factor=4)[0], 38)
+    check(create(cluster, unique("no"), partitions=1, factor=4)[0], InvalidReplicationFactor.code)
     check(cluster.reassign(pair, [3, 1]), (0, None))  # it may be moved to it, and waits
     check(cluster.reassign(pair, None), (0, None))
     cluster.start(1)
     check(shown(cluster.until(topic, isr=[1, 2, 3])), (2, 1, [1, 2, 3], [], [], []))
     check(shown(cluster.until(alone, leader=1)), (1, 2, [1], [], [], []))
-    check(cluster.elect(PREFERRED, topic), [(0, None)])
+    check(cluster.elect(ElectionType.PREFERRED, topic), [(0, None)])
     check(shown(cluster.until(topic, leader=1)), (1, 2, [1, 2, 3], [], [], []))
 
 
@@ -113,7 +136,7 @@ def test_a_leader_is_stopped(cluster: Clustered, unique: Unique, check: Check) -
     check(shown(cluster.until(alone, offline=[1])), (-1, 1, [], [1], [1], [1]))
     check(shown(cluster.until(follows, offline=[1])), (2, 0, [2], [1], [], [1]))
     check(known_brokers(cluster), [(1, True), (2, False), (3, False)])
-    check(cluster.produced(2, follows), 19)
+    check(cluster.produced(2, follows), NotEnoughReplicas.code)
     cluster.start(1)
     check(shown(cluster.until(topic, isr=[1, 2, 3])), (2, 1, [1, 2, 3], [], [], []))
     check(shown(cluster.until(alone, leader=1)), (1, 2, [1], [], [], []))
@@ -145,7 +168,10 @@ def test_fewer_replicas_than_are_needed(cluster: Clustered, unique: Unique, chec
     cluster.stop(2)
     check(shown(cluster.until(topic, offline=[2, 3])), (1, 0, [1], [2], [], [2, 3]))
     answer = cluster.produce(1, topic, b"c").responses[0].partition_responses[0]
-    check((answer.error_code, answer.base_offset, answer.log_start_offset, answer.error_message), (19, -1, 0, None))
+    check(
+        (answer.error_code, answer.base_offset, answer.log_start_offset, answer.error_message),
+        (NotEnoughReplicas.code, -1, 0, None),
+    )
     check(cluster.produced(1, topic, b"d", acks=1), 0)
     check(cluster.end_offset(1, topic), (0, 2))  # written, not committed
     cluster.configure(topic, min_insync_replicas="1")
@@ -172,15 +198,21 @@ def test_a_partition_loses_all_its_replicas(cluster: Clustered, unique: Unique, 
     check(shown(cluster.until(topic, offline=[1, 2])), (-1, 2, [], [1, 2], [2], [1, 2]))
     check(shown(cluster.until(other, offline=[1, 2])), (-1, 2, [], [2], [2], [1, 2]))
     check(in_metadata(cluster, topic), ([3], 5, -1, 2, [], [1, 2]))
-    check(cluster.elect(UNCLEAN, topic), [(83, "Eligible topic partition leaders are not available.")])
+    check(
+        cluster.elect(ElectionType.UNCLEAN, topic),
+        [(EligibleLeadersNotAvailable.code, "Eligible topic partition leaders are not available.")],
+    )
     cluster.start(1)
     check(shown(cluster.until(topic, leader=1)), (1, 3, [1], [2], [], [2]))  # eligible
     check(shown(cluster.until(other, offline=[2])), (-1, 2, [], [2], [2], [2]))  # not eligible
-    check(cluster.elect(PREFERRED, other), [(80, "The preferred leader was not available.")])
+    check(
+        cluster.elect(ElectionType.PREFERRED, other),
+        [(PreferredLeaderNotAvailable.code, "The preferred leader was not available.")],
+    )
     cluster.wait_leads(topic, 1)
-    check(cluster.produced(1, topic, b"x"), 19)
+    check(cluster.produced(1, topic, b"x"), NotEnoughReplicas.code)
     # The administrator does not want to wait.
-    check(cluster.elect(UNCLEAN, other), [(0, None)])
+    check(cluster.elect(ElectionType.UNCLEAN, other), [(0, None)])
     check(shown(cluster.until(other, leader=1)), (1, 3, [1], [], [], [2]))
     cluster.start(2)
     check(shown(cluster.until(topic, isr=[1, 2])), (1, 3, [1, 2], [], [], []))
@@ -223,10 +255,10 @@ def test_an_append_that_loses_its_followers(cluster: Clustered, unique: Unique, 
     check(cluster.produced(1, topic, b"a"), 0)
     cluster.pause(2)
     answer = cluster.produce(1, topic, b"b", timeout_ms=100).responses[0].partition_responses[0]
-    check((answer.error_code, answer.base_offset, answer.log_start_offset), (7, 1, 0))
+    check((answer.error_code, answer.base_offset, answer.log_start_offset), (RequestTimedOut.code, 1, 0))
     check(cluster.produced(1, pair, b"b"), 0)  # as soon as the sleeper is fenced
     cluster.until(topic, isr=[1])
-    check(cluster.produced(1, topic, b"c"), 19)
+    check(cluster.produced(1, topic, b"c"), NotEnoughReplicas.code)
     check(cluster.end_offset(1, topic), (0, 1))
     cluster.resume(2)
     cluster.until(topic, isr=[1, 2])
@@ -243,9 +275,12 @@ def test_a_broker_is_taken_off_the_list(cluster: Clustered, unique: Unique, chec
     check(shown(cluster.view(topic)), (2, 1, [2], [], [], [3]))
     check(
         create(cluster, unique("no"), [[3]]),
-        (39, "The manual partition assignment includes broker 3, but no such broker is registered."),
+        (
+            InvalidReplicaAssignment.code,
+            "The manual partition assignment includes broker 3, but no such broker is registered.",
+        ),
     )
-    check(create(cluster, unique("no"), partitions=1, factor=3)[0], 38)
+    check(create(cluster, unique("no"), partitions=1, factor=3)[0], InvalidReplicationFactor.code)
     cluster.start(3)
     cluster.until(topic, isr=[2, 3])
     check(known_brokers(cluster), [(1, False), (2, False), (3, False)])
@@ -261,9 +296,9 @@ def test_records_are_deleted_while_a_follower_is_away(cluster: Clustered, unique
         one = cluster.ask(broker, DeleteRecordsRequest(topics=[entry], timeout_ms=30_000), 2).topics[0].partitions[0]
         return one.error_code, one.low_watermark
 
-    check(delete(2, 1), (6, -1))
+    check(delete(2, 1), (NotLeaderOrFollower.code, -1))
     check(delete(1, 1), (0, 1))
-    check(delete(1, 5), (1, -1))
+    check(delete(1, 5), (OffsetOutOfRange.code, -1))
     cluster.stop(2)
     cluster.until(topic, isr=[1])
     check(delete(1, 2), (0, 2))
@@ -289,19 +324,19 @@ def commit(c: Clustered, broker: int, group: str, topic: str, offset: int) -> in
 
 def test_a_group_moves_with_its_coordinator(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic, group = cluster.create(unique("t"), [[1, 2, 3]]), unique("g")
-    first = cluster.find(GROUP, group)
+    first = cluster.find(CoordinatorType.GROUP, group)
     check((first.host, first.port), cluster.addresses[first.node_id])
     for at in (1, 2, 3):
-        check(cluster.find(GROUP, group, at).node_id, first.node_id)
+        check(cluster.find(CoordinatorType.GROUP, group, at).node_id, first.node_id)
     cluster.wait(lambda: commit(cluster, first.node_id, group, topic, 5) == 0, "the coordinator")
     check(committed(cluster, first.node_id, group, topic), (0, 5))
     other = first.node_id % 3 + 1
-    check(commit(cluster, other, group, topic, 6), 16)
-    check(committed(cluster, other, group, topic), (16, -2))
+    check(commit(cluster, other, group, topic, 6), NotCoordinator.code)
+    check(committed(cluster, other, group, topic), (NotCoordinator.code, -2))
     beat = cluster.ask(other, HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 4)
-    check(beat.error_code, 16)
+    check(beat.error_code, NotCoordinator.code)
     described = cluster.ask(other, DescribeGroupsRequest(groups=[group]), 5).groups[0]
-    check((described.error_code, described.group_state), (16, ""))
+    check((described.error_code, described.group_state), (NotCoordinator.code, ""))
     join = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=30_000,
@@ -311,19 +346,19 @@ def test_a_group_moves_with_its_coordinator(cluster: Clustered, unique: Unique, 
         protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
     joined = cluster.ask(other, join, 9)
-    check((joined.error_code, joined.generation_id, joined.member_id), (16, -1, ""))
+    check((joined.error_code, joined.generation_id, joined.member_id), (NotCoordinator.code, -1, ""))
     cluster.kill(first.node_id)
-    cluster.wait(lambda: cluster.find(GROUP, group).node_id != first.node_id, "another coordinator")
-    second = cluster.find(GROUP, group).node_id
+    cluster.wait(lambda: cluster.find(CoordinatorType.GROUP, group).node_id != first.node_id, "another coordinator")
+    second = cluster.find(CoordinatorType.GROUP, group).node_id
     cluster.wait(lambda: committed(cluster, second, group, topic) == (0, 5), "the offsets there")
     check(commit(cluster, second, group, topic, 7), 0)
     third = next(at for at in cluster.there if at != second)
-    check(commit(cluster, third, group, topic, 8), 16)
+    check(commit(cluster, third, group, topic, 8), NotCoordinator.code)
 
 
 def test_a_transaction_moves_with_its_coordinator(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic, name = cluster.create(unique("t"), [[1, 2, 3], [1, 2, 3]]), unique("x")
-    first = cluster.find(TRANSACTION, name).node_id
+    first = cluster.find(CoordinatorType.TRANSACTION, name).node_id
     begin = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
     identity = cluster.wait(
         lambda: None if (made := cluster.ask(first, begin, 4)).error_code else (made.producer_id, made.producer_epoch),
@@ -331,7 +366,7 @@ def test_a_transaction_moves_with_its_coordinator(cluster: Clustered, unique: Un
     )
     other = first % 3 + 1
     refused = cluster.ask(other, begin, 4)
-    check((refused.error_code, refused.producer_id, refused.producer_epoch), (16, -1, -1))
+    check((refused.error_code, refused.producer_id, refused.producer_epoch), (NotCoordinator.code, -1, -1))
     entry = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0, 1])
     add = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
@@ -344,17 +379,17 @@ def test_a_transaction_moves_with_its_coordinator(cluster: Clustered, unique: Un
         answer = cluster.ask(broker, add, 3)
         return {one.partition_error_code for one in answer.results_by_topic_v3_and_below[0].results_by_partition}
 
-    check(added(other), {16})
+    check(added(other), {NotCoordinator.code})
     cluster.wait(lambda: added(first) == {0}, "the partitions in the transaction")
     with cluster.wire(1) as wire:
         records = batch(b"x", producer_id=identity[0], producer_epoch=identity[1], base_sequence=0, transactional=True)
         check(wire.produce(topic, records, transactional_id=name).error_code, 0)
     cluster.kill(first)
-    cluster.wait(lambda: cluster.find(TRANSACTION, name).node_id != first, "another coordinator")
-    second = cluster.find(TRANSACTION, name).node_id
+    cluster.wait(lambda: cluster.find(CoordinatorType.TRANSACTION, name).node_id != first, "another coordinator")
+    second = cluster.find(CoordinatorType.TRANSACTION, name).node_id
     end = EndTxnRequest(transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], committed=True)
     third = next(at for at in cluster.there if at != second)
-    check(cluster.ask(third, end, 3).error_code, 16)
+    check(cluster.ask(third, end, 3).error_code, NotCoordinator.code)
     cluster.wait(lambda: cluster.ask(second, end, 3).error_code == 0, "the commit")
     leader = cluster.wait(lambda: max(cluster.view(topic).leader, 0), "a leader")
     # The record and its marker.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
@@ -23,10 +24,10 @@ from support.interop.streams import (
     info,
     subtopology,
     topology,
-    until,
 )
 from support.ports import free_ports
-from support.wire import EARLIEST, LATEST, MAX_TIMESTAMP, Wire
+from support.waiting import wait_for
+from support.wire import Wire
 
 pytestmark = [pytest.mark.jvm]
 # What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that
@@ -141,9 +142,9 @@ def check_all(wire: Wire, written: Written) -> None:
         assert wire.topic_id(topic) == written.ids[topic]
         for partition in (0, 1):
             wire.wait_until_ready(topic, 2)
-            assert wire.list_offsets(topic, EARLIEST, partition).offset == 0
-            assert wire.list_offsets(topic, LATEST, partition).offset == count
-            assert wire.list_offsets(topic, MAX_TIMESTAMP, partition).offset >= 0
+            assert wire.list_offsets(topic, OffsetTimestamp.EARLIEST, partition).offset == 0
+            assert wire.list_offsets(topic, OffsetTimestamp.LATEST, partition).offset == count
+            assert wire.list_offsets(topic, OffsetTimestamp.MAX_TIMESTAMP, partition).offset >= 0
             found, at = [], 0
             while at < count:
                 records = records_of(wire.fetch(topic, at, partition, partition_max_bytes=1 << 20))
@@ -177,7 +178,7 @@ def run_streams(wire: Wire, unique) -> tuple[Member, Member]:
         counts = [[sum(map(len, each.values())) for each in (member.active, member.standby)] for member in members]
         return counts == [[4, 2], [4, 2]] and described(wire, group).group_state == "Stable"
 
-    until(is_shared)
+    wait_for(is_shared)
     return members
 
 
@@ -185,7 +186,7 @@ def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
     """Another broker goes on with the group as it was."""
     first, second = members
     find_coordinator(wire, first.group)
-    found = until(lambda: (seen := described(wire, first.group)).error_code == 0 and seen)
+    found = wait_for(lambda: (seen := described(wire, first.group)).error_code == 0 and seen)
     assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", first.epoch, first.epoch)
     for member in members:
         member.wire = wire
@@ -298,7 +299,7 @@ def move_on(wire: Wire, topic: str, folders: list[Path]) -> Path:
     entry = alter.AlterReplicaLogDirTopic(name=topic, partitions=[1])
     answer = wire.call(alter(dirs=[alter.AlterReplicaLogDir(path=str(target), topics=[entry])]), 2)
     assert answer.results[0].partitions[0].error_code == 0
-    until(lambda: holder_of(wire, topic, 1) == str(target))
+    wait_for(lambda: holder_of(wire, topic, 1) == str(target))
     return target
 
 

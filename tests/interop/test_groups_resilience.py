@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     NONE,
     FencedMemberEpoch,
@@ -27,7 +28,7 @@ from support.batches import batch
 from support.interop.drivers import CLIENTS, Client, ClientError, Driver, clients
 from support.interop.groups import Group
 from support.interop.transacting import committed_offset, find_group
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 PARTITIONS = 4
 STOPS = (signal.SIGTERM, signal.SIGKILL)
@@ -208,7 +209,7 @@ def commit_everything(group: Group, wire: Wire) -> None:
     That may take several turns: a client may rejoin because of the restart (the Java one drops its metadata when no
     broker is there), and then reads again what it could not commit in the generation before.
     """
-    ends = {place: wire.list_offsets(place[0], LATEST, place[1]).offset for place in group.everything}
+    ends = {place: wire.list_offsets(place[0], OffsetTimestamp.LATEST, place[1]).offset for place in group.everything}
 
     def commit() -> bool:
         for member in set(group.members) - group.pending:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.enums import (
+    AclOperation,
+    AclPermissionType,
+    CoordinatorType,
+    ElectionType,
+    PatternType,
+    ResourceType,
+    ScramMechanism,
+)
 from ottla.errors import (
     ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
@@ -229,19 +237,19 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         GroupAuthorizationFailed.code,
     ),
     "FindCoordinator of a group": (
-        lambda: m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]),
+        lambda: m.FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=["g"]),
         4,
         lambda r: (r.coordinators[0].error_code, r.coordinators[0].node_id),
         (GroupAuthorizationFailed.code, -1),
     ),
     "FindCoordinator of a transaction": (
-        lambda: m.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
+        lambda: m.FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=["x"]),
         4,
         lambda r: r.coordinators[0].error_code,
         TransactionalIdAuthorizationFailed.code,
     ),
     "FindCoordinator v2": (
-        lambda: m.FindCoordinatorRequest(key_type=0, key="g"),
+        lambda: m.FindCoordinatorRequest(key_type=CoordinatorType.GROUP, key="g"),
         2,
         lambda r: r.error_code,
         GroupAuthorizationFailed.code,
@@ -569,7 +577,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
     ),
     "ElectLeaders": (
         lambda: m.ElectLeadersRequest(
-            election_type=0,
+            election_type=ElectionType.PREFERRED,
             topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic="secret-topic", partitions=[0])],
             timeout_ms=5000,
         ),
@@ -616,7 +624,11 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
     ),
     "AlterUserScramCredentials": (
         lambda: m.AlterUserScramCredentialsRequest(
-            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u", mechanism=1)]
+            deletions=[
+                m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(
+                    name="u", mechanism=ScramMechanism.SCRAM_SHA_256
+                )
+            ]
         ),
         0,
         lambda r: r.results[0].error_code,
@@ -821,7 +833,7 @@ def test_groups_with_some_topics(
     for _ in range(20):
         if admin.call(commit, 8).topics[0].partitions[0].error_code == 0:
             break
-        admin.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["half"]), 4)
+        admin.call(m.FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=["half"]), 4)
     allow(ResourceType.GROUP, "half", AclOperation.READ)
     allow(ResourceType.TOPIC, "open-topic", AclOperation.READ)
     codes = {t.name: t.partitions[0].error_code for t in alice.call(commit, 8).topics}

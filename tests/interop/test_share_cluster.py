@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.enums import CoordinatorType
 from ottla.errors import NotLeaderOrFollower
-from support.interop.clusters import GROUP, Clustered
+from support.interop.clusters import Clustered
 from support.interop.sharing import ACCEPT, RELEASE, Sharer, taken
 
 
@@ -15,7 +16,7 @@ def test_a_group_goes_on_with_another_leader(cluster: Clustered, unique: Callabl
     for number in range(3):
         assert cluster.produced(1, topic, *[b"%d-%d" % (number, each) for each in range(4)]) == 0
     group = unique("s")
-    with cluster.wire(cluster.find(GROUP, group).node_id) as coordinator:
+    with cluster.wire(cluster.find(CoordinatorType.GROUP, group).node_id) as coordinator:
         keeper = Sharer(coordinator, group)
         keeper.start_at(topic, p0=0)
         place = (coordinator.topic_id(topic), 0)
@@ -43,6 +44,6 @@ def test_a_group_goes_on_with_another_leader(cluster: Clustered, unique: Callabl
         assert sorted(seen) == list(range(4, 12))
         assert seen[5] == 2
         assert one.tell(place, (4, 11, [ACCEPT])) == (0, "")
-    with cluster.wire(cluster.find(GROUP, group).node_id) as coordinator:
+    with cluster.wire(cluster.find(CoordinatorType.GROUP, group).node_id) as coordinator:
         keeper = Sharer(coordinator, group)
         cluster.wait(lambda: keeper.stands(topic)[1] == 0, "no lag")

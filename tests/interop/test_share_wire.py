@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import CoordinatorType
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -202,7 +203,9 @@ def test_finding_a_share_coordinator(wire: Wire) -> None:
     def find(key: str) -> Any:
         deadline = time.monotonic() + DEADLINE_S
         while True:
-            (found,) = wire.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 6).coordinators
+            (found,) = wire.call(
+                FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=[key]), 6
+            ).coordinators
             if found.error_code not in (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code):
                 return found
             assert time.monotonic() < deadline, found

@@ -13,8 +13,9 @@ import pytest
 
 from support.batches import batch
 from support.interop import toolchains
-from support.interop.streams import NO_WAITING, configure, described, tasks, until
+from support.interop.streams import NO_WAITING, configure, described, tasks
 from support.interop.transacting import read_committed
+from support.waiting import wait_for
 from support.wire import Wire
 
 pytestmark = pytest.mark.jvm
@@ -146,14 +147,14 @@ def test_a_stateless_application_and_the_tool(
 
     app.tell("close", "one")
     app.await_state("one", "closed")
-    until(lambda: described(wire, name).group_state == "Empty")
+    wait_for(lambda: described(wire, name).group_state == "Empty")
     again = app.tool("--reset-offsets", "--group", name, "--all-input-topics", "--to-offset", "2", "--execute")
     assert sorted(row[1:4] for row in rows(again, name)) == [[source, "0", "2"], [source, "1", "2"]], again
     app.tell("start", "two", "upper", name, source, target, tmp_path / "two")
     awaited(app, lambda: len(values(wire, target, 1)) == 8)
     app.tell("close", "two")
     app.await_state("two", "closed")
-    until(lambda: described(wire, name).group_state == "Empty")
+    wait_for(lambda: described(wire, name).group_state == "Empty")
     gone = app.tool("--delete", "--group", name)
     assert "successful" in gone, gone
     assert name not in app.tool("--list").split()

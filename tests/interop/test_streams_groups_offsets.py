@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import CoordinatorType
 from ottla.errors import (
     NONE,
     GroupIdNotFound,
@@ -19,7 +20,8 @@ from ottla.errors import (
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.interop import streams
-from support.interop.streams import Member, described, ids, subtopology, tasks, topology, until
+from support.interop.streams import Member, described, ids, subtopology, tasks, topology
+from support.waiting import wait_for
 from support.wire import Wire
 
 
@@ -35,7 +37,7 @@ def group(wire: Wire, unique: Callable[[str], str]) -> str:
 def topic(wire: Wire, unique: Callable[[str], str]) -> str:
     name = unique("in")
     assert wire.create_topic_result(name, 3).error_code == NONE
-    until(lambda: len(wire.metadata(name).topics[0].partitions) == 3)
+    wait_for(lambda: len(wire.metadata(name).topics[0].partitions) == 3)
     return name
 
 
@@ -108,7 +110,7 @@ def test_late_commits_of_tasks_that_a_member_kept(
     assert commit(wire, group, topic, member.member_id, since - 1) == StaleMemberEpoch.code
     other = unique("other")
     assert wire.create_topic_result(other, 1).error_code == NONE
-    until(lambda: wire.metadata(other).topics[0].error_code == NONE)
+    wait_for(lambda: wire.metadata(other).topics[0].error_code == NONE)
     assert commit(wire, group, other, member.member_id, since) == StaleMemberEpoch.code
     assert commit(wire, group, other, member.member_id, member.epoch) == NONE
 
@@ -148,9 +150,11 @@ def transactional(wire: Wire, group: str, topic: str, member_id: str, epoch: int
 
 
 def test_transactional_commits(wire: Wire, group: str, topic: str, member: Member) -> None:
-    streams.until(
+    wait_for(
         lambda: (
-            wire.call(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[group]), 4).coordinators[0].error_code
+            wire.call(m.FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=[group]), 4)
+            .coordinators[0]
+            .error_code
             == NONE
         )
     )
@@ -158,7 +162,7 @@ def test_transactional_commits(wire: Wire, group: str, topic: str, member: Membe
     def settled(member_id: str, epoch: int) -> int:
         """Once the transaction before it is over."""
         found: list[int] = []
-        until(lambda: found.append(transactional(wire, group, topic, member_id, epoch)) or found[-1] != -100)
+        wait_for(lambda: found.append(transactional(wire, group, topic, member_id, epoch)) or found[-1] != -100)
         return found[-1]
 
     assert settled(member.member_id, member.epoch) == NONE
@@ -326,7 +330,7 @@ def test_a_deleted_source_topic_stops_the_application(wire: Wire, group: str, to
         answer = member.own()
         return [(each.status_code, each.status_detail) for each in answer.status] == missing
 
-    until(is_told)
-    until(lambda: member.own() and member.active == {})
+    wait_for(is_told)
+    wait_for(lambda: member.own() and member.active == {})
     assert described(wire, group).group_state == "NotReady"
     assert tasks(member.send(active_tasks=ids({}), standby_tasks=[], warmup_tasks=[]).active_tasks) is None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import (
     NONE,
     FencedMemberEpoch,
@@ -24,7 +25,8 @@ from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
 )
 from support.interop import streams
-from support.interop.streams import Beat, Member, configure, described, info, subtopology, tasks, topology, until
+from support.interop.streams import Beat, Member, configure, described, info, subtopology, tasks, topology
+from support.waiting import wait_for
 from support.wire import Wire
 
 STALE, MISSING_SOURCES, WRONGLY_PARTITIONED, MISSING_INTERNAL, SHUTDOWN, DELAYED = range(6)
@@ -48,7 +50,7 @@ def topic(wire: Wire, unique: Callable[[str], str]) -> str:
 
 def made(wire: Wire, name: str, partitions: int) -> None:
     assert wire.create_topic_result(name, partitions).error_code == NONE
-    until(lambda: len(wire.metadata(name).topics[0].partitions) == partitions)
+    wait_for(lambda: len(wire.metadata(name).topics[0].partitions) == partitions)
 
 
 def statuses(answer: Any) -> list[tuple[int, str]]:
@@ -62,7 +64,7 @@ def told(member: Member, missing: tuple[int, ...] = (MISSING_SOURCES,)) -> list[
         found = statuses(member.beat())
         return [] if any(code in missing for code, _ in found) else found
 
-    found: list[tuple[int, str]] = until(look)
+    found: list[tuple[int, str]] = wait_for(look)
     return found
 
 
@@ -73,7 +75,7 @@ def refused(make: Callable[[], Member]) -> tuple[int, str | None]:
         answer = make().send()
         return answer if answer.error_code else None
 
-    answer = until(look)
+    answer = wait_for(look)
     return answer.error_code, answer.error_message
 
 
@@ -284,8 +286,8 @@ def test_epochs_are_checked(wire: Wire, group: str, topic: str) -> None:
     second = Member(wire, group, member.shape)
     second.beat()
     # The first one is told to give up tasks at the old epoch, and goes on when it has.
-    until(lambda: member.own() and len(member.active["0"]) == 2)
-    until(lambda: member.own() and member.epoch == second.epoch)
+    wait_for(lambda: member.own() and len(member.active["0"]) == 2)
+    wait_for(lambda: member.own() and member.epoch == second.epoch)
     before = member.epoch - 1
     smaller = member.send(member_epoch=before)
     assert (smaller.error_code, smaller.error_message) == (
@@ -398,7 +400,7 @@ def test_internal_topics_are_made(wire: Wire, group: str, topic: str) -> None:
     (store,) = third.state_changelog_topics
     assert (store.name, store.partitions) == (changelog, 5)
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=2, resource_name=changelog, configuration_keys=["cleanup.policy"]
+        resource_type=ConfigResourceType.TOPIC, resource_name=changelog, configuration_keys=["cleanup.policy"]
     )
     assert wire.call(DescribeConfigsRequest(resources=[resource]), 4).results[0].configs[0].value == "compact"
 
@@ -409,7 +411,7 @@ def test_an_internal_topic_that_cannot_be_made(wire: Wire, group: str, topic: st
     member = Member(wire, group, shape)
     text = "Invalid value soon for configuration retention.ms: Not a number of type LONG"
     detail = f"Internal topics are missing: {changelog}; Creation failed: {changelog} ({text})."
-    until(lambda: statuses(member.beat()) == [(MISSING_INTERNAL, detail)])
+    wait_for(lambda: statuses(member.beat()) == [(MISSING_INTERNAL, detail)])
 
 
 def test_an_internal_topic_of_the_wrong_size(wire: Wire, group: str, topic: str) -> None:
@@ -480,11 +482,11 @@ def test_tasks_move_when_they_were_given_up(wire: Wire, group: str, topic: str) 
     answer = second.beat()
     assert answer.active_tasks == []  # still with the first
     assert described(wire, group).group_state == "Reconciling"
-    told = until(lambda: (found := first.beat()).active_tasks is not None and found)
+    told = wait_for(lambda: (found := first.beat()).active_tasks is not None and found)
     assert len(tasks(told.active_tasks)["0"]) == 2
     assert second.own().active_tasks is None  # the first has not said that it let go
     first.own()
-    until(lambda: second.own() and len(second.active.get("0", [])) == 1)
+    wait_for(lambda: second.own() and len(second.active.get("0", [])) == 1)
     assert sorted(first.active["0"] + second.active["0"]) == [0, 1, 2]
     first.follow(lambda: first.epoch == second.epoch)
     assert described(wire, group).group_state == "Stable"
@@ -507,7 +509,7 @@ def test_standby_tasks(wire: Wire, group: str, topic: str) -> None:
         copies = sorted(first.standby.get("0", []) + second.standby.get("0", []))
         return active == copies == [0, 1, 2]
 
-    until(is_balanced)
+    wait_for(is_balanced)
     assert sorted(first.active["0"] + first.standby.get("0", [])) == [0, 1, 2]
     # The copies become active where they are when the other one goes.
     second.leave()
@@ -518,7 +520,7 @@ def test_a_changed_number_of_standby_copies_is_a_rebalance(wire: Wire, group: st
     member = run_alone(wire, group, topic)
     before = member.epoch
     configure(wire, group, {"streams.num.standby.replicas": "2"})
-    until(lambda: member.own() and member.epoch == before + 1)
+    wait_for(lambda: member.own() and member.epoch == before + 1)
 
 
 def test_a_shutdown_is_told_to_everybody(wire: Wire, group: str, topic: str) -> None:
@@ -553,7 +555,7 @@ def test_the_first_assignment_waits(wire: Wire, group: str, topic: str) -> None:
     answer = member.beat()
     assert delayed in statuses(answer)
     assert answer.active_tasks == []
-    until(lambda: delayed in statuses(member.own()) and described(wire, group).group_state == "Assigning")
+    wait_for(lambda: delayed in statuses(member.own()) and described(wire, group).group_state == "Assigning")
     assert member.epoch == described(wire, group).assignment_epoch < described(wire, group).group_epoch
 
 
@@ -569,7 +571,7 @@ def test_assignments_keep_a_distance(wire: Wire, group: str, topic: str) -> None
 
 def test_partitions_by_user_endpoint(wire: Wire, group: str, topic: str) -> None:
     first = Member(wire, group, topology(subtopology("0", topic)), user_endpoint=Beat.Endpoint(host="h1", port=8080))
-    until(lambda: first.send().error_code == NONE)  # the topic has to be known
+    wait_for(lambda: first.send().error_code == NONE)  # the topic has to be known
     first.follow(lambda: first.active == {"0": [0, 1, 2]})
     answer = first.beat(endpoint_information_epoch=-1)
     epoch = answer.endpoint_information_epoch
@@ -601,7 +603,7 @@ def test_groups_with_members_cannot_be_deleted(wire: Wire, group: str, topic: st
     assert wire.call(delete, 2).results[0].error_code == NonEmptyGroup.code
     member.leave()
     assert wire.call(delete, 2).results[0].error_code == NONE
-    until(lambda: described(wire, group).error_code == GroupIdNotFound.code)
+    wait_for(lambda: described(wire, group).error_code == GroupIdNotFound.code)
     assert listed(wire, group) == []
     assert wire.call(delete, 2).results[0].error_code == GroupIdNotFound.code
 

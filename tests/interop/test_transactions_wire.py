@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import IsolationLevel
 from ottla.errors import (
     NONE,
     ConcurrentTransactions,
@@ -104,13 +105,13 @@ def test_interleaved_transactions(begin, topic: str, wire: Wire) -> None:
     dropped.produce(topic, b"d1")
     wire.produce(topic, batch(b"plain"))
     kept.produce(topic, b"k2", sequence=1)
-    answer = wire.fetch(topic, 0, isolation_level=1)
+    answer = wire.fetch(topic, 0, isolation_level=IsolationLevel.READ_COMMITTED)
     assert (answer.high_watermark, answer.last_stable_offset, answer.aborted_transactions) == (4, 0, [])
     kept.finish(True)
-    assert wire.fetch(topic, 0, isolation_level=1).last_stable_offset == 1
+    assert wire.fetch(topic, 0, isolation_level=IsolationLevel.READ_COMMITTED).last_stable_offset == 1
     assert read_committed(wire, topic) == [b"k1"]
     dropped.finish(False)
-    answer = wire.fetch(topic, 0, isolation_level=1)
+    answer = wire.fetch(topic, 0, isolation_level=IsolationLevel.READ_COMMITTED)
     assert [(one.producer_id, one.first_offset) for one in answer.aborted_transactions] == [(dropped.producer_id, 1)]
     assert answer.last_stable_offset == answer.high_watermark == 6
     assert wire.fetch(topic, 0).aborted_transactions is None

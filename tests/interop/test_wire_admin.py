@@ -5,14 +5,24 @@ from typing import Any
 
 import pytest
 
-from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.enums import (
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOp,
+    ConfigResourceType,
+    PatternType,
+    ResourceType,
+    ScramMechanism,
+)
 from ottla.errors import (
     InvalidConfig,
     InvalidRequest,
+    InvalidTopicException,
     InvalidUpdateVersion,
     ResourceNotFound,
     UnacceptableCredential,
     UnknownServerError,
+    UnknownTopicOrPartition,
     UnsupportedSaslMechanism,
 )
 from ottla.wire import messages as m
@@ -244,8 +254,11 @@ def test_names_that_describe_topic_partitions_refuses(wire: Wire) -> None:
             for topic in wire.call(m.DescribeTopicPartitionsRequest(topics=topics, cursor=None), 0).topics
         ]
 
-    assert codes("nope", "bad name") == [("bad name", 17), ("nope", 3)]
-    assert codes("nope", "", "bad name") == [("nope", -1), ("", -1), ("bad name", -1)]
+    assert codes("nope", "bad name") == [
+        ("bad name", InvalidTopicException.code),
+        ("nope", UnknownTopicOrPartition.code),
+    ]
+    assert codes("nope", "", "bad name") == [(name, UnknownServerError.code) for name in ("nope", "", "bad name")]
 
 
 def test_the_first_version_of_update_features_cannot_downgrade(wire: Wire) -> None:
@@ -288,7 +301,7 @@ def test_an_operation_on_configs_that_nobody_knows_fails_all(version: int, topic
 
 def test_scram_without_a_password(wire: Wire) -> None:
     upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
-    made = upsertion(name="u", mechanism=1, iterations=4096, salt=b"s", salted_password=b"")
+    made = upsertion(name="u", mechanism=ScramMechanism.SCRAM_SHA_256, iterations=4096, salt=b"s", salted_password=b"")
     (found,) = wire.call(m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[made]), 0).results
     assert (found.error_code, found.error_message) == (UnknownServerError.code, None)
 
@@ -297,13 +310,13 @@ def test_scram_without_a_password(wire: Wire) -> None:
 @pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
 def test_an_acl_of_an_unknown_kind_ends_the_connection(version: int, field: str, wire: Wire) -> None:
     creation = m.CreateAclsRequest.AclCreation(
-        resource_type=2,
+        resource_type=ResourceType.TOPIC,
         resource_name="t",
-        resource_pattern_type=3,
+        resource_pattern_type=PatternType.LITERAL,
         principal="User:u",
         host="*",
-        operation=3,
-        permission_type=3,
+        operation=AclOperation.READ,
+        permission_type=AclPermissionType.ALLOW,
     )
     setattr(creation, field, 0)
     wire.send(m.CreateAclsRequest(creations=[creation]), version)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.enums import ConfigResourceType, IsolationLevel
 from ottla.errors import (
     NONE,
     InvalidTopicException,
@@ -94,7 +95,7 @@ def test_settings_of_a_new_topic_are_answered_as_given(
     assert [config.value for config in made.configs if config.name == name] == [given]
     wire.wait_until_ready(topic.name)
     resource = m.DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=2, resource_name=topic.name, configuration_keys=[name]
+        resource_type=ConfigResourceType.TOPIC, resource_name=topic.name, configuration_keys=[name]
     )
     (found,) = wire.call(m.DescribeConfigsRequest(resources=[resource]), 4).results
     assert [config.value for config in found.configs] == [meant]
@@ -180,7 +181,7 @@ def test_one_replica_that_is_no_consumer(
     version: int, replica: int, told: list[object] | None, topic: str, wire: Wire
 ) -> None:
     wire.produce(topic, batch(b"x"))
-    request = wire.fetch_request([(topic, 0, 0)], version, isolation_level=1)
+    request = wire.fetch_request([(topic, 0, 0)], version, isolation_level=IsolationLevel.READ_COMMITTED)
     if version < 15:
         request.replica_id = replica
     else:

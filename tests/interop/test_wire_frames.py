@@ -5,11 +5,12 @@ import struct
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import InvalidRequest, UnsupportedVersion
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest
 from support.batches import batch, now_ms
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="wire", client_software_version="1.0")
 
@@ -133,5 +134,5 @@ def test_many_requests_at_once(topic: str, wire: Wire) -> None:
     for _ in range(200):
         assert wire.receive().error_code == 0
         assert wire.receive().error_code == 0
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
     assert now_ms()

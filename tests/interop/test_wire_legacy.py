@@ -5,12 +5,13 @@ Their oracle is Apache Kafka 3.9.1; on a broker that serves none of them these t
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import NONE, CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.records.batch import Record
 from ottla.records.legacy import any_batches, build_message_set
 from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest
 from support.batches import batch, now_ms, records_of
-from support.wire import EARLIEST, LATEST, Wire
+from support.wire import Wire
 
 NOW = now_ms()
 
@@ -85,7 +86,7 @@ def test_a_corrupt_old_message(topic: str, wire: Wire) -> None:
     data[-1] ^= 1
     answer = wire.produce(topic, bytes(data), version=2)
     assert (answer.error_code, answer.base_offset) == (CorruptMessage.code, -1)
-    assert wire.list_offsets(topic, LATEST, version=1).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST, version=1).offset == 0
 
 
 def test_the_limit_of_an_old_fetch_is_the_partitions(topic: str, wire: Wire) -> None:
@@ -106,9 +107,9 @@ def test_list_offsets_0(topic: str, wire: Wire) -> None:
         assert answer.error_code == NONE
         return list(answer.old_style_offsets)
 
-    assert listed(LATEST) == [4, 0]
-    assert listed(LATEST, 1) == [4]
-    assert listed(EARLIEST) == [0]
+    assert listed(OffsetTimestamp.LATEST) == [4, 0]
+    assert listed(OffsetTimestamp.LATEST, 1) == [4]
+    assert listed(OffsetTimestamp.EARLIEST) == [0]
     # By time it looks at segments and when they were last written, not at records.
     assert listed(NOW - 3_600_000) == []
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     NONE,
     CorruptMessage,
@@ -26,7 +27,7 @@ from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch
 from support.interop.transacting import Transacting, find_group
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 NOBODYS_ID = b"\xee" * 16
 ALL_TOPIC_OPERATIONS = 3576
@@ -229,7 +230,7 @@ def test_delete_records_of_one_partition_twice(version: int, topic: str, wire: W
 @pytest.mark.parametrize("version", range(1, 12))
 def test_list_offsets_of_one_partition_twice(version: int, topic: str, wire: Wire) -> None:
     entry, place = m.ListOffsetsRequest.ListOffsetsTopic, m.ListOffsetsRequest.ListOffsetsPartition
-    latest = place(partition_index=0, timestamp=LATEST)
+    latest = place(partition_index=0, timestamp=OffsetTimestamp.LATEST)
     request = m.ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -247,7 +248,7 @@ def test_list_offsets_in_no_known_isolation(version: int, topic: str, wire: Wire
     request = m.ListOffsetsRequest(
         replica_id=-1,
         isolation_level=2,
-        topics=[entry(name=topic, partitions=[place(partition_index=0, timestamp=LATEST)])],
+        topics=[entry(name=topic, partitions=[place(partition_index=0, timestamp=OffsetTimestamp.LATEST)])],
     )
     (found,) = wire.call(request, version).topics
     assert [(each.error_code, each.offset) for each in found.partitions] == [(UnknownServerError.code, -1)]
@@ -388,7 +389,7 @@ def test_produce(version: int, topic: str, wire: Wire) -> None:
     ]
     # Of what comes twice, once is taken.
     assert produced(wire, version, [(there, 0, batch(b"x")), (there, 0, batch(b"x"))]) == [(there, 0, NONE, 0)]
-    assert wire.list_offsets(topic, LATEST).offset == 2
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 2
 
 
 @pytest.mark.parametrize("records", [b"", b"\1" * 11, batch(b"x") + batch(b"x")], ids=["nothing", "a bit", "two"])
@@ -424,7 +425,7 @@ def test_what_cannot_be_a_batch_fails_the_request(
         (entry.error_code, entry.error_message, entry.log_start_offset)
         for entry in answer.responses[0].partition_responses
     ] == [(CorruptMessage.code, message, -1)] * 2
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
 def test_an_epoch_below_all(topic: str, wire: Wire) -> None:

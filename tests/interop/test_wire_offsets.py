@@ -2,11 +2,12 @@
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import NONE, InvalidRequest, UnknownLeaderEpoch, UnknownTopicOrPartition
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from support.batches import batch, now_ms
-from support.wire import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Wire
+from support.wire import Wire
 
 
 def answer(found) -> tuple[int, int, int]:
@@ -18,13 +19,13 @@ def test_every_version(version: int, topic: str, wire: Wire) -> None:
     now = now_ms()
     for i in range(3):
         wire.produce(topic, batch(b"%d" % i, timestamp=now - 3000 + i * 1000))
-    assert answer(wire.list_offsets(topic, EARLIEST, version=version)) == (NONE, 0, -1)
-    assert answer(wire.list_offsets(topic, LATEST, version=version)) == (NONE, 3, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.EARLIEST, version=version)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.LATEST, version=version)) == (NONE, 3, -1)
     assert answer(wire.list_offsets(topic, now - 2500, version=version)) == (NONE, 1, now - 2000)
     assert answer(wire.list_offsets(topic, now + 1000, version=version)) == (NONE, -1, -1)
     if version >= 4:
-        assert wire.list_offsets(topic, LATEST, version=version).leader_epoch == 0
-        assert wire.list_offsets(topic, EARLIEST, version=version).leader_epoch == 0
+        assert wire.list_offsets(topic, OffsetTimestamp.LATEST, version=version).leader_epoch == 0
+        assert wire.list_offsets(topic, OffsetTimestamp.EARLIEST, version=version).leader_epoch == 0
 
 
 def test_times_out_of_order(topic: str, wire: Wire) -> None:
@@ -42,12 +43,12 @@ def test_times_out_of_order(topic: str, wire: Wire) -> None:
 
 def test_special_timestamps(topic: str, wire: Wire) -> None:
     now = now_ms()
-    assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, -1, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.MAX_TIMESTAMP)) == (NONE, -1, -1)
     records = [Record(i, now - age, None, b"v", ()) for i, age in enumerate([500, 100, 100, 900])]
     wire.produce(topic, build_batch(records))
-    assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, 1, now - 100)
-    assert answer(wire.list_offsets(topic, EARLIEST_LOCAL)) == (NONE, 0, -1)
-    assert answer(wire.list_offsets(topic, LATEST_TIERED)) == (NONE, -1, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.MAX_TIMESTAMP)) == (NONE, 1, now - 100)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.EARLIEST_LOCAL)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.LATEST_TIERED)) == (NONE, -1, -1)
 
 
 def test_the_largest_timestamp_of_records_that_are_deleted(topic: str, wire: Wire) -> None:
@@ -61,23 +62,27 @@ def test_the_largest_timestamp_of_records_that_are_deleted(topic: str, wire: Wir
         done = wire.call(DeleteRecordsRequest(topics=[asked], timeout_ms=30_000), 2).topics[0].partitions[0]
         assert (done.error_code, done.low_watermark) == (NONE, start)
         assert answer(wire.list_offsets(topic, 0)) == first
-        assert answer(wire.list_offsets(topic, MAX_TIMESTAMP)) == (NONE, 1, now - 1000)
+        assert answer(wire.list_offsets(topic, OffsetTimestamp.MAX_TIMESTAMP)) == (NONE, 1, now - 1000)
 
 
 def test_an_empty_partition(topic: str, wire: Wire) -> None:
-    assert answer(wire.list_offsets(topic, EARLIEST)) == (NONE, 0, -1)
-    assert answer(wire.list_offsets(topic, LATEST)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.EARLIEST)) == (NONE, 0, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.LATEST)) == (NONE, 0, -1)
     assert answer(wire.list_offsets(topic, 0)) == (NONE, -1, -1)
-    assert wire.list_offsets(topic, LATEST).leader_epoch in (0, -1)
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).leader_epoch in (0, -1)
 
 
 def test_unknown_places(topic: str, wire: Wire, unique) -> None:
-    assert answer(wire.list_offsets(unique("t"), LATEST)) == (UnknownTopicOrPartition.code, -1, -1)
-    assert answer(wire.list_offsets(topic, LATEST, partition=5)) == (UnknownTopicOrPartition.code, -1, -1)
+    assert answer(wire.list_offsets(unique("t"), OffsetTimestamp.LATEST)) == (UnknownTopicOrPartition.code, -1, -1)
+    assert answer(wire.list_offsets(topic, OffsetTimestamp.LATEST, partition=5)) == (
+        UnknownTopicOrPartition.code,
+        -1,
+        -1,
+    )
 
 
 def test_a_partition_named_twice(topic: str, wire: Wire) -> None:
-    entry = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    entry = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=OffsetTimestamp.LATEST)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[entry, entry])]
     )
@@ -86,8 +91,10 @@ def test_a_partition_named_twice(topic: str, wire: Wire) -> None:
 
 
 def test_leader_epochs(topic: str, wire: Wire) -> None:
-    assert wire.list_offsets(topic, LATEST, current_leader_epoch=0).error_code == NONE
-    assert wire.list_offsets(topic, LATEST, current_leader_epoch=9).error_code == UnknownLeaderEpoch.code
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST, current_leader_epoch=0).error_code == NONE
+    assert (
+        wire.list_offsets(topic, OffsetTimestamp.LATEST, current_leader_epoch=9).error_code == UnknownLeaderEpoch.code
+    )
 
 
 def epoch_end(wire: Wire, topic: str, version: int, epoch: int, current: int = -1, partition: int = 0):
@@ -120,6 +127,10 @@ def test_the_end_of_an_epoch(version: int, topic: str, wire: Wire, unique) -> No
 
 @pytest.mark.parametrize("version", range(4, 12))
 def test_the_start_of_an_empty_partition_is_in_its_leaders_epoch(version: int, topic: str, wire: Wire) -> None:
-    for timestamp in (EARLIEST, LATEST) if version < 8 else (EARLIEST, LATEST, EARLIEST_LOCAL):
+    for timestamp in (
+        (OffsetTimestamp.EARLIEST, OffsetTimestamp.LATEST)
+        if version < 8
+        else (OffsetTimestamp.EARLIEST, OffsetTimestamp.LATEST, OffsetTimestamp.EARLIEST_LOCAL)
+    ):
         found = wire.list_offsets(topic, timestamp, version=version)
         assert (*answer(found), found.leader_epoch) == (NONE, 0, -1, 0)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import OffsetTimestamp, ScramMechanism
 from ottla.errors import InvalidRequest, UnknownTopicOrPartition
 from ottla.wire import messages as m
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 NAMES = [f"absent-{index * 7919 % 1000}" for index in range(15)]
 PARTITIONS = [3, 0, 2, 1, 17]
@@ -33,7 +34,7 @@ def test_metadata(wire: Wire) -> None:
 
 def list_offsets(wire: Wire, names: list[str]) -> list[Any]:
     entry, place = m.ListOffsetsRequest.ListOffsetsTopic, m.ListOffsetsRequest.ListOffsetsPartition
-    partitions = [place(partition_index=index, timestamp=LATEST) for index in PARTITIONS]
+    partitions = [place(partition_index=index, timestamp=OffsetTimestamp.LATEST) for index in PARTITIONS]
     request = m.ListOffsetsRequest(replica_id=-1, topics=[entry(name=name, partitions=partitions) for name in names])
     return [(topic.name, topic.partitions) for topic in wire.call(request, 7).topics]
 
@@ -129,7 +130,9 @@ def test_users(wire: Wire) -> None:
     request = m.DescribeUserScramCredentialsRequest(users=[entry(name=name) for name in NAMES])
     assert places(each.user for each in wire.call(request, 0).results) == IN_JAVA
     removal = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
-    altered = m.AlterUserScramCredentialsRequest(deletions=[removal(name=name, mechanism=1) for name in NAMES])
+    altered = m.AlterUserScramCredentialsRequest(
+        deletions=[removal(name=name, mechanism=ScramMechanism.SCRAM_SHA_256) for name in NAMES]
+    )
     assert places(each.user for each in wire.call(altered, 0).results) == IN_JAVA
 
 

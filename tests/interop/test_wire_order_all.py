@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.enums import ConfigResourceType
+from ottla.enums import ConfigResourceType, ElectionType, QuotaMatchType
 from ottla.errors import NONE, GroupIdNotFound, InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 from ottla.metadata.java_hash_order import java_names
 from ottla.metadata.topics import java_hash
@@ -237,7 +237,7 @@ def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:
         names.setdefault((java_hash(name) * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 61, name)
     for name in names.values():
         wire.create_topic(name)
-    request = m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=30000)
+    request = m.ElectLeadersRequest(election_type=ElectionType.PREFERRED, topic_partitions=None, timeout_ms=30000)
     elected = [result.topic for result in wire.call(request, 2).replica_election_results]
     assert [name for name in elected if name in names.values()] == [names[slot] for slot in range(8)]
     # The list of what can have configs is sorted by the hashes themselves.
@@ -267,7 +267,9 @@ def test_quotas(wire: Wire, unique: Callable[[str], str]) -> None:
 
 def test_keys_of_a_quota(wire: Wire, unique: Callable[[str], str]) -> None:
     user = unique("u")
-    component = m.DescribeClientQuotasRequest.ComponentData(entity_type="user", match_type=0, match=user)
+    component = m.DescribeClientQuotasRequest.ComponentData(
+        entity_type="user", match_type=QuotaMatchType.EXACT, match=user
+    )
 
     def set_and_described(*keys: str) -> list[str]:
         wire.call(m.AlterClientQuotasRequest(entries=[quota(user, *keys)]), 1)

@@ -5,6 +5,7 @@ import struct
 import lz4.frame
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     NONE,
     CorruptMessage,
@@ -23,7 +24,7 @@ from ottla.records.batch import Record, build_batch, pack_batch
 from ottla.wire.messages import ProduceRequest
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch, batches_of, now_ms, records_of
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 HOUR_MS = 3_600_000
 
@@ -54,7 +55,7 @@ def test_the_stored_batch_is_the_one_sent_with_offset_and_epoch_stamped(topic: s
 def test_acks_out_of_range(acks: int, topic: str, wire: Wire) -> None:
     answer = wire.produce(topic, batch(b"x"), acks=acks)
     assert (answer.error_code, answer.base_offset) == (InvalidRequiredAcks.code, -1)
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
 def test_no_answer_without_acks(topic: str, wire: Wire) -> None:
@@ -66,7 +67,7 @@ def test_no_answer_without_acks(topic: str, wire: Wire) -> None:
 def test_an_error_without_acks_closes_the_connection(topic: str, wire: Wire, connect) -> None:
     wire.produce(topic, b"\0" * 80, acks=0)
     assert wire.is_closed()
-    assert connect().list_offsets(topic, LATEST).offset == 0
+    assert connect().list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
 def corrupted() -> bytes:
@@ -124,7 +125,7 @@ def with_count(count: int) -> bytes:
 def test_refused_batches(make, code: int, topic: str, wire: Wire) -> None:
     answer = wire.produce(topic, make())
     assert (answer.error_code, answer.base_offset) == (code, -1)
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
     # The connection and the partition go on.
     assert wire.produce(topic, batch(b"good")).base_offset == 0
 
@@ -139,7 +140,7 @@ def test_null_records_are_refused(topic: str, wire: Wire, broker) -> None:
     if not broker.is_ottla:
         pytest.skip("Apache Kafka 4.3.1 never answers this one")
     assert wire.produce(topic, None).error_code == InvalidRecord.code
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
 def test_bad_records_are_named(make_topic, wire: Wire) -> None:
@@ -150,7 +151,7 @@ def test_bad_records_are_named(make_topic, wire: Wire) -> None:
     assert [error.batch_index for error in answer.record_errors] == [1, 3]
     assert all(error.batch_index_error_message for error in answer.record_errors)
     assert answer.error_message
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
 def test_early_and_missing_timestamps_are_taken(topic: str, wire: Wire) -> None:
@@ -262,7 +263,7 @@ def test_duplicates_get_the_first_offset(topic: str, wire: Wire) -> None:
     for sequence in range(5):
         answer = wire.produce(topic, sequenced(me, sequence * 2, b"a", b"b"))
         assert (answer.error_code, answer.base_offset) == (NONE, sequence * 2)
-    assert wire.list_offsets(topic, LATEST).offset == 10
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 10
 
 
 def test_a_duplicate_older_than_five_batches(topic: str, wire: Wire) -> None:
@@ -285,7 +286,7 @@ def test_gaps_and_starts(topic: str, wire: Wire) -> None:
     assert wire.produce(topic, sequenced(newer, 9, b"x")).error_code == OutOfOrderSequenceNumber.code
     assert wire.produce(topic, sequenced(newer, 0, b"x")).error_code == NONE
     assert wire.produce(topic, sequenced(me, 9, b"x")).error_code == InvalidProducerEpoch.code
-    assert wire.list_offsets(topic, LATEST).offset == 3
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 3
 
 
 def test_the_sequence_wraps(topic: str, wire: Wire) -> None:

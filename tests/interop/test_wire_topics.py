@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.enums import CoordinatorType, OffsetTimestamp
 from ottla.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -27,7 +28,7 @@ from ottla.wire.messages import (
 from ottla.wire.primitives import ZERO_UUID
 from support.batches import batch
 from support.requests import new_topic
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 
 def create(wire: Wire, *topics, version: int = 7, validate_only: bool = False):
@@ -221,7 +222,7 @@ def test_a_topic_made_again_is_another(make_topic, wire: Wire) -> None:
             break
     wire.wait_until_ready(topic)
     assert wire.topic_id(topic) != first
-    assert wire.list_offsets(topic, LATEST).offset == 0
+    assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
 # Metadata
@@ -337,7 +338,9 @@ def test_describe_topic_partitions_pages(make_topic, wire: Wire, unique) -> None
 def test_find_coordinator(version: int, wire: Wire, broker, unique) -> None:
     group = unique("g")
     for _ in range(1000):
-        found = wire.call(FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group]), version)
+        found = wire.call(
+            FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP, coordinator_keys=[group]), version
+        )
         if version >= 4:
             found = found.coordinators[0]
             assert found.key == group

@@ -28,7 +28,8 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     TxnOffsetCommitRequest,
 )
-from support.interop.transacting import Transacting, find_group, mark, until
+from support.interop.transacting import NOT_YET, Transacting, find_group, mark
+from support.waiting import ask_until_ready
 from support.wire import Wire
 
 KIP890, FIRST = 12, 11
@@ -54,7 +55,7 @@ def hanging(request: Any, begin: Begin, make_topic: Callable[..., str], wire: Wi
     assert one.end(commit, version).error_code == NONE
     one.epoch += 1 if version >= 5 else 0
     # Apache Kafka writes the markers after its answer.
-    until(lambda: Missing(one.describe(), [0]))
+    ask_until_ready(lambda: Missing(one.describe(), [0]), NOT_YET)
     return one, topic
 
 
@@ -125,7 +126,7 @@ def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
     one.epoch = last
     assert one.produce(topic, b"x").error_code == NONE
     # The fence ends the last epoch, which brings a new producer id; the answer is the next epoch of that.
-    again = until(one.init)
+    again = ask_until_ready(one.init, NOT_YET)
     assert (again.error_code, again.producer_id == old, again.producer_epoch) == (NONE, False, 1)
     assert one.end(True, 5).error_code == InvalidProducerIdMapping.code
 

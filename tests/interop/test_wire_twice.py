@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     NONE,
     CorruptMessage,
@@ -17,7 +18,7 @@ from ottla.errors import (
 from ottla.wire import messages as m
 from support.batches import batch
 from support.interop.transacting import find_group
-from support.wire import LATEST, Wire
+from support.wire import Wire
 
 INT32_MAX = (1 << 31) - 1
 SHA_256, SHA_512 = 1, 2
@@ -184,13 +185,13 @@ def test_records_of_a_partition_that_comes_twice(
     entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
     first, *rest = [data(index=0, records=records) for records in sent]
     for topics in ([[first, *rest]], [[first], rest]):
-        before = wire.list_offsets(topic, LATEST).offset
+        before = wire.list_offsets(topic, OffsetTimestamp.LATEST).offset
         request = m.ProduceRequest(
             acks=acks, timeout_ms=30000, topic_data=[entry(name=topic, partition_data=each) for each in topics]
         )
         (answer,) = wire.call(request, version).responses
         assert [(each.index, each.error_code) for each in answer.partition_responses] == [(0, code)]
-        assert wire.list_offsets(topic, LATEST).offset == before + appended
+        assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == before + appended
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import InvalidUpdateVersion
 from ottla.metadata.features import FORMATTED_FEATURES, FeatureUpdate, plan_updates
 from ottla.wire.stored import metadata as stored
@@ -77,6 +78,8 @@ def test_levels_go_down_and_up(formatted: Any) -> None:
 def test_eligible_leaders_come_with_one_min_insync_replicas(formatted: Any) -> None:
     update(formatted, ("eligible.leader.replicas.version", 0, 2))
     name = "min.insync.replicas"
-    formatted.append([stored.ConfigRecord(resource_type=4, resource_name="1", name=name, value="3")])
+    formatted.append(
+        [stored.ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name="1", name=name, value="3")]
+    )
     update(formatted, ("eligible.leader.replicas.version", 1, 1))
     assert formatted.image.broker_configs(1) == ({name: "2"}, {})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.errors import InvalidRequest, KafkaError, UnknownServerError, UnsupportedVersion
 from ottla.metadata.acls import AclFilter, create_acls, delete_acls, find_acls
 from ottla.metadata.image import Acl
@@ -192,10 +193,16 @@ def test_unknown_and_repeated_users_are_said(world: Any) -> None:
 
 
 READ = Acl(2, "t1", 3, "User:alice", "*", 3, 3)
-DENIED = READ._replace(operation=4, permission_type=2)
-PREFIXED = READ._replace(resource_name="t", pattern_type=4, principal="User:bob", host="1.2.3.4", operation=8)
-WILDCARD = READ._replace(resource_name="*", operation=8)
-GROUP = READ._replace(resource_type=3, resource_name="g")
+DENIED = READ._replace(operation=AclOperation.WRITE, permission_type=AclPermissionType.DENY)
+PREFIXED = READ._replace(
+    resource_name="t",
+    pattern_type=PatternType.PREFIXED,
+    principal="User:bob",
+    host="1.2.3.4",
+    operation=AclOperation.DESCRIBE,
+)
+WILDCARD = READ._replace(resource_name="*", operation=AclOperation.DESCRIBE)
+GROUP = READ._replace(resource_type=ResourceType.GROUP, resource_name="g")
 EVERYTHING = AclFilter(1, None, 1, None, None, 1, 1)
 
 
@@ -213,14 +220,24 @@ def test_acls_are_found_by_pattern(world: Any) -> None:
     assert add(world, READ, READ, DENIED, PREFIXED, WILDCARD, GROUP) == [None] * 6
     assert len(world.image.acls) == 5, "an entry that is there is not added again"
     assert found(world) == {READ, DENIED, PREFIXED, WILDCARD, GROUP}
-    assert found(world, resource_type=3) == {GROUP}
-    assert found(world, resource_name="t1", pattern_type=3) == {READ, DENIED}
-    assert found(world, resource_type=2, resource_name="t1", pattern_type=2) == {READ, DENIED, PREFIXED, WILDCARD}
+    assert found(world, resource_type=ResourceType.GROUP) == {GROUP}
+    assert found(world, resource_name="t1", pattern_type=PatternType.LITERAL) == {READ, DENIED}
+    assert found(world, resource_type=ResourceType.TOPIC, resource_name="t1", pattern_type=PatternType.MATCH) == {
+        READ,
+        DENIED,
+        PREFIXED,
+        WILDCARD,
+    }
     assert found(world, resource_name="t1") == {READ, DENIED}
-    assert found(world, resource_name="t", pattern_type=4) == {PREFIXED}
-    assert found(world, resource_type=2, resource_name="t", pattern_type=2) == {PREFIXED, WILDCARD}
+    assert found(world, resource_name="t", pattern_type=PatternType.PREFIXED) == {PREFIXED}
+    assert found(world, resource_type=ResourceType.TOPIC, resource_name="t", pattern_type=PatternType.MATCH) == {
+        PREFIXED,
+        WILDCARD,
+    }
     assert found(world, principal="User:bob") == found(world, host="1.2.3.4") == {PREFIXED}
-    assert found(world, operation=4) == found(world, permission_type=2) == {DENIED}
+    assert (
+        found(world, operation=AclOperation.WRITE) == found(world, permission_type=AclPermissionType.DENY) == {DENIED}
+    )
     assert found(world, operation=99) == set()
 
 
@@ -259,7 +276,7 @@ def test_acls_are_deleted_by_filter(world: Any) -> None:
     add(world, READ, DENIED, GROUP)
     filters = [
         EVERYTHING._replace(resource_name="t1"),
-        EVERYTHING._replace(resource_type=2, operation=3),
+        EVERYTHING._replace(resource_type=ResourceType.TOPIC, operation=AclOperation.READ),
         EVERYTHING._replace(resource_type=99),
         EVERYTHING._replace(operation=99),
     ]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ElectionType
 from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -283,7 +284,9 @@ def test_elections_on_request(run: Any, wire: Any) -> None:
 
         async def elect() -> int:
             topic = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
-            request = ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
+            request = ElectLeadersRequest(
+                election_type=ElectionType.PREFERRED, topic_partitions=[topic], timeout_ms=1000
+            )
             answer = await wire.ask(cluster, 3, request, 2)
             return int(answer.replica_election_results[0].partition_result[0].error_code)
 

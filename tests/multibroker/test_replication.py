@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import ConfigResourceType
 from ottla.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut, UnknownLeaderEpoch
 from ottla.wire.messages import FetchRequest, OffsetForLeaderEpochRequest
 from ottla.wire.stored.metadata import ConfigRecord
@@ -292,7 +293,12 @@ def test_replicas_that_catch_up_can_be_throttled(run: Any, wire: Any, side: str)
 
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2, **{f"{side}.replication.throttled.replicas": "*"})
-        rate = ConfigRecord(resource_type=4, resource_name="", name=f"{side}.replication.throttled.rate", value="10000")
+        rate = ConfigRecord(
+            resource_type=ConfigResourceType.BROKER,
+            resource_name="",
+            name=f"{side}.replication.throttled.rate",
+            value="10000",
+        )
         cluster.call(lambda server: server.controller.commit([rate]))
         for _ in range(40):
             await wire.produce(cluster, 1, bytes(5_000), timeout_ms=60_000)

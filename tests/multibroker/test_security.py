@@ -13,6 +13,7 @@ import ottla
 from ottla.client import admin
 from ottla.client.routing import Client
 from ottla.client.security import Security
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.errors import SaslAuthenticationFailed, ThrottlingQuotaExceeded, TopicAuthorizationFailed
 from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import (
@@ -64,13 +65,13 @@ async def produce(client: Client, broker: int, topic: str, index: int, size: int
 
 async def grant(client: Client, user: str, topic: str) -> None:
     acl = CreateAclsRequest.AclCreation(
-        resource_type=2,
+        resource_type=ResourceType.TOPIC,
         resource_name=topic,
-        resource_pattern_type=3,
+        resource_pattern_type=PatternType.LITERAL,
         principal=f"User:{user}",
         host="*",
-        operation=4,
-        permission_type=3,
+        operation=AclOperation.WRITE,
+        permission_type=AclPermissionType.ALLOW,
     )
     answer = await client.ask(CreateAclsRequest(creations=[acl]))
     assert answer.results[0].error_code == 0

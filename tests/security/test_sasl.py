@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from ottla.clock import ManualClock
 from ottla.config import ConfigError
+from ottla.enums import ConfigResourceType
 from ottla.errors import (
     DelegationTokenAuthDisabled,
     DelegationTokenExpired,
@@ -259,7 +260,9 @@ def test_secrets_are_neither_logged_nor_described(
             resource = DescribeConfigsRequest.DescribeConfigsResource
             described = await client.call(
                 DescribeConfigsRequest(
-                    resources=[resource(resource_type=4, resource_name="1", configuration_keys=None)],
+                    resources=[
+                        resource(resource_type=ConfigResourceType.BROKER, resource_name="1", configuration_keys=None)
+                    ],
                     include_synonyms=True,
                 ),
                 4,

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 
 from ottla.config import ConfigError
+from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.errors import InvalidRequest
 from ottla.log.files import PosixDisk
 from ottla.server.security.certificates import names_of
@@ -350,11 +351,13 @@ def test_a_certificate_is_changed_by_alter_configs(run: Any, run_broker: Any, ce
 
             async def alter(path: str) -> Any:
                 resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-                    resource_type=4,
+                    resource_type=ConfigResourceType.BROKER,
                     resource_name="1",
                     configs=[
                         IncrementalAlterConfigsRequest.AlterableConfig(
-                            name="listener.name.ssl.ssl.keystore.location", config_operation=0, value=path
+                            name="listener.name.ssl.ssl.keystore.location",
+                            config_operation=AlterConfigOp.SET,
+                            value=path,
                         )
                     ],
                 )

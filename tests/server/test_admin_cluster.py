@@ -6,6 +6,16 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.enums import (
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOp,
+    ConfigResourceType,
+    PatternType,
+    QuotaMatchType,
+    ResourceType,
+    ScramMechanism,
+)
 from ottla.errors import (
     BrokerIdNotRegistered,
     InvalidRequest,
@@ -153,7 +163,9 @@ def test_quotas_are_kept(run: Any, run_broker: Any, version: int) -> None:
             assert (response.error_code, response.error_message) == (0, "")
             [entry] = response.entries
             assert [(v.key, v.value) for v in entry.values] == [("producer_byte_rate", 5.0)]
-            component = DescribeClientQuotasRequest.ComponentData(entity_type="group", match_type=2, match=None)
+            component = DescribeClientQuotasRequest.ComponentData(
+                entity_type="group", match_type=QuotaMatchType.SPECIFIED, match=None
+            )
             refused = await client.call(DescribeClientQuotasRequest(components=[component], strict=False), version)
             assert (refused.error_code, refused.entries) == (UnsupportedVersion.code, None)
 
@@ -168,10 +180,14 @@ def test_scram_users_are_kept(run: Any, run_broker: Any) -> None:
             client = await running.connect()
             response = await client.call(
                 request(
-                    deletions=[request.ScramCredentialDeletion(name="gone", mechanism=1)],
+                    deletions=[request.ScramCredentialDeletion(name="gone", mechanism=ScramMechanism.SCRAM_SHA_256)],
                     upsertions=[
                         request.ScramCredentialUpsertion(
-                            name="u", mechanism=2, iterations=4096, salt=b"salt", salted_password=b"p" * 64
+                            name="u",
+                            mechanism=ScramMechanism.SCRAM_SHA_512,
+                            iterations=4096,
+                            salt=b"salt",
+                            salted_password=b"p" * 64,
                         )
                     ],
                 ),
@@ -213,7 +229,12 @@ def test_a_folder_begins_with_what_it_was_formatted_with(run: Any, run_broker: A
             stored.FeatureLevelRecord(name="metadata.version", feature_level=30),
             stored.FeatureLevelRecord(name="group.version", feature_level=1),
             stored.UserScramCredentialRecord(
-                name="u", mechanism=1, salt=b"salt", stored_key=b"s" * 32, server_key=b"k" * 32, iterations=8192
+                name="u",
+                mechanism=ScramMechanism.SCRAM_SHA_256,
+                salt=b"salt",
+                stored_key=b"s" * 32,
+                server_key=b"k" * 32,
+                iterations=8192,
             ),
         )
         for _ in range(2):  # the second start has it from the metadata log
@@ -251,7 +272,9 @@ def test_a_new_cluster_takes_min_insync_replicas_from_its_first_start(run: Any, 
             async with run_broker(disk=disk, settings={"min.insync.replicas": configured}) as running:
                 client = await running.connect()
                 resource = DescribeConfigsRequest.DescribeConfigsResource(
-                    resource_type=4, resource_name="1", configuration_keys=["min.insync.replicas"]
+                    resource_type=ConfigResourceType.BROKER,
+                    resource_name="1",
+                    configuration_keys=["min.insync.replicas"],
                 )
                 [result] = (await client.call(DescribeConfigsRequest(resources=[resource]), 4)).results
                 [config] = result.configs
@@ -264,11 +287,11 @@ def described_acls(resource_type: int = 1) -> DescribeAclsRequest:
     return DescribeAclsRequest(
         resource_type_filter=resource_type,
         resource_name_filter=None,
-        pattern_type_filter=1,
+        pattern_type_filter=PatternType.ANY,
         principal_filter=None,
         host_filter=None,
-        operation=1,
-        permission_type=1,
+        operation=AclOperation.ANY,
+        permission_type=AclPermissionType.ANY,
     )
 
 
@@ -281,13 +304,13 @@ def deleted_acls(operation: int = 1) -> DeleteAclsRequest:
     return DeleteAclsRequest(
         filters=[
             DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=2,
+                resource_type_filter=ResourceType.TOPIC,
                 resource_name_filter=None,
-                pattern_type_filter=1,
+                pattern_type_filter=PatternType.ANY,
                 principal_filter=None,
                 host_filter=None,
                 operation=operation,
-                permission_type=1,
+                permission_type=AclPermissionType.ANY,
             )
         ]
     )
@@ -325,7 +348,7 @@ def test_acls_are_kept(run: Any, run_broker: Any, version: int) -> None:
         disk = MemoryDisk()
         async with run_broker(disk=disk, settings=settings) as running:
             client = await running.connect()
-            creations = [new_acl(), new_acl(resource_name=""), new_acl(resource_type=1)]
+            creations = [new_acl(), new_acl(resource_name=""), new_acl(resource_type=ResourceType.ANY)]
             made = await client.call(CreateAclsRequest(creations=creations), version)
             assert [(r.error_code, r.error_message) for r in made.results] == [
                 (0, ""),
@@ -344,7 +367,7 @@ def test_acls_are_kept(run: Any, run_broker: Any, version: int) -> None:
                 ("t", 0, None)
             ]
             assert (await client.call(described_acls(), version)).resources == []
-            client.send(described_acls(resource_type=0), version)
+            client.send(described_acls(resource_type=ResourceType.UNKNOWN), version)
             assert await client.is_closed(), "nobody may ask for UNKNOWN"
 
     run(main())
@@ -579,10 +602,12 @@ def test_subscriptions_select_clients(run: Any, run_broker: Any) -> None:
 
             async def configure(name: str, **values: str) -> None:
                 configs = [
-                    request.AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value)
+                    request.AlterableConfig(name=key.replace("_", "."), config_operation=AlterConfigOp.SET, value=value)
                     for key, value in values.items()
                 ]
-                resource = request.AlterConfigsResource(resource_type=16, resource_name=name, configs=configs)
+                resource = request.AlterConfigsResource(
+                    resource_type=ConfigResourceType.CLIENT_METRICS, resource_name=name, configs=configs
+                )
                 [result] = (await client.call(request(resources=[resource]), 1)).responses
                 assert result.error_code == 0, result
 

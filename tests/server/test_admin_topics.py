@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ottla.enums import CoordinatorType
 from ottla.errors import (
     ElectionNotNeeded,
     InvalidPartitions,
@@ -543,7 +544,7 @@ def test_a_share_partition_is_named_by_three_parts(run: Any, run_broker: Any, ke
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
-            request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+            request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=[key])
             [found] = (await client.call(request, 6)).coordinators
             assert (found.error_code, found.error_message) == (0 if is_good else InvalidRequest.code, "")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.errors import CorruptMessage
 from ottla.log.cleaning_job import CleaningAborted, CleaningJob, Source
 from ottla.log.files import PosixDisk
@@ -159,9 +160,9 @@ def test_a_changed_policy_takes_effect(run: Run, run_broker: Any) -> None:
                 await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             config = IncrementalAlterConfigsRequest.AlterableConfig
             resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-                resource_type=2,
+                resource_type=ConfigResourceType.TOPIC,
                 resource_name="t",
-                configs=[config(name="cleanup.policy", config_operation=0, value="compact")],
+                configs=[config(name="cleanup.policy", config_operation=AlterConfigOp.SET, value="compact")],
             )
             response = await client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
             assert response.responses[0].error_code == 0

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.clock import ManualClock
 from ottla.coordinator.groups.offsets.repeated_commits import PARTITIONS_MAX, CommitPlan
+from ottla.enums import CoordinatorType
 from ottla.errors import KafkaStorageError, UnknownMemberId, UnknownTopicOrPartition
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.replication.partition import Partition
@@ -111,7 +112,7 @@ async def started(running: Any, version: int) -> Consumer:
     consumer = Consumer(running, client, version)
     await client.create_topic("t", 2)
     await client.create_topic("u")
-    await client.call(FindCoordinatorRequest(key="g", key_type=0), 2)
+    await client.call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 2)
     return consumer
 
 

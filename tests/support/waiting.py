@@ -2,10 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Container
+from typing import Any, TypeVar
 
-PATIENCE_S = 60.0
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    LeaderNotAvailable,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
+
+PATIENCE_S = 90.0
+NO_LEADER_YET = (UnknownTopicOrPartition.code, LeaderNotAvailable.code, NotLeaderOrFollower.code)
+"""What a fresh topic answers for a moment on Apache Kafka."""
+NO_COORDINATOR_YET = (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code)
+"""What a coordinator answers while its topic is created or loaded."""
 
 Found = TypeVar("Found")
 
@@ -13,10 +26,10 @@ Found = TypeVar("Found")
 def wait_for(
     condition: Callable[[], Found], what: object = "the condition", timeout_s: float = PATIENCE_S, pause_s: float = 0.02
 ) -> Found:
-    """What the condition returns as soon as that is true."""
+    """What the condition returns as soon as that is true. `what` names it for the error, or is a function that does."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what() if callable(what) else what}"
         time.sleep(pause_s)
     return found
 
@@ -30,6 +43,17 @@ async def wait_for_async(
     """The same on an event loop, which goes on meanwhile."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what() if callable(what) else what}"
         await asyncio.sleep(pause_s)
     return found
+
+
+def ask_until_ready(
+    ask: Callable[[], Any], not_ready: Container[int] = NO_COORDINATOR_YET, timeout_s: float = PATIENCE_S
+) -> Any:
+    """Asks again while the answer has one of these error codes; the first other answer."""
+    deadline = time.monotonic() + timeout_s
+    while (answer := ask()).error_code in not_ready:
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.02)
+    return answer

@@ -2,10 +2,10 @@
 
 import socket
 import struct
-import time
 from collections.abc import Iterable
 from typing import Any, Self
 
+from ottla.enums import OffsetTimestamp
 from ottla.errors import CoordinatorLoadInProgress
 from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.wire.primitives import ZERO_UUID
@@ -19,13 +19,11 @@ from support.requests import (
     new_producer_request,
     produce_request,
 )
-from support.waiting import wait_for
+from support.waiting import NO_COORDINATOR_YET, NO_LEADER_YET, ask_until_ready
 
 TIMEOUT_S = 30
-EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
 # The newest that Apache Kafka 3.9 has too, and the last that name topics instead of using their ids.
 PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION, METADATA_VERSION = 11, 12, 9, 12
-NOT_READY = (3, 5, 6, 15, 16)  # errors that a fresh topic or coordinator may give for a moment on Apache Kafka
 
 
 class Wire:
@@ -145,16 +143,14 @@ class Wire:
     def wait_until_ready(self, topic: str, partitions: int = 1) -> None:
         for partition in range(partitions):
 
-            def is_ready(partition: int = partition) -> bool:
-                return self.list_offsets(topic, LATEST, partition).error_code not in NOT_READY
+            def end(partition: int = partition) -> Any:
+                return self.list_offsets(topic, OffsetTimestamp.LATEST, partition)
 
-            wait_for(is_ready, f"{topic}-{partition}", TIMEOUT_S, 0.01)
+            ask_until_ready(end, (*NO_LEADER_YET, *NO_COORDINATOR_YET))
 
     def producer_id(self, version: int = 4) -> tuple[int, int]:
         """A fresh producer id and its epoch."""
-        request = new_producer_request()
         # A broker that has just started may have no block of ids yet.
-        while (made := self.call(request, version)).error_code == CoordinatorLoadInProgress.code:
-            time.sleep(0.01)
+        made = ask_until_ready(lambda: self.call(new_producer_request(), version), (CoordinatorLoadInProgress.code,))
         assert made.error_code == 0, made
         return made.producer_id, made.producer_epoch

@@ -14,6 +14,7 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.enums import CoordinatorType
 from ottla.wire.messages import FindCoordinatorRequest
 
 SECONDS = 60.0
@@ -256,7 +257,9 @@ def test_markers_that_a_kill_kept_back_are_written_by_the_next_start(
 def id_at(serving: Any, node: int) -> str:
     """A transactional id that this worker coordinates."""
     for number in itertools.count():
-        answer = serving.wire().call(FindCoordinatorRequest(key=f"id-{number}", key_type=1), 3)
+        answer = serving.wire().call(
+            FindCoordinatorRequest(key=f"id-{number}", key_type=CoordinatorType.TRANSACTION), 3
+        )
         if answer.error_code == 0 and answer.node_id == node:
             return f"id-{number}"
     raise AssertionError

@@ -13,6 +13,7 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 
+from ottla.enums import CoordinatorType
 from ottla.errors import TopicAuthorizationFailed
 from ottla.records.batch import Record, batches, build_batch
 from ottla.wire.messages import (
@@ -55,7 +56,7 @@ def fetch(wire: Any, topic: str, index: int) -> list[bytes | None]:
 
 
 def coordinator_port(serving: Any, group: str) -> int:
-    answer = serving.wire().call(FindCoordinatorRequest(key=group, key_type=0), 3)
+    answer = serving.wire().call(FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP), 3)
     assert answer.error_code == 0, answer
     return int(answer.port)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.enums import ConfigResourceType
+from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -135,7 +135,11 @@ def alter(wire: Any, *changes: tuple[int, str, str, str]) -> list[int]:
         IncrementalAlterConfigsRequest.AlterableConfig,
     )
     resources = [
-        resource(resource_type=kind, resource_name=name, configs=[config(name=key, config_operation=0, value=value)])
+        resource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[config(name=key, config_operation=AlterConfigOp.SET, value=value)],
+        )
         for kind, name, key, value in changes
     ]
     answer = wire.call(IncrementalAlterConfigsRequest(resources=resources), 1)

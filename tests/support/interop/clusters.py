@@ -6,7 +6,6 @@ All that a test learns of either comes over the wire, from requests to a broker 
 import os
 import signal
 import subprocess
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ottla
-from ottla.errors import CoordinatorLoadInProgress
+from ottla.enums import AlterConfigOp, ConfigResourceType, OffsetTimestamp
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
@@ -27,11 +26,11 @@ from ottla.wire.messages import (
 )
 from support.batches import batch
 from support.ports import free_ports
-from support.wire import LATEST, NOT_READY, Wire
+from support.requests import new_topic
+from support.waiting import NO_COORDINATOR_YET, NO_LEADER_YET, wait_for
+from support.wire import Wire
 
 PATIENCE_S = 120
-PREFERRED, UNCLEAN = 0, 1
-GROUP, TRANSACTION = 0, 1
 RACKS = ("a", "b", "c")
 SETTINGS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
@@ -130,15 +129,12 @@ class Clustered(ABC):
 
     def wait(self, holds: Callable[[], Any], what: object) -> Any:
         """What `holds` gives as soon as it is true; a broker that breaks the connection is asked again."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            found = None
+
+        def found() -> Any:
             with suppress(OSError):
-                found = holds()
-            if found:
-                return found
-            assert time.monotonic() < deadline, f"waited for {what}"
-            time.sleep(0.02)
+                return holds()
+
+        return wait_for(found, what, PATIENCE_S)
 
     def brokers_seen(self, at: int) -> list[int]:
         with self.wire(at) as wire:
@@ -173,19 +169,16 @@ class Clustered(ABC):
                 getattr(seen[broker], name) == value for broker in self.there for name, value in expected.items()
             )
 
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            with suppress(OSError):
-                if holds():
-                    return seen[self.there[0]]
-            assert time.monotonic() < deadline, f"waited for {expected} of {topic}, and there is {seen}"
-            time.sleep(0.02)
+        self.wait(holds, lambda: f"{expected} of {topic}, and there is {seen}")
+        return seen[self.there[0]]
 
     # -- doing -------------------------------------------------------------------------------------------------
 
     def create(self, name: str, assignments: Sequence[Sequence[int]], **configs: Any) -> str:
         """A topic whose leaders take writes."""
-        made = self.ask_any(CreateTopicsRequest(topics=[new_topic(name, assignments, **configs)], timeout_ms=30000), 7)
+        made = self.ask_any(
+            CreateTopicsRequest(topics=[new_topic(name, assignments=assignments, **configs)], timeout_ms=30000), 7
+        )
         assert made.topics[0].error_code == 0, made
         for partition, replicas in enumerate(assignments):
             self.until(name, partition, error=0)
@@ -199,7 +192,7 @@ class Clustered(ABC):
     def end_offset(self, broker: int, topic: str, partition: int = 0, epoch: int = -1) -> tuple[int, int]:
         """Error and offset of a ListOffsets for the end."""
         part = ListOffsetsRequest.ListOffsetsPartition(
-            partition_index=partition, timestamp=LATEST, current_leader_epoch=epoch
+            partition_index=partition, timestamp=OffsetTimestamp.LATEST, current_leader_epoch=epoch
         )
         asked = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])
         found = self.ask(broker, ListOffsetsRequest(replica_id=-1, topics=[asked]), 9).topics[0].partitions[0]
@@ -237,12 +230,14 @@ class Clustered(ABC):
     def configure(self, topic: str, **configs: Any) -> None:
         changes = [
             IncrementalAlterConfigsRequest.AlterableConfig(
-                name=name.replace("_", "."), config_operation=0 if value is not None else 1, value=value
+                name=name.replace("_", "."),
+                config_operation=AlterConfigOp.SET if value is not None else AlterConfigOp.DELETE,
+                value=value,
             )
             for name, value in configs.items()
         ]
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-            resource_type=2, resource_name=topic, configs=changes
+            resource_type=ConfigResourceType.TOPIC, resource_name=topic, configs=changes
         )
         answer = self.ask_any(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
         assert answer.responses[0].error_code == 0, answer
@@ -262,14 +257,14 @@ class Clustered(ABC):
         changes = [
             IncrementalAlterConfigsRequest.AlterableConfig(
                 name=f"{role}.replication.throttled.rate",
-                config_operation=0 if bytes_per_second else 1,
+                config_operation=AlterConfigOp.SET if bytes_per_second else AlterConfigOp.DELETE,
                 value=str(bytes_per_second) if bytes_per_second else None,
             )
             for role in ("leader", "follower")
         ]
         for broker in self.addresses:
             resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-                resource_type=4, resource_name=str(broker), configs=changes
+                resource_type=ConfigResourceType.BROKER, resource_name=str(broker), configs=changes
             )
             answer = self.ask(broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
             assert answer.responses[0].error_code == 0, answer
@@ -280,25 +275,9 @@ class Clustered(ABC):
 
         def found() -> Any:
             one = self.ask(at or self.there[0], request, 6).coordinators[0]
-            return None if one.error_code in (*NOT_READY, CoordinatorLoadInProgress.code) else one
+            return None if one.error_code in (*NO_LEADER_YET, *NO_COORDINATOR_YET) else one
 
         return self.wait(found, f"a coordinator of {key}")
-
-
-def new_topic(name: str, assignments: Sequence[Sequence[int]], **configs: Any) -> Any:
-    return CreateTopicsRequest.CreatableTopic(
-        name=name,
-        num_partitions=-1,
-        replication_factor=-1,
-        assignments=[
-            CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
-            for index, replicas in enumerate(assignments)
-        ],
-        configs=[
-            CreateTopicsRequest.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
-            for key, value in configs.items()
-        ],
-    )
 
 
 class OttlaCluster(Clustered):

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ottla.enums import ConfigResourceType
+from ottla.enums import AlterConfigOp, ConfigResourceType, CoordinatorType
 from ottla.records.batch import batches
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
@@ -18,11 +18,11 @@ from ottla.wire.messages import (
     ShareFetchRequest,
     ShareGroupHeartbeatRequest,
 )
+from support.waiting import ask_until_ready, wait_for
 from support.wire import Wire
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 DEADLINE_S = 60
-NOT_READY = (14, 15, 16)
 
 Place = tuple[bytes, int]
 Acks = Mapping[Place, Sequence[tuple[int, int, list[int]]]]
@@ -43,11 +43,8 @@ class Sharer:
         """Of the share session, in the next request."""
 
     def find(self) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
-        while self.wire.call(request, 6).coordinators[0].error_code in NOT_READY:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=[self.group])
+        ask_until_ready(lambda: self.wire.call(request, 6).coordinators[0])
 
     # Membership
 
@@ -55,11 +52,7 @@ class Sharer:
         request = ShareGroupHeartbeatRequest(
             group_id=self.group, member_id=self.name, member_epoch=epoch, rack_id=rack, subscribed_topic_names=topics
         )
-        deadline = time.monotonic() + DEADLINE_S
-        while (answer := self.wire.call(request, 1)).error_code in NOT_READY:
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.05)
-        return answer
+        return ask_until_ready(lambda: self.wire.call(request, 1))
 
     def join(self, *topics: str) -> Any:
         """Until it has partitions; the heartbeat's answer that says so."""
@@ -82,7 +75,7 @@ class Sharer:
             resource_type=ConfigResourceType.GROUP,
             resource_name=self.group,
             configs=[
-                config(name=name.replace("_", "."), config_operation=0, value=str(value))
+                config(name=name.replace("_", "."), config_operation=AlterConfigOp.SET, value=str(value))
                 for name, value in settings.items()
             ],
         )
@@ -109,15 +102,14 @@ class Sharer:
     def start_at(self, topic: str, **offsets: int) -> None:
         """Let the group begin here; it need not exist. Keys are `p0`, `p1`, …"""
         self.find()
-        deadline = time.monotonic() + DEADLINE_S
         wanted = {topic: {int(name[1:]): offset for name, offset in offsets.items()}}
-        while True:
+
+        def is_done() -> bool:
             answer = self.alter(**wanted)
             codes = {answer.error_code, *(each.error_code for one in answer.responses for each in one.partitions)}
-            if codes == {0}:
-                return
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.05)
+            return codes == {0}
+
+        wait_for(is_done, f"{self.group} to start at {wanted}")
 
     def forget(self, *topics: str) -> Any:
         request = DeleteShareGroupOffsetsRequest
@@ -203,12 +195,7 @@ class Sharer:
 
     def take_soon(self, *places: Place, **more: Any) -> list[tuple[int, int, int]]:
         """The same, when something is there."""
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            found = self.take(*places, **{"wait_ms": 200, **more})
-            if found:
-                return found
-            assert time.monotonic() < deadline, "nothing was handed out"
+        return wait_for(lambda: self.take(*places, **{"wait_ms": 200, **more}), "records to be handed out")
 
     def acknowledge(self, acks: Acks, *, epoch: int | None = None, renews: bool = False, version: int = 2) -> Any:
         request = ShareAcknowledgeRequest

@@ -1,11 +1,10 @@
 """Members of streams groups on the wire: requests as a Kafka Streams application sends them."""
 
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from ottla.enums import ConfigResourceType
+from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.wire.messages import (
     DescribeConfigsRequest,
     FindCoordinatorRequest,
@@ -13,21 +12,12 @@ from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
 )
+from support.waiting import ask_until_ready, wait_for
 from support.wire import Wire
 
 Beat = StreamsGroupHeartbeatRequest
 WAIT_S = 90
-LOADING = (14, 15, 16)
 NO_WAITING = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
-
-
-def until(look: Callable[[], Any], what: str = "") -> Any:
-    """The first answer that counts as true."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.02)
-    return found
 
 
 def info(name: str, partitions: int = 0, factor: int = 0, **configs: str) -> Any:
@@ -106,11 +96,7 @@ class Member:
 
     def send(self, **fields: Any) -> Any:
         """One heartbeat, its answer as it is, from a coordinator that has loaded the group."""
-        deadline = time.monotonic() + WAIT_S
-        while (answer := self.wire.call(self.request(**fields), 0)).error_code in LOADING:
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.02)
-        return answer
+        return ask_until_ready(lambda: self.wire.call(self.request(**fields), 0))
 
     def beat(self, **fields: Any) -> Any:
         """One heartbeat that must go well; the member follows it."""
@@ -129,7 +115,7 @@ class Member:
         """Heartbeats until the member has what it should."""
         if self.epoch == 0:
             self.beat()
-        until(lambda: done() or (self.own() and done()), f"{self.active} {self.standby}")
+        wait_for(lambda: done() or (self.own() and done()), f"{self.active} {self.standby}")
 
     def leave(self) -> Any:
         return self.send(member_epoch=-1)
@@ -142,19 +128,19 @@ def described(wire: Wire, group: str) -> Any:
 
 def find_coordinator(wire: Wire, group: str) -> None:
     """Waits until the group is served: the first look creates the offsets topic, which Apache Kafka then loads."""
-    until(lambda: wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0)
-    until(lambda: described(wire, group).error_code not in LOADING)
+    wait_for(lambda: wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0)
+    ask_until_ready(lambda: described(wire, group))
 
 
 def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
     """Sets a group's configs and waits until they hold; the answer if they are refused."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = IncrementalAlterConfigsRequest.AlterableConfig
-    entries = [config(name=name, config_operation=0, value=value) for name, value in configs.items()]
+    entries = [config(name=name, config_operation=AlterConfigOp.SET, value=value) for name, value in configs.items()]
     wanted = resource(resource_type=ConfigResourceType.GROUP, resource_name=group, configs=entries)
     answer = wire.call(IncrementalAlterConfigsRequest(resources=[wanted]), 1).responses[0]
     if answer.error_code == 0:
-        until(lambda: configs.items() <= group_configs(wire, group).items())
+        wait_for(lambda: configs.items() <= group_configs(wire, group).items())
     return answer
 
 

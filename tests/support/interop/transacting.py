@@ -1,9 +1,9 @@
 """Transactions over the raw wire, a step a call: for tests of error codes, and for looking at what clients did."""
 
-import time
 from typing import Any
 
-from ottla.records.batch import CONTROL_ABORT
+from ottla.enums import CoordinatorType, IsolationLevel
+from ottla.errors import ConcurrentTransactions
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -18,11 +18,13 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from support.batches import batch, batches_of
-from support.wire import TIMEOUT_S, Wire
+from support.batches import batch
+from support.crashing.reading import read_all
+from support.waiting import NO_COORDINATOR_YET, ask_until_ready, wait_for
+from support.wire import Wire
 
-NOT_YET = (14, 15, 16, 51)  # a coordinator that loads, is made, or still writes the markers of the last transaction
-TRANSACTION, GROUP = 1, 0
+NOT_YET = (*NO_COORDINATOR_YET, ConcurrentTransactions.code)
+"""A coordinator that is created or loaded, or that still writes the markers of the last transaction."""
 
 
 class Transacting:
@@ -104,15 +106,15 @@ class Transacting:
 
     def start(self, **more: Any) -> "Transacting":
         """Find the coordinator, and get an identity."""
-        find(self.wire, self.name, TRANSACTION)
-        made = until(lambda: self.init(**more))
+        find(self.wire, self.name, CoordinatorType.TRANSACTION)
+        made = ask_until_ready(lambda: self.init(**more), NOT_YET)
         assert made.error_code == 0, made
         self.producer_id, self.epoch = made.producer_id, made.producer_epoch
         return self
 
     def finish(self, commit: bool, version: int = 5) -> None:
         """End the transaction, and see its markers written, which Apache Kafka does after the answer."""
-        ended = until(lambda: self.end(commit, version))
+        ended = ask_until_ready(lambda: self.end(commit, version), NOT_YET)
         assert ended.error_code == 0, ended
         if version >= 5:
             self.producer_id, self.epoch = ended.producer_id, ended.producer_epoch
@@ -120,11 +122,12 @@ class Transacting:
 
     def settle(self) -> str:
         """The state once no marker is missing any more."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while (state := self.describe().transaction_state).startswith("Prepare"):
-            assert time.monotonic() < deadline, state
-            time.sleep(0.01)
-        return str(state)
+
+        def ended() -> str | None:
+            state: str = self.describe().transaction_state
+            return None if state.startswith("Prepare") else state
+
+        return wait_for(ended, "the markers") or ""
 
     def describe(self) -> Any:
         return describe(self.wire, self.name)
@@ -133,27 +136,15 @@ class Transacting:
 def find(wire: Wire, key: str, kind: int) -> None:
     """Returns when the coordinator is there."""
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-    deadline = time.monotonic() + TIMEOUT_S
-    while (found := wire.call(request, 4).coordinators[0]).error_code:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
+    wait_for(lambda: wire.call(request, 4).coordinators[0].error_code == 0, f"a coordinator of {key}")
 
 
 def find_group(wire: Wire, name: str) -> str:
     """Returns when the group's coordinator serves it, which on Apache Kafka is after it was found."""
-    find(wire, name, GROUP)
+    find(wire, name, CoordinatorType.GROUP)
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
-    until(lambda: wire.call(OffsetFetchRequest(groups=[asked], require_stable=False), 9).groups[0])
+    ask_until_ready(lambda: wire.call(OffsetFetchRequest(groups=[asked], require_stable=False), 9).groups[0])
     return name
-
-
-def until(ask: Any) -> Any:
-    """Ask again while a coordinator is busy."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while (answer := ask()).error_code in NOT_YET:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
-    return answer
 
 
 def describe(wire: Wire, name: str) -> Any:
@@ -201,26 +192,8 @@ def committed_offset(wire: Wire, group: str, topic: str, partition: int = 0, sta
 
 
 def read_committed(wire: Wire, topic: str, partition: int = 0) -> list[bytes]:
-    """Values as a reader of committed records sees them, aborted ones left out by the broker's list of them."""
-    values: list[bytes] = []
-    offset = 0
-    while True:
-        answer = wire.fetch(topic, offset, partition, isolation_level=1)
-        assert answer.error_code == 0, answer
-        aborted = sorted((entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ())
-        dropping: set[int] = set()
-        before = offset
-        for one in batches_of(answer):
-            while aborted and aborted[0][0] <= one.last_offset:
-                dropping.add(aborted.pop(0)[1])
-            if one.is_control:
-                if one.control_type() == CONTROL_ABORT:
-                    dropping.discard(one.producer_id)
-            elif not (one.is_transactional and one.producer_id in dropping):
-                values += [bytes(record.value or b"") for record in one.records()]
-            offset = one.next_offset
-        if offset == before:
-            return values
+    """The values that a consumer of committed records gives to its application."""
+    return [value for _, value in read_all(wire, (topic, partition), IsolationLevel.READ_COMMITTED)]
 
 
 def produce_to(wire: Wire, name: str | None, topic: str, entries: list[tuple[int, Any]], version: int = 12) -> Any:

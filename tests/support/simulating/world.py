@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla import errors
 from ottla.config import Config
+from ottla.enums import CoordinatorType
 from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -442,7 +443,7 @@ class Committer(Worker):
 
     @staticmethod
     async def committed(client: SimClient, group: str, topic: str, index: int) -> int:
-        await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+        await client.call(FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=[group]), 4)
         asked = OffsetFetchRequest.OffsetFetchRequestGroup(
             group_id=group,
             topics=[OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[index])],
@@ -530,7 +531,7 @@ class Transactor(Worker):
     async def check(self, client: SimClient) -> None:
         """With the transaction that was left open ended by a new incarnation."""
         for _ in range(100):
-            await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
+            await client.call(FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=["tx"]), 4)
             made = await client.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 5)
             if made.error_code == 0:
                 break
