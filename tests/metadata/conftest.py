@@ -21,6 +21,9 @@ class Counting:
     def randbelow(self, limit: int) -> int:
         return 0
 
+    def randbytes(self, count: int) -> bytes:
+        return bytes(count)
+
     def uuid(self) -> bytes:
         self.ids += 1
         return self.ids.to_bytes(16, "big")

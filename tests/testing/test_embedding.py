@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.async_wire import AsyncWire
 
 import ottla
 from ottla.bench.client import Client
-from ottla.errors import UnknownTopicOrPartition
+from ottla.errors import MemberIdRequired, UnknownTopicOrPartition
 from ottla.testing import BrokerStopped
-from ottla.wire.messages import MetadataRequest
+from ottla.wire.messages import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest, JoinGroupRequest, MetadataRequest
 
 
 def test_a_broker_on_the_running_loop(run: Any) -> None:
@@ -41,6 +42,43 @@ def test_options(run: Any, tmp_path: Path) -> None:
         assert (tmp_path / "t-2").is_dir()
 
     run(main())
+
+
+async def drawn(seed: int) -> dict[str, Any]:
+    """What a broker draws at random, as its clients see it."""
+    async with ottla.Broker(seed=seed) as broker:
+        broker.topic("t").create()
+        host, _, port = broker.bootstrap.rpartition(":")
+        wire = await AsyncWire.connect(host, int(port))
+        metadata = await wire.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 12)
+        await wire.call(FindCoordinatorRequest(coordinator_keys=["g", "consumers"]), 4)  # makes the offsets topic
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        refused = await wire.call(join, 9)
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="consumers", rebalance_timeout_ms=10_000, subscribed_topic_names=["t"], topic_partitions=[]
+        )
+        joined = await wire.call(beat, 0)
+        await wire.close()
+        assert refused.error_code == MemberIdRequired.code
+        assert joined.error_code == 0
+        return {
+            "cluster id": metadata.cluster_id,
+            "topic id": metadata.topics[0].topic_id,
+            "classic member id": refused.member_id,
+            "consumer member id": joined.member_id,
+        }
+
+
+def test_a_seed_repeats_what_is_drawn(run: Any) -> None:
+    first, again, other = run(drawn(1)), run(drawn(1)), run(drawn(2))
+    assert first == again
+    assert all(first[name] and first[name] != other[name] for name in first)
 
 
 def test_the_test_preset() -> None:

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import random
+else:
+    random = lazy("random")
 
 _RESERVED_UUIDS = frozenset({bytes(16), bytes(15) + b"\x01"})
 """Kafka keeps the zero id for "none" and one more for its metadata topic."""
@@ -12,13 +21,11 @@ class SystemChance:
     """Unpredictable, for ids that others must not guess."""
 
     def randbelow(self, limit: int) -> int:
-        assert limit > 0
-        # As `secrets` does it, whose hashes a start need not wait for: drawn again until it is within the limit.
-        bits = (limit - 1).bit_length()
-        size = (bits + 7) // 8
-        while (drawn := int.from_bytes(os.urandom(size), "big") >> (size * 8 - bits)) >= limit:
-            pass
-        return drawn
+        # So many more bits than any limit has that no number is noticeably more likely than another.
+        return int.from_bytes(os.urandom(32), "big") % limit
+
+    def randbytes(self, count: int) -> bytes:
+        return os.urandom(count)
 
     def uuid(self) -> bytes:
         return _version_4(os.urandom)
@@ -28,19 +35,19 @@ class SeededChance:
     """The same seed gives the same run."""
 
     def __init__(self, seed: int) -> None:
-        import random
-
         self._random = random.Random(seed)
 
     def randbelow(self, limit: int) -> int:
         return self._random.randrange(limit)
 
+    def randbytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
     def uuid(self) -> bytes:
         return _version_4(self._random.randbytes)
 
 
-def _version_4(random_bytes: object) -> bytes:
-    assert callable(random_bytes)
+def _version_4(random_bytes: Callable[[int], bytes]) -> bytes:
     while True:
         drawn = bytearray(random_bytes(16))
         drawn[6] = drawn[6] & 0x0F | 0x40

@@ -7,6 +7,7 @@ as if there were no security at all.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -220,11 +221,8 @@ class Security:
 
     # -- credentials -------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def new_nonce() -> str:
-        import secrets
-
-        return secrets.token_urlsafe(24)
+    def new_nonce(self) -> str:
+        return base64.urlsafe_b64encode(self._broker.chance.randbytes(24)).decode()
 
     def scram(
         self, mechanism: str
@@ -259,9 +257,7 @@ class Security:
             return None
         if min(token.expiry_ms, token.max_ms) < self._broker.clock.now_ms():
             return None
-        import base64
         import hashlib
-        import secrets
 
         from ottla.metadata.scram import credential
         from ottla.server.security.mechanisms import TokenCredential
@@ -270,7 +266,7 @@ class Security:
         if known is None or known[0] != token.issue_ms:
             if len(self._token_credentials) >= _TOKEN_CREDENTIALS_MAX:
                 self._token_credentials.clear()
-            salt = secrets.token_bytes(24)
+            salt = self._broker.chance.randbytes(24)
             password = base64.b64encode(self.token_rules.hmac(token_id))
             salted = hashlib.pbkdf2_hmac(hash_name, password, salt, _TOKEN_ITERATIONS)
             known = (token.issue_ms, credential(number, salt, salted, _TOKEN_ITERATIONS))
@@ -284,11 +280,8 @@ class Security:
         broker.controller.commit(expired_tokens(broker.metadata, broker.clock.now_ms()))
         broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
-    @staticmethod
-    def new_token_id() -> str:
-        import secrets
-
-        return uuid_to_base64(secrets.token_bytes(16))
+    def new_token_id(self) -> str:
+        return uuid_to_base64(self._broker.chance.uuid())
 
     # -- bearer tokens -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, cast
 
+from ottla.durations import parse_duration, parse_time
 from ottla.spark.pipelines import FUNCTIONS
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Options, Progress, spark_of
@@ -124,14 +125,10 @@ def _names(pipeline: str) -> dict[str, tuple[str, Callable[[Any], Any]]]:
 
 
 def _milliseconds(value: Any) -> int:
-    from ottla.cli.common import parse_duration
-
     return parse_duration(str(value))
 
 
 def _moment(value: Any) -> int:
-    from ottla.cli.common import parse_time
-
     return parse_time(str(value), time.time_ns() // 1_000_000)
 
 
