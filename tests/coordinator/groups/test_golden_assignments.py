@@ -13,7 +13,7 @@ from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.groups.streams.assignor import MemberSpec, SubtopologySpec, assign
 from ottla.coordinator.groups.streams.tasks import Target
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 Tasks = dict[str, list[int]]
 
 
