@@ -1,4 +1,4 @@
-"""Documentation that is generated is up to date, and what it shows as code runs."""
+"""What is generated is up to date, and what the documentation shows as code runs."""
 
 import re
 import subprocess
@@ -10,11 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_generated_tables_are_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "docs.py", "--check"], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "scripts" / "generate.py", "--check"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"run scripts/docs: {done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"run scripts/generate: {done.stdout}{done.stderr}"
 
 
 @pytest.mark.slow

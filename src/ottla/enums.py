@@ -1,11 +1,11 @@
-"""The small numbers of Kafka's protocol, under the names that Kafka gives them.
+"""The small numbers of Kafka's protocol, under the names that Kafka gives them; and who answers an API.
 
 Numbers that arrive from a client may be none of these. Compare them with a member; do not convert them to one.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class ApiKey(IntEnum):
@@ -282,3 +282,27 @@ class OffsetTimestamp(IntEnum):
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
     EARLIEST_PENDING_UPLOAD = -6
+
+
+# -- what an API declares --------------------------------------------------------------------------------------------
+
+
+class AnsweredBy(Enum):
+    """Which broker answers a request."""
+
+    ANY_BROKER = "any broker"
+    EACH_BROKER = "each broker, for itself"
+    PARTITION_LEADER = "the partition's leader"
+    GROUP_COORDINATOR = "the group coordinator"
+    TRANSACTION_COORDINATOR = "the transaction coordinator"
+    SHARE_COORDINATOR = "the share coordinator"
+    CONTROLLER = "the controller"
+    """Other brokers forward the request, as Kafka's do in an envelope (KIP-590)."""
+
+
+class QuotaType(Enum):
+    """Which quota of a client a request counts for, beside the time that it takes."""
+
+    REQUEST = "request"
+    PRODUCE = "produce"
+    FETCH = "fetch"

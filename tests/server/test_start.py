@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ottla import lazy_imports
-from ottla.server import apis as handlers
-from ottla.server.api import RequestContext, Route, handles, registered_apis
+from ottla.api_table import APIS
+from ottla.enums import AnsweredBy
+from ottla.server.api import OpenToAll, RequestContext, Route, handles, registered_apis
 from ottla.server.randomness import SystemChance
 from ottla.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.schema import WALKS, Message
@@ -109,11 +110,9 @@ def test_a_start_imports_little(tmp_path: Path) -> None:
 
 def test_every_api_is_handled_as_it_is_announced() -> None:
     apis = registered_apis().apis
-    assert sorted(api.name for api in apis.values()) == sorted(
-        name for apis in handlers.FAMILIES.values() for name in apis
-    )
+    assert sorted(api.name for api in apis.values()) == sorted(row.name for row in APIS.values() if row.handler)
     for api in apis.values():
-        assert api.handler.__module__ == f"ottla.server.apis.{api.family}"
+        assert api.handler.__module__ == f"ottla.server.apis.{api.module}"
         assert api.request.API_KEY == api.response.API_KEY == api.key
 
 
@@ -125,7 +124,7 @@ def test_what_is_not_announced_cannot_be_handled() -> None:
         raise AssertionError
 
     with pytest.raises(AssertionError, match="does not know OddRequest"):
-        handles(OddRequest)(handler)
+        handles(OddRequest, answered_by=AnsweredBy.ANY_BROKER, permission=OpenToAll("a test"))(handler)
 
 
 def test_apis_with_changes() -> None:

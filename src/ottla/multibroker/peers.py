@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import started
+from ottla.enums import AnsweredBy
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -20,7 +21,6 @@ from ottla.metadata.image import TopicState
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
 from ottla.multibroker.network import Unreachable
 from ottla.server.api import Api, Handler, Registry, RequestContext
-from ottla.server.for_controller import ASKED, CHANGING
 from ottla.server.peers import ForwardedConnection
 from ottla.wire.schema import Message
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 def passing_on(node: NodeBroker, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
-    return registry.changed(
-        lambda api: api.replace(handler=_passing(node, api)) if api.key in CHANGING or api.key in ASKED else api
+    return registry.wrapped(
+        lambda api: _passing(node, api) if api.answered_by is AnsweredBy.CONTROLLER else api.handler
     )
 
 

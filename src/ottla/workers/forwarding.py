@@ -9,27 +9,21 @@ before a new one can ask for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started, then
-from ottla.enums import ConfigResourceType, CoordinatorType
+from ottla.enums import AnsweredBy, ApiKey, ConfigResourceType
 from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
-from ottla.server.for_controller import ASKED, CHANGING
 from ottla.server.peers import ForwardedConnection
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
-    MetadataRequest,
     UnregisterBrokerRequest,
 )
-from ottla.wire.primitives import ZERO_UUID
 from ottla.workers.link import Link, LinkLost
 
 if TYPE_CHECKING:
@@ -39,34 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COORDINATOR_TOPICS: dict[int, str] = {
-    CoordinatorType.GROUP: GROUP_METADATA_TOPIC,
-    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
-    CoordinatorType.SHARE: SHARE_STATE_TOPIC,
-}
-
 REQUEST = "request"
-
-
-def _metadata_may_create(image: MetadataImage, request: MetadataRequest) -> bool:
-    """Whether a topic is asked for that is not known here: the controller knows best, and may create it."""
-    for topic in request.topics or ():
-        if topic.topic_id == ZERO_UUID:
-            if topic.name not in image.topics:
-                return True
-        elif topic.topic_id not in image.topics_by_id:
-            return True
-    return False
-
-
-def _coordinator_may_create(image: MetadataImage, request: FindCoordinatorRequest) -> bool:
-    return _COORDINATOR_TOPICS.get(request.key_type, GROUP_METADATA_TOPIC) not in image.topics
-
-
-MAY_CREATE: dict[int, Callable[[MetadataImage, Any], bool]] = {
-    MetadataRequest.API_KEY: _metadata_may_create,
-    FindCoordinatorRequest.API_KEY: _coordinator_may_create,
-}
 
 
 # -- passing on and serving what was passed on -------------------------------------------------------------------------
@@ -154,7 +121,11 @@ def follower_registry(worker: FollowerWorker) -> Registry:
 
         return handler
 
-    def creating(api: Api, may_create: Callable[[MetadataImage, Any], bool]) -> Handler:
+    def creating(api: Api) -> Handler:
+        may_create = api.may_create_topics
+        if may_create is None:
+            return api.handler
+
         def handler(ctx: RequestContext, request: Any) -> Any:
             if may_create(worker.metadata, request):
                 return started(pass_on(worker.controller_link, ctx, request, api.response))
@@ -162,18 +133,14 @@ def follower_registry(worker: FollowerWorker) -> Registry:
 
         return handler
 
-    apis = []
-    for api in registered_apis().apis.values():
-        if api.key == IncrementalAlterConfigsRequest.API_KEY:
-            api = api.replace(handler=_with_own_loggers(api.handler, passing(api)))
-        elif api.key == InitProducerIdRequest.API_KEY:
-            api = api.replace(handler=_with_producer_ids(worker, api.handler))
-        elif api.key in CHANGING or api.key in ASKED:
-            api = api.replace(handler=passing(api))
-        elif api.key in MAY_CREATE:
-            api = api.replace(handler=creating(api, MAY_CREATE[api.key]))
-        apis.append(api)
-    return Registry(apis)
+    def serving(api: Api) -> Handler:
+        if api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            return _with_own_loggers(api.handler, passing(api))
+        if api.key == ApiKey.INIT_PRODUCER_ID:
+            return _with_producer_ids(worker, api.handler)
+        return passing(api) if api.answered_by is AnsweredBy.CONTROLLER else creating(api)
+
+    return registered_apis().wrapped(serving)
 
 
 def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
@@ -225,7 +192,11 @@ def controller_registry(worker: ControllerWorker) -> Registry:
 
         return shielded
 
-    def creating(api: Api, may_create: Callable[[MetadataImage, Any], bool]) -> Handler:
+    def creating(api: Api) -> Handler:
+        may_create = api.may_create_topics
+        if may_create is None:
+            return api.handler
+
         change = changing(api, api.handler)
 
         def handler(ctx: RequestContext, request: Any) -> Any:
@@ -233,18 +204,14 @@ def controller_registry(worker: ControllerWorker) -> Registry:
 
         return handler
 
-    apis = []
-    for api in registered_apis().apis.values():
-        if api.key == AlterPartitionReassignmentsRequest.API_KEY:
-            api = api.replace(handler=changing(api, _staying(api.handler)))
-        elif api.key == UnregisterBrokerRequest.API_KEY:
-            api = api.replace(handler=changing(api, _keeping(worker, api.handler)))
-        elif api.key in CHANGING:
-            api = api.replace(handler=changing(api, api.handler))
-        elif api.key in MAY_CREATE:
-            api = api.replace(handler=creating(api, MAY_CREATE[api.key]))
-        apis.append(api)
-    return Registry(apis)
+    def serving(api: Api) -> Handler:
+        if api.key == ApiKey.ALTER_PARTITION_REASSIGNMENTS:
+            return changing(api, _staying(api.handler))
+        if api.key == ApiKey.UNREGISTER_BROKER:
+            return changing(api, _keeping(worker, api.handler))
+        return changing(api, api.handler) if api.changes_metadata else creating(api)
+
+    return registered_apis().wrapped(serving)
 
 
 def _keeping(worker: ControllerWorker, handler: Handler) -> Handler:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import NONE, KafkaError, SecurityDisabled
 from ottla.metadata.acls import AclFilter, create_acls, delete_acls, find_acls
 from ottla.metadata.image import Acl
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages.security import (
     CreateAclsRequest,
@@ -44,7 +45,11 @@ def _has_unknown(wanted: AclFilter) -> bool:
     return _UNKNOWN in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type)
 
 
-@handles(DescribeAclsRequest)
+@handles(
+    DescribeAclsRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OnCluster(AclOperation.DESCRIBE),
+)
 def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse | None:
     """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373).
 
@@ -89,7 +94,12 @@ def _create_error(ctx: RequestContext, request: CreateAclsRequest, error: KafkaE
     return CreateAclsResponse(results=[_created(error) for _ in request.creations])
 
 
-@handles(CreateAclsRequest, on_error=_create_error)
+@handles(
+    CreateAclsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+    on_error=_create_error,
+)
 def create_acls_(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | None:
     """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). One that is there is fine."""
     acls = [
@@ -119,7 +129,12 @@ def _delete_error(ctx: RequestContext, request: DeleteAclsRequest, error: KafkaE
     )
 
 
-@handles(DeleteAclsRequest, on_error=_delete_error)
+@handles(
+    DeleteAclsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+    on_error=_delete_error,
+)
 def delete_acls_(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse | None:
     """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). Answers with what it removed."""
     filters = [_filter(wanted) for wanted in request.filters]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.enums import AlterConfigOp, ConfigResourceType, ConfigSource
+from ottla.enums import AclOperation, AlterConfigOp, AnsweredBy, ConfigResourceType, ConfigSource
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -20,7 +20,7 @@ from ottla.metadata.configs import ConfigChange, ConfigChanges, Resource, check_
 from ottla.metadata.java_hash_order import persistent_map
 from ottla.metadata.topics import check_topic_name
 from ottla.server import broker_loggers as loggers
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, OnCluster, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.server.apis.config_order import in_order
 from ottla.wire.messages.configs import (
@@ -68,7 +68,12 @@ def _describe_error(ctx: RequestContext, request: DescribeConfigsRequest, error:
     )
 
 
-@handles(DescribeConfigsRequest, on_error=_describe_error)
+@handles(
+    DescribeConfigsRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=GuardedBy("configs.describe_configs", "DESCRIBE_CONFIGS on each topic, group or the cluster"),
+    on_error=_describe_error,
+)
 def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """v0–v4. v1 sources and synonyms (KIP-226) instead of an is-default flag, which Kafka 3.9.1 never sets in v0; v3
     types and documentation (KIP-569).
@@ -169,7 +174,11 @@ def _logger_entries(ctx: RequestContext, name: str, names: Collection[str] | Non
 # -- altering --------------------------------------------------------------------------------------------------------
 
 
-@handles(AlterConfigsRequest)
+@handles(
+    AlterConfigsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=GuardedBy("configs.alter_configs", "ALTER_CONFIGS on each topic, group or the cluster"),
+)
 def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """v0–v2. Replaces all settings of a resource: what is not named is removed. v2 flexible.
 
@@ -221,7 +230,12 @@ def _incremental_response(
     return IncrementalAlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
 
 
-@handles(IncrementalAlterConfigsRequest, on_error=_incremental_error)
+@handles(
+    IncrementalAlterConfigsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=GuardedBy("configs.alter_configs", "ALTER_CONFIGS on each topic, group or the cluster"),
+    on_error=_incremental_error,
+)
 def incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
@@ -302,7 +316,11 @@ def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], 
 # -- listing ---------------------------------------------------------------------------------------------------------
 
 
-@handles(ListConfigResourcesRequest)
+@handles(
+    ListConfigResourcesRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OnCluster(AclOperation.DESCRIBE_CONFIGS),
+)
 def list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """v0 client metrics only (KIP-714); v1 the types asked for, or all (KIP-1142).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.enums import AclOperation, CoordinatorType, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, CoordinatorType, ResourceType
 from ottla.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -13,12 +13,11 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import ChecksItself, RequestContext, handles
 from ottla.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.primitives import uuid_from_base64
-
-# Of the authorizer: kinds of resources, and operations.
 
 _TOPIC_OF: dict[int, str] = {
     CoordinatorType.GROUP: GROUP_METADATA_TOPIC,
@@ -40,7 +39,18 @@ def _find_error(ctx: RequestContext, request: FindCoordinatorRequest, error: Kaf
     )
 
 
-@handles(FindCoordinatorRequest, on_error=_find_error)
+def _may_create(image: MetadataImage, request: FindCoordinatorRequest) -> bool:
+    """Whether the coordinators' own topic is missing."""
+    return _TOPIC_OF.get(request.key_type, GROUP_METADATA_TOPIC) not in image.topics
+
+
+@handles(
+    FindCoordinatorRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=ChecksItself("DESCRIBE on the group or the transactional id"),
+    on_error=_find_error,
+    may_create_topics=_may_create,
+)
 def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """v0–v6. v1 transactional ids; v4 several keys at once (KIP-699); v6 share partitions (KIP-932).
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.enums import FeatureUpgradeType
+from ottla.enums import AclOperation, AnsweredBy, FeatureUpgradeType
 from ottla.errors import NONE
 from ottla.metadata.features import FeatureUpdate, plan_updates
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
-@handles(UpdateFeaturesRequest)
+@handles(
+    UpdateFeaturesRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+)
 def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """v0–v2 (KIP-584). v0 cannot downgrade; v1 the kind of update, and validate only; v2 no results a feature.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.answers import Answer, Reply
 from ottla.clock import TimerHandle
-from ottla.enums import AclOperation, IsolationLevel, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, IsolationLevel, QuotaType, ResourceType
 from ottla.errors import (
     NONE,
     FetchSessionIdNotFound,
@@ -27,7 +27,7 @@ from ottla.records.compression import ZSTD
 from ottla.records.conversion import down_convert
 from ottla.records.legacy import any_batches
 from ottla.replication.partition import Partition
-from ottla.server.api import Repeated, RequestContext, Route, handles
+from ottla.server.api import ChecksItself, Repeated, RequestContext, Route, handles
 from ottla.server.apis.fetch_repeated import RepeatedFetch, wants_committed
 from ottla.server.directory import names_leader
 from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartition
@@ -111,7 +111,15 @@ def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
     return len(head) < LOG_OVERHEAD or entry_size(head) > len(records)
 
 
-@handles(FetchRequest, on_error=_fetch_error, model=_model)
+@handles(
+    FetchRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=ChecksItself("READ on each topic, for followers CLUSTER_ACTION on the cluster"),
+    on_error=_fetch_error,
+    model=_model,
+    carries_records=True,
+    quota=QuotaType.FETCH,
+)
 def fetch(ctx: RequestContext, request: FetchRequest) -> Answer[FetchResponse]:
     """v0–v18. v0–v1 answer in message format 0, v2–v3 in format 1 (4.0 dropped them, 3.9 is the model); v3 limits the
     whole answer (KIP-74); v4 isolation; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v12 diverging epochs

@@ -6,10 +6,10 @@ from ottla.answers import Answer, attempt, gather, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.enums import AclOperation, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import NONE, KafkaError
 from ottla.metadata.java_hash_order import java_names
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, OnEach, OnGroup, RequestContext, handles
 from ottla.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -48,32 +48,56 @@ def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaErro
     return join_error(error.code, NO_MEMBER, ctx.version)
 
 
-@handles(JoinGroupRequest, on_error=_join_error)
+@handles(
+    JoinGroupRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnGroup(AclOperation.READ),
+    on_error=_join_error,
+)
 def join_group(ctx: RequestContext, request: JoinGroupRequest) -> Answer[JoinGroupResponse]:
     """v0–v9. v0 has no rebalance timeout; v4 a new member must come back with its id (KIP-394); v5 static members
     (KIP-345); v7 the protocol type in the answer; v9 a static leader may skip the assignment (KIP-814)."""
     return requests.join(ctx.services.groups, request, client_of(ctx))
 
 
-@handles(SyncGroupRequest)
+@handles(
+    SyncGroupRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnGroup(AclOperation.READ),
+)
 def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
     """v0–v5. v3 static members; v5 the protocol type and name must be given, and must fit (KIP-559)."""
     return requests.sync(ctx.services.groups, request, client_of(ctx))
 
 
-@handles(HeartbeatRequest)
+@handles(
+    HeartbeatRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnGroup(AclOperation.READ),
+)
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Answer[HeartbeatResponse]:
     """v0–v4. v3 static members."""
     return requests.heartbeat(ctx.services.groups, request)
 
 
-@handles(LeaveGroupRequest)
+@handles(
+    LeaveGroupRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnGroup(AclOperation.READ),
+)
 def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Answer[LeaveGroupResponse]:
     """v0–v5. v3 several members, by member or instance id; v5 a reason (KIP-800), which is not kept."""
     return requests.leave(ctx.services.groups, request, client_of(ctx))
 
 
-@handles(ConsumerGroupHeartbeatRequest)
+@handles(
+    ConsumerGroupHeartbeatRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[
+        OnGroup(AclOperation.READ),
+        GuardedBy("groups.subscribed_topics", "DESCRIBE on each topic that it subscribes to"),
+    ],
+)
 def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
@@ -90,7 +114,12 @@ def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error:
     )
 
 
-@handles(DescribeGroupsRequest, on_error=_described_error)
+@handles(
+    DescribeGroupsRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnEach(AclOperation.DESCRIBE, ResourceType.GROUP, "groups", name=""),
+    on_error=_described_error,
+)
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043)."""
     response = DescribeGroupsResponse(groups=requests.describe_groups(ctx.services.groups, request.groups, ctx.version))
@@ -114,7 +143,15 @@ def _consumer_described_error(
     )
 
 
-@handles(ConsumerGroupDescribeRequest, on_error=_consumer_described_error)
+@handles(
+    ConsumerGroupDescribeRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[
+        OnEach(AclOperation.DESCRIBE, ResourceType.GROUP, "group_ids", answers="groups", name=""),
+        GuardedBy("groups.described_topics", "DESCRIBE on its topics"),
+    ],
+    on_error=_consumer_described_error,
+)
 def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
@@ -127,7 +164,11 @@ def consumer_group_describe(
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-@handles(ListGroupsRequest)
+@handles(
+    ListGroupsRequest,
+    answered_by=AnsweredBy.EACH_BROKER,
+    permission=GuardedBy("groups.list_groups", "DESCRIBE on the cluster or on each group"),
+)
 def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """v0–v5. v4 filters by state (KIP-518), v5 by type (KIP-848)."""
     return requests.list_groups(ctx.services.groups, request.states_filter, request.types_filter)
@@ -142,7 +183,12 @@ def _deleted_error(ctx: RequestContext, request: DeleteGroupsRequest, error: Kaf
     )
 
 
-@handles(DeleteGroupsRequest, on_error=_deleted_error)
+@handles(
+    DeleteGroupsRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnEach(AclOperation.DELETE, ResourceType.GROUP, "groups_names", answers="results", name=""),
+    on_error=_deleted_error,
+)
 def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> Answer[DeleteGroupsResponse]:
     """v0–v2. Only groups without members, with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import (
     NONE,
     InvalidTopicException,
@@ -14,7 +15,7 @@ from ottla.errors import (
 )
 from ottla.metadata.java_hash_order import java_concurrent_map, partition_hash, scala_groups, scala_tree
 from ottla.metadata.topics import java_hash
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.server.log_dirs import DataFolder, data_folders, is_cordoned
 from ottla.server.services import Services
 from ottla.wire.messages.log_dirs import (
@@ -32,7 +33,11 @@ _MOVED_NAME_MAX = 255 - len("-.-future") - 32
 """Of name and index: while a replica is on the move its folder is `name-index.` and 32 digits and `-future`."""
 
 
-@handles(DescribeLogDirsRequest)
+@handles(
+    DescribeLogDirsRequest,
+    answered_by=AnsweredBy.EACH_BROKER,
+    permission=OnCluster(AclOperation.DESCRIBE),
+)
 def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """v0–v5 (KIP-113). v3 error for the whole; v4 bytes of the volume (KIP-827); v5 cordoned folders (KIP-1066).
 
@@ -99,7 +104,12 @@ def _alter_error(
     )
 
 
-@handles(AlterReplicaLogDirsRequest, on_error=_alter_error)
+@handles(
+    AlterReplicaLogDirsRequest,
+    answered_by=AnsweredBy.EACH_BROKER,
+    permission=OnCluster(AclOperation.ALTER),
+    on_error=_alter_error,
+)
 def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """v0–v2 (KIP-113): moves replicas between data folders. With one folder they are all where they can be."""
     services = ctx.services

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.enums import AclOperation, EndpointType, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, EndpointType, ResourceType
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -24,7 +24,7 @@ from ottla.metadata.topics import (
     is_legal_topic_name,
     java_hash,
 )
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, OpenToAll, RequestContext, handles
 from ottla.wire.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -35,7 +35,6 @@ from ottla.wire.messages.metadata import (
 )
 from ottla.wire.primitives import ZERO_UUID
 
-# Of the authorizer: kinds of resources, and the operation that the cluster's operations are shown for.
 NOT_REQUESTED = -(1 << 31)
 
 _INT32 = 1 << 31
@@ -57,7 +56,24 @@ def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaE
     )
 
 
-@handles(MetadataRequest, on_error=_metadata_error)
+def _may_create(image: MetadataImage, request: MetadataRequest) -> bool:
+    """Whether it names a topic that is not known here: the controller knows best, and may create it."""
+    for topic in request.topics or ():
+        if topic.topic_id == ZERO_UUID:
+            if topic.name not in image.topics:
+                return True
+        elif topic.topic_id not in image.topics_by_id:
+            return True
+    return False
+
+
+@handles(
+    MetadataRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=GuardedBy("topics.metadata", "DESCRIBE on each topic, CREATE for what it makes"),
+    on_error=_metadata_error,
+    may_create_topics=_may_create,
+)
 def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """v0–v13. v1 null means all topics; v4 auto-creation can be refused; v10 topic ids in the answer; v12 topics by id.
 
@@ -191,7 +207,11 @@ def _offline(partition: PartitionState, brokers: dict[int, BrokerState]) -> list
     return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
 
 
-@handles(DescribeClusterRequest)
+@handles(
+    DescribeClusterRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OpenToAll("what the sender may do is part of the answer"),
+)
 def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """v0–v2 (KIP-700). v1 endpoint type (KIP-919): a broker knows brokers only; v2 fenced brokers (KIP-1073)."""
     broker = ctx.services
@@ -227,7 +247,12 @@ def _describe_partitions_error(
     )
 
 
-@handles(DescribeTopicPartitionsRequest, on_error=_describe_partitions_error)
+@handles(
+    DescribeTopicPartitionsRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=GuardedBy("topics.describe_topic_partitions", "DESCRIBE on each topic"),
+    on_error=_describe_partitions_error,
+)
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ottla.answers import Answer, attempt, gather, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.offsets.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
-from ottla.enums import AclOperation, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, NotCoordinator, TopicAuthorizationFailed
-from ottla.server.api import Repeated, RequestContext, Route, handles
+from ottla.server.api import ChecksItself, GuardedBy, OnEach, OnGroup, Repeated, RequestContext, Route, handles
 from ottla.server.apis.answers import Unknown
 from ottla.server.apis.commit_repeated import RepeatedCommit
 from ottla.server.apis.groups import client_of
@@ -52,7 +52,13 @@ def _model(
     return last
 
 
-@handles(OffsetCommitRequest, on_error=_commit_error, model=_model)
+@handles(
+    OffsetCommitRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[OnGroup(AclOperation.READ), OnEach(AclOperation.READ, ResourceType.TOPIC, "topics", by_id=True)],
+    on_error=_commit_error,
+    model=_model,
+)
 def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer[OffsetCommitResponse]:
     """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
     consumer protocol; v10 topics by id."""
@@ -69,7 +75,11 @@ def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer[OffsetC
     return requests.commit_offsets(ctx.services.groups, request, client_of(ctx))
 
 
-@handles(OffsetFetchRequest)
+@handles(
+    OffsetFetchRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=ChecksItself("DESCRIBE on the group and on each topic"),
+)
 def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[OffsetFetchResponse]:
     """v0–v10. v2 all topics of a group; v7 require-stable (KIP-447); v8 many groups (KIP-709); v10 topics by id."""
     if ctx.version < FIRST_MULTI_GROUP_VERSION:
@@ -196,7 +206,11 @@ def _older_shape(ctx: RequestContext, request: OffsetFetchRequest, found: _Group
     )
 
 
-@handles(OffsetDeleteRequest)
+@handles(
+    OffsetDeleteRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[OnGroup(AclOperation.DELETE), GuardedBy("groups.offset_delete", "READ on each topic")],
+)
 def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
     """v0 (KIP-496). Topics that the group reads are refused."""
     unknown = Unknown(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ottla.enums import IsolationLevel, OffsetTimestamp
+from ottla.enums import AclOperation, AnsweredBy, IsolationLevel, OffsetTimestamp, ResourceType
 from ottla.errors import (
     NONE,
     InvalidRequest,
@@ -15,7 +15,7 @@ from ottla.errors import (
 )
 from ottla.metadata.java_hash_order import scala_groups
 from ottla.replication.partition import Partition
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, OnEach, RequestContext, handles
 from ottla.wire.messages.fetch import (
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -51,7 +51,12 @@ def _list_error(ctx: RequestContext, request: ListOffsetsRequest, error: KafkaEr
     )
 
 
-@handles(ListOffsetsRequest, on_error=_list_error)
+@handles(
+    ListOffsetsRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=OnEach(AclOperation.DESCRIBE, ResourceType.TOPIC, "topics"),
+    on_error=_list_error,
+)
 def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """v0–v11. v0 answered with a list of segment offsets (4.0 dropped it); v1 one offset; v2 isolation (KIP-98);
     v4 leader epochs (KIP-320); v7 max timestamp (KIP-734); v8–v9, v11 tiered storage, which is never there.
@@ -156,7 +161,12 @@ def _epoch_error(
     )
 
 
-@handles(OffsetForLeaderEpochRequest, on_error=_epoch_error)
+@handles(
+    OffsetForLeaderEpochRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=GuardedBy("records.offset_for_leader_epoch", "CLUSTER_ACTION on the cluster or DESCRIBE on each topic"),
+    on_error=_epoch_error,
+)
 def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """v0–v4 (KIP-101, KIP-279). v2 the caller's own epoch is checked; v3 replica id."""
     response = OffsetForLeaderEpochResponse()

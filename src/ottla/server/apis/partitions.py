@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ottla.enums import ConfigResourceType, ElectionType
+from ottla.enums import AclOperation, AnsweredBy, ConfigResourceType, ElectionType, ResourceType
 from ottla.errors import NONE, ElectionNotNeeded, InvalidRequest, KafkaError, RequestTimedOut
 from ottla.metadata.image import PartitionState, TopicState
 from ottla.metadata.java_hash_order import java_names, timeline_map
 from ottla.metadata.reassignment import elect_leader, is_reassigning, reassign
 from ottla.metadata.topics import java_hash
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, OnEach, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages.partitions import (
     AlterPartitionReassignmentsRequest,
@@ -44,7 +44,12 @@ def _create_error(ctx: RequestContext, request: CreatePartitionsRequest, error: 
     return CreatePartitionsResponse(results=[_grown(topic.name, error) for topic in request.topics])
 
 
-@handles(CreatePartitionsRequest, on_error=_create_error)
+@handles(
+    CreatePartitionsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnEach(AclOperation.ALTER, ResourceType.TOPIC, "topics", answers="results"),
+    on_error=_create_error,
+)
 def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """v0–v3 (KIP-195): the count that a topic shall have, never fewer. v2 flexible; v3 may be throttled (KIP-599).
 
@@ -91,7 +96,12 @@ def _elect_error(ctx: RequestContext, request: ElectLeadersRequest, error: Kafka
     )
 
 
-@handles(ElectLeadersRequest, on_error=_elect_error)
+@handles(
+    ElectLeadersRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+    on_error=_elect_error,
+)
 def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """v0–v2. v0 preferred leaders; v1 unclean elections (KIP-460) and an error for the whole; v2 flexible.
 
@@ -156,7 +166,12 @@ def _reassigned(index: int, error: KafkaError | None = None) -> Reassigned:
     return Reassigned(partition_index=index, error_code=error.code, error_message=own_message(error))
 
 
-@handles(AlterPartitionReassignmentsRequest, on_error=_reassign_error)
+@handles(
+    AlterPartitionReassignmentsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+    on_error=_reassign_error,
+)
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -197,7 +212,12 @@ def alter_partition_reassignments(
     return response
 
 
-@handles(ListPartitionReassignmentsRequest)
+@handles(
+    ListPartitionReassignmentsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    changes_metadata=False,
+    permission=OnCluster(AclOperation.DESCRIBE),
+)
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:

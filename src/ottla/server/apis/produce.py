@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ottla.answers import Answer, Reply
+from ottla.enums import AclOperation, AnsweredBy, QuotaType
 from ottla.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
@@ -21,7 +22,7 @@ from ottla.errors import (
 from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.records.validation import shape_error
 from ottla.server.acks_all import Acknowledgements, name_nodes
-from ottla.server.api import Repeated, RequestContext, Route, handles
+from ottla.server.api import GuardedBy, OnTransactionalId, Repeated, RequestContext, Route, handles
 from ottla.server.apis.answers import own_message
 from ottla.server.apis.produce_failure import failure
 from ottla.server.apis.produce_repeated import FIRST_VERSION, RepeatedProduce
@@ -102,7 +103,14 @@ def _model(
     return last
 
 
-@handles(ProduceRequest, on_error=_produce_error, model=_model)
+@handles(
+    ProduceRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=[OnTransactionalId(AclOperation.WRITE), GuardedBy("records.produce", "WRITE on each topic")],
+    on_error=_produce_error,
+    model=_model,
+    quota=QuotaType.PRODUCE,
+)
 def produce(ctx: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse | None]:
     """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
     transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ottla.answers import Answer, then
 from ottla.coordinator.transactions.state import NO_EPOCH, NO_ID, Identity
+from ottla.enums import AnsweredBy
 from ottla.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, ProducerFenced
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, RequestContext, handles
 from ottla.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 FIRST_FENCED_VERSION = 4
@@ -17,7 +18,16 @@ def _init_error(ctx: RequestContext, request: InitProducerIdRequest, error: Kafk
     return InitProducerIdResponse(error_code=error.code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
 
 
-@handles(InitProducerIdRequest, versions=(0, 5), on_error=_init_error)
+@handles(
+    InitProducerIdRequest,
+    versions=(0, 5),
+    answered_by=AnsweredBy.TRANSACTION_COORDINATOR,
+    permission=GuardedBy(
+        "transactions.init_producer_id",
+        "WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster or WRITE on any topic",
+    ),
+    on_error=_init_error,
+)
 def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Answer[InitProducerIdResponse]:
     """v0–v5. v3 lets a producer keep its id after an error (KIP-360); v4 PRODUCER_FENCED; v5 transactions v2 (KIP-890).
     v6, two-phase commit (KIP-939), is left out as Kafka 4.3 does not offer it.

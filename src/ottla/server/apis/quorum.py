@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import (
     NONE,
     BrokerIdNotRegistered,
@@ -11,7 +12,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages.quorum import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -27,7 +28,12 @@ from ottla.wire.primitives import ZERO_UUID
 Partition = DescribeQuorumResponse.PartitionData
 
 
-@handles(DescribeQuorumRequest)
+@handles(
+    DescribeQuorumRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    changes_metadata=False,
+    permission=OnCluster(AclOperation.DESCRIBE),
+)
 def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """v0–v2 (KIP-595). v1 times of the last fetch (KIP-836); v2 error messages, directory ids and nodes (KIP-853).
 
@@ -97,7 +103,11 @@ def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
     ]
 
 
-@handles(UnregisterBrokerRequest)
+@handles(
+    UnregisterBrokerRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+)
 def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """v0 (KIP-631): forgets a broker that is gone for good.
 
@@ -120,7 +130,11 @@ def _check_cluster(ctx: RequestContext, cluster_id: str | None) -> None:
         )
 
 
-@handles(AddRaftVoterRequest)
+@handles(
+    AddRaftVoterRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OnCluster(AclOperation.ALTER),
+)
 def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """v0–v1 (KIP-853). The voters are fixed (kraft.version 0), so that none can be added."""
     _check_cluster(ctx, request.cluster_id)
@@ -139,7 +153,11 @@ def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaft
     raise UnsupportedVersion("Cluster doesn't support adding voter because the kraft.version feature is 0")
 
 
-@handles(RemoveRaftVoterRequest)
+@handles(
+    RemoveRaftVoterRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OnCluster(AclOperation.ALTER),
+)
 def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """v0 (KIP-853). The voters are fixed (kraft.version 0), so that none can be removed."""
     _check_cluster(ctx, request.cluster_id)

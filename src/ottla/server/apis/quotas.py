@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import NONE, KafkaError
 from ottla.metadata.quotas import QuotaAlteration, QuotaFilter, alter_quotas, find_quotas, parts_in_order
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages.quotas import (
     AlterClientQuotasRequest,
@@ -23,7 +24,12 @@ def _describe_error(
     return DescribeClientQuotasResponse(error_code=error.code, error_message=own_message(error), entries=None)
 
 
-@handles(DescribeClientQuotasRequest, on_error=_describe_error)
+@handles(
+    DescribeClientQuotasRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OnCluster(AclOperation.DESCRIBE_CONFIGS),
+    on_error=_describe_error,
+)
 def describe_client_quotas(ctx: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """v0–v1 (KIP-546): the entities that match every component. v1 flexible."""
     components = [QuotaFilter(part.entity_type, part.match_type, part.match) for part in request.components]
@@ -57,7 +63,12 @@ def _alter_error(
     )
 
 
-@handles(AlterClientQuotasRequest, on_error=_alter_error)
+@handles(
+    AlterClientQuotasRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER_CONFIGS),
+    on_error=_alter_error,
+)
 def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """v0–v1 (KIP-546). v1 flexible. Of an entity's part that comes twice the last counts, as in Kafka."""
     records, outcomes = alter_quotas(

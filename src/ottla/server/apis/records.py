@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.answers import Answer, Reply, gather, then
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import (
     NONE,
     InvalidTopicException,
@@ -14,7 +15,7 @@ from ottla.errors import (
 from ottla.metadata.java_hash_order import java_map, long_hash, scala_groups
 from ottla.metadata.topics import INTERNAL_TOPICS, check_topic_name
 from ottla.replication.leadership import Leadership
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnEach, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages.partitions import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.wire.messages.transactions import DescribeProducersRequest, DescribeProducersResponse
@@ -42,7 +43,12 @@ def _refused(index: int, error: KafkaError) -> TrimmedPartition:
     return TrimmedPartition(partition_index=index, low_watermark=_INVALID_LOW_WATERMARK, error_code=error.code)
 
 
-@handles(DeleteRecordsRequest, on_error=_delete_error)
+@handles(
+    DeleteRecordsRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=OnEach(AclOperation.DELETE, ResourceType.TOPIC, "topics"),
+    on_error=_delete_error,
+)
 def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer[DeleteRecordsResponse]:
     """v0–v2 (KIP-107): moves the start of a log; -1 stands for the high watermark. v2 flexible.
 
@@ -117,7 +123,12 @@ def _describe_error(
     )
 
 
-@handles(DescribeProducersRequest, on_error=_describe_error)
+@handles(
+    DescribeProducersRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=OnEach(AclOperation.READ, ResourceType.TOPIC, "topics"),
+    on_error=_describe_error,
+)
 def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """v0 (KIP-664): the idempotent and transactional producers that a partition remembers."""
     response = DescribeProducersResponse()

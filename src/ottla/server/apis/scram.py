@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import NONE, KafkaError
 from ottla.metadata.scram import NewCredential, alter_credentials, describe_credentials
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages.security import (
     AlterUserScramCredentialsRequest,
@@ -17,7 +18,11 @@ Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsRes
 Altered = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 
-@handles(DescribeUserScramCredentialsRequest)
+@handles(
+    DescribeUserScramCredentialsRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OnCluster(AclOperation.DESCRIBE),
+)
 def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
@@ -43,7 +48,12 @@ def _alter_error(
     )
 
 
-@handles(AlterUserScramCredentialsRequest, on_error=_alter_error)
+@handles(
+    AlterUserScramCredentialsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=OnCluster(AclOperation.ALTER),
+    on_error=_alter_error,
+)
 def alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:

@@ -5,7 +5,7 @@ Authentication itself comes before any handler: see `ottla.server.security.sasl`
 
 from __future__ import annotations
 
-from ottla.enums import AclOperation, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import (
     NONE,
     DelegationTokenAuthorizationFailed,
@@ -16,7 +16,7 @@ from ottla.errors import (
     UnknownServerError,
 )
 from ottla.metadata.image import DelegationToken
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import ChecksItself, OpenToAll, RequestContext, handles
 from ottla.wire.messages.security import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -35,13 +35,21 @@ from ottla.wire.messages.security import (
 _ANONYMOUS = "User:ANONYMOUS"
 
 
-@handles(SaslHandshakeRequest)
+@handles(
+    SaslHandshakeRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OpenToAll("it comes before a client has a name"),
+)
 def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """v0–v1. Here it comes from a connection that needs no authentication, or has it already."""
     return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
 
 
-@handles(SaslAuthenticateRequest)
+@handles(
+    SaslAuthenticateRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OpenToAll("it comes before a client has a name"),
+)
 def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """v0–v2. As above."""
     return SaslAuthenticateResponse(
@@ -87,7 +95,12 @@ def _owner(ctx: RequestContext, request: CreateDelegationTokenRequest) -> str:
     return ctx.principal
 
 
-@handles(CreateDelegationTokenRequest, on_error=_create_error)
+@handles(
+    CreateDelegationTokenRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=ChecksItself("CREATE_TOKENS on the owner, if it is somebody else"),
+    on_error=_create_error,
+)
 def create_delegation_token(
     ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
@@ -129,7 +142,12 @@ def _renew_error(
     return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
 
 
-@handles(RenewDelegationTokenRequest, on_error=_renew_error)
+@handles(
+    RenewDelegationTokenRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=ChecksItself("to be its owner or one of its renewers"),
+    on_error=_renew_error,
+)
 def renew_delegation_token(ctx: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     """v0–v2 (KIP-48): by the owner or a renewer, up to the token's last day."""
     _check_allowed(ctx)
@@ -147,7 +165,12 @@ def _expire_error(
     return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
 
 
-@handles(ExpireDelegationTokenRequest, on_error=_expire_error)
+@handles(
+    ExpireDelegationTokenRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=ChecksItself("to be its owner or one of its renewers"),
+    on_error=_expire_error,
+)
 def expire_delegation_token(
     ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
@@ -161,7 +184,11 @@ def expire_delegation_token(
     return ExpireDelegationTokenResponse(error_code=NONE, expiry_timestamp_ms=expiry_ms)
 
 
-@handles(DescribeDelegationTokenRequest)
+@handles(
+    DescribeDelegationTokenRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=ChecksItself("DESCRIBE_TOKENS on the owner, or DESCRIBE on the token, unless it is one's own"),
+)
 def describe_delegation_token(
     ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ottla.answers import Answer, started
-from ottla.enums import ResourceType
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import NONE, KafkaError
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import ChecksItself, GuardedBy, OnEach, OnGroup, RequestContext, handles
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -30,7 +30,16 @@ def _heartbeat_error(
     return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
 
 
-@handles(ShareGroupHeartbeatRequest, versions=(1, 1), on_error=_heartbeat_error)
+@handles(
+    ShareGroupHeartbeatRequest,
+    versions=(1, 1),
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[
+        OnGroup(AclOperation.READ),
+        GuardedBy("groups.subscribed_topics", "DESCRIBE on each topic that it subscribes to"),
+    ],
+    on_error=_heartbeat_error,
+)
 def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Answer[ShareGroupHeartbeatResponse]:
@@ -52,7 +61,16 @@ def _described_error(
     )
 
 
-@handles(ShareGroupDescribeRequest, versions=(1, 1), on_error=_described_error)
+@handles(
+    ShareGroupDescribeRequest,
+    versions=(1, 1),
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[
+        OnEach(AclOperation.DESCRIBE, ResourceType.GROUP, "group_ids", answers="groups", name=""),
+        GuardedBy("groups.described_topics", "DESCRIBE on its topics"),
+    ],
+    on_error=_described_error,
+)
 def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     """v1. State, epochs, and members with what they have."""
     from ottla.server.share import groups
@@ -69,7 +87,14 @@ def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaEr
     return ShareFetchResponse(error_code=error.code)
 
 
-@handles(ShareFetchRequest, versions=(1, 2), on_error=_fetch_error)
+@handles(
+    ShareFetchRequest,
+    versions=(1, 2),
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=OnGroup(AclOperation.READ),
+    on_error=_fetch_error,
+    carries_records=True,
+)
 def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[ShareFetchResponse]:
     """v1–v2. Records to work on, one by one, for as long as their lock lasts; and acknowledgements of earlier ones. v2
     takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
@@ -84,7 +109,13 @@ def _acknowledge_error(
     return ShareAcknowledgeResponse(error_code=error.code)
 
 
-@handles(ShareAcknowledgeRequest, versions=(1, 2), on_error=_acknowledge_error)
+@handles(
+    ShareAcknowledgeRequest,
+    versions=(1, 2),
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=OnGroup(AclOperation.READ),
+    on_error=_acknowledge_error,
+)
 def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> Answer[ShareAcknowledgeResponse]:
     """v1–v2. What became of records: accepted, released, rejected, absent, and from v2 on still in work (KIP-1222)."""
     from ottla.server.share import fetching
@@ -104,7 +135,13 @@ def _offsets_error(
     )
 
 
-@handles(DescribeShareGroupOffsetsRequest, versions=(0, 1), on_error=_offsets_error)
+@handles(
+    DescribeShareGroupOffsetsRequest,
+    versions=(0, 1),
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=OnEach(AclOperation.DESCRIBE, ResourceType.GROUP, "groups", name="group_id"),
+    on_error=_offsets_error,
+)
 def describe_share_group_offsets(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> Answer[DescribeShareGroupOffsetsResponse]:
@@ -114,7 +151,12 @@ def describe_share_group_offsets(
     return started(groups.describe_offsets(ctx, request))
 
 
-@handles(AlterShareGroupOffsetsRequest, versions=(0, 0))
+@handles(
+    AlterShareGroupOffsetsRequest,
+    versions=(0, 0),
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=ChecksItself("READ on the group and on each topic"),
+)
 def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Answer[AlterShareGroupOffsetsResponse]:
@@ -124,7 +166,12 @@ def alter_share_group_offsets(
     return groups.alter_offsets(ctx, request)
 
 
-@handles(DeleteShareGroupOffsetsRequest, versions=(0, 0))
+@handles(
+    DeleteShareGroupOffsetsRequest,
+    versions=(0, 0),
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=ChecksItself("DELETE on the group, READ on each topic"),
+)
 def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> Answer[DeleteShareGroupOffsetsResponse]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started
+from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import KafkaError
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages import (
     RESPONSES,
     DeleteShareGroupStateRequest,
@@ -80,7 +81,13 @@ def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
     )
 
 
-@handles(InitializeShareGroupStateRequest, versions=(0, 0), on_error=_failed)
+@handles(
+    InitializeShareGroupStateRequest,
+    versions=(0, 0),
+    answered_by=AnsweredBy.SHARE_COORDINATOR,
+    permission=OnCluster(AclOperation.CLUSTER_ACTION),
+    on_error=_failed,
+)
 def initialize_share_group_state(
     ctx: RequestContext, request: InitializeShareGroupStateRequest
 ) -> Answer[InitializeShareGroupStateResponse]:
@@ -92,7 +99,13 @@ def initialize_share_group_state(
     return started(_each(ctx, request, "InitializeStateResult", run))
 
 
-@handles(ReadShareGroupStateRequest, versions=(0, 0), on_error=_failed)
+@handles(
+    ReadShareGroupStateRequest,
+    versions=(0, 0),
+    answered_by=AnsweredBy.SHARE_COORDINATOR,
+    permission=OnCluster(AclOperation.CLUSTER_ACTION),
+    on_error=_failed,
+)
 def read_share_group_state(
     ctx: RequestContext, request: ReadShareGroupStateRequest
 ) -> Answer[ReadShareGroupStateResponse]:
@@ -114,7 +127,13 @@ def read_share_group_state(
     return started(_each(ctx, request, "ReadStateResult", run, fill))
 
 
-@handles(WriteShareGroupStateRequest, versions=(0, 1), on_error=_failed)
+@handles(
+    WriteShareGroupStateRequest,
+    versions=(0, 1),
+    answered_by=AnsweredBy.SHARE_COORDINATOR,
+    permission=OnCluster(AclOperation.CLUSTER_ACTION),
+    on_error=_failed,
+)
 def write_share_group_state(
     ctx: RequestContext, request: WriteShareGroupStateRequest
 ) -> Answer[WriteShareGroupStateResponse]:
@@ -138,7 +157,13 @@ def write_share_group_state(
     return started(_each(ctx, request, "WriteStateResult", run))
 
 
-@handles(DeleteShareGroupStateRequest, versions=(0, 0), on_error=_failed)
+@handles(
+    DeleteShareGroupStateRequest,
+    versions=(0, 0),
+    answered_by=AnsweredBy.SHARE_COORDINATOR,
+    permission=OnCluster(AclOperation.CLUSTER_ACTION),
+    on_error=_failed,
+)
 def delete_share_group_state(
     ctx: RequestContext, request: DeleteShareGroupStateRequest
 ) -> Answer[DeleteShareGroupStateResponse]:
@@ -150,7 +175,13 @@ def delete_share_group_state(
     return started(_each(ctx, request, "DeleteStateResult", run))
 
 
-@handles(ReadShareGroupStateSummaryRequest, versions=(0, 1), on_error=_failed)
+@handles(
+    ReadShareGroupStateSummaryRequest,
+    versions=(0, 1),
+    answered_by=AnsweredBy.SHARE_COORDINATOR,
+    permission=OnCluster(AclOperation.CLUSTER_ACTION),
+    on_error=_failed,
+)
 def read_share_group_state_summary(
     ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> Answer[ReadShareGroupStateSummaryResponse]:

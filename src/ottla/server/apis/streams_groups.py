@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ottla.answers import Answer
-from ottla.enums import AclOperation, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import ChecksItself, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages import (
     StreamsGroupDescribeRequest,
@@ -29,7 +29,12 @@ def _heartbeat_error(
     return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=own_message(error))
 
 
-@handles(StreamsGroupHeartbeatRequest, on_error=_heartbeat_error)
+@handles(
+    StreamsGroupHeartbeatRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=ChecksItself("READ on the group, DESCRIBE on its topics, CREATE for internal ones"),
+    on_error=_heartbeat_error,
+)
 def streams_group_heartbeat(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> Answer[StreamsGroupHeartbeatResponse]:
@@ -54,7 +59,12 @@ def _refused(group_id: str, error: KafkaError) -> StreamsGroupDescribeResponse.D
     )
 
 
-@handles(StreamsGroupDescribeRequest, on_error=_described_error)
+@handles(
+    StreamsGroupDescribeRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=ChecksItself("DESCRIBE on each group and on its topics"),
+    on_error=_described_error,
+)
 def streams_group_describe(ctx: RequestContext, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
     """v0 (KIP-1071)."""
     _check_enabled(ctx)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.enums import AnsweredBy
 from ottla.errors import NONE
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import OpenToAll, RequestContext, handles
 from ottla.server.telemetry import CODECS, ClientTraits
 from ottla.wire.messages.telemetry import (
     GetTelemetrySubscriptionsRequest,
@@ -21,7 +22,12 @@ def _traits(ctx: RequestContext, instance_id: bytes) -> ClientTraits:
     return ClientTraits(uuid_to_base64(instance_id), ctx.client_id or "", name, version, host, port)
 
 
-@handles(GetTelemetrySubscriptionsRequest, advertised=False)
+@handles(
+    GetTelemetrySubscriptionsRequest,
+    advertised=False,
+    answered_by=AnsweredBy.EACH_BROKER,
+    permission=OpenToAll("clients report only about themselves"),
+)
 def get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
@@ -43,7 +49,12 @@ def get_telemetry_subscriptions(
     )
 
 
-@handles(PushTelemetryRequest, advertised=False)
+@handles(
+    PushTelemetryRequest,
+    advertised=False,
+    answered_by=AnsweredBy.EACH_BROKER,
+    permission=OpenToAll("clients report only about themselves"),
+)
 def push_telemetry(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
     """v0 (KIP-714): metrics in OTLP; they are checked, and dropped as nobody collects them."""
     instance_id = request.client_instance_id

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import lru_cache
 
 from ottla.config import Config
+from ottla.enums import AnsweredBy
 from ottla.errors import (
     InvalidRequest,
     KafkaError,
@@ -17,7 +18,7 @@ from ottla.errors import (
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.image import TopicState
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages.topics import (
     CreateTopicsRequest,
@@ -38,7 +39,15 @@ def _create_error(ctx: RequestContext, request: CreateTopicsRequest, error: Kafk
     return CreateTopicsResponse(topics=[_refused(topic.name, error) for topic in request.topics])
 
 
-@handles(CreateTopicsRequest, on_error=_create_error)
+@handles(
+    CreateTopicsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=[
+        GuardedBy("topics.create_topics", "CREATE on the cluster or on each topic"),
+        GuardedBy("topics.created_configs", "DESCRIBE_CONFIGS to see their settings"),
+    ],
+    on_error=_create_error,
+)
 def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """v0–v7. v1 validate only; v4 broker defaults for counts (KIP-464); v5 returns the topic's configs (KIP-525);
     v7 returns its id.
@@ -150,7 +159,15 @@ def _named(ctx: RequestContext, request: DeleteTopicsRequest) -> list[tuple[str 
     return [(name, ZERO_UUID) for name in request.topic_names]
 
 
-@handles(DeleteTopicsRequest, on_error=_delete_error)
+@handles(
+    DeleteTopicsRequest,
+    answered_by=AnsweredBy.CONTROLLER,
+    permission=[
+        GuardedBy("topics.deleted_names", "DESCRIBE to see the name of a topic that an id names"),
+        GuardedBy("topics.delete_topics", "DELETE on each topic"),
+    ],
+    on_error=_delete_error,
+)
 def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """v0–v6. v5 error messages; v6 topics by id (KIP-516).
 

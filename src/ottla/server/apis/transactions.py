@@ -8,7 +8,7 @@ from ottla.answers import Answer, Reply, attempt, gather, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
-from ottla.enums import AclOperation, ResourceType
+from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import (
     NONE,
     CoordinatorLoadInProgress,
@@ -33,7 +33,7 @@ from ottla.metadata.java_hash_order import (
 )
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, java_hash
 from ottla.replication.partition import Partition
-from ottla.server.api import RequestContext, handles
+from ottla.server.api import GuardedBy, OnCluster, OnEach, OnGroup, OnTransactionalId, RequestContext, handles
 from ottla.server.apis.answers import Unknown
 from ottla.server.apis.groups import client_of
 from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION, Refusals
@@ -91,7 +91,15 @@ def _add_error(
     )
 
 
-@handles(AddPartitionsToTxnRequest, on_error=_add_error)
+@handles(
+    AddPartitionsToTxnRequest,
+    answered_by=AnsweredBy.TRANSACTION_COORDINATOR,
+    permission=GuardedBy(
+        "transactions.add_partitions_to_txn",
+        "WRITE on the transactional id and on each topic; from v4 on CLUSTER_ACTION on the cluster",
+    ),
+    on_error=_add_error,
+)
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Answer[AddPartitionsToTxnResponse]:
@@ -218,7 +226,12 @@ def _add_offsets_error(
     return AddOffsetsToTxnResponse(error_code=_code_for(ctx, error))
 
 
-@handles(AddOffsetsToTxnRequest, on_error=_add_offsets_error)
+@handles(
+    AddOffsetsToTxnRequest,
+    answered_by=AnsweredBy.TRANSACTION_COORDINATOR,
+    permission=[OnTransactionalId(AclOperation.WRITE), OnGroup(AclOperation.READ)],
+    on_error=_add_offsets_error,
+)
 def add_offsets_to_txn(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> Answer[AddOffsetsToTxnResponse]:
     """v0–v4. The offsets of a group join the transaction: the partition that keeps them does. v2 PRODUCER_FENCED."""
     partition = (GROUP_METADATA_TOPIC, ctx.services.groups.partition_for(request.group_id))
@@ -247,7 +260,16 @@ def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: 
     )
 
 
-@handles(TxnOffsetCommitRequest, on_error=_offsets_error)
+@handles(
+    TxnOffsetCommitRequest,
+    answered_by=AnsweredBy.GROUP_COORDINATOR,
+    permission=[
+        OnTransactionalId(AclOperation.WRITE),
+        OnGroup(AclOperation.READ),
+        OnEach(AclOperation.READ, ResourceType.TOPIC, "topics"),
+    ],
+    on_error=_offsets_error,
+)
 def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Answer[TxnOffsetCommitResponse]:
     """v0–v5. v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 TRANSACTION_ABORTABLE; v5 the offsets join
     the transaction by themselves (KIP-890).
@@ -309,7 +331,12 @@ def _end_error(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -
     return EndTxnResponse(error_code=_code_for(ctx, error))
 
 
-@handles(EndTxnRequest, on_error=_end_error)
+@handles(
+    EndTxnRequest,
+    answered_by=AnsweredBy.TRANSACTION_COORDINATOR,
+    permission=OnTransactionalId(AclOperation.WRITE),
+    on_error=_end_error,
+)
 def end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer[EndTxnResponse]:
     """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer has the
     producer id and epoch to go on with (KIP-890).
@@ -346,7 +373,12 @@ def _markers_error(ctx: RequestContext, request: WriteTxnMarkersRequest, error: 
     )
 
 
-@handles(WriteTxnMarkersRequest, on_error=_markers_error)
+@handles(
+    WriteTxnMarkersRequest,
+    answered_by=AnsweredBy.PARTITION_LEADER,
+    permission=OnCluster(AclOperation.CLUSTER_ACTION, instead=AclOperation.ALTER),
+    on_error=_markers_error,
+)
 def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer[WriteTxnMarkersResponse]:
     """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 tells the
     transaction version, under which a marker with the producer's own epoch is a late one (KIP-1228).
@@ -444,7 +476,21 @@ def _describe_error(
     )
 
 
-@handles(DescribeTransactionsRequest, on_error=_describe_error)
+@handles(
+    DescribeTransactionsRequest,
+    answered_by=AnsweredBy.TRANSACTION_COORDINATOR,
+    permission=[
+        OnEach(
+            AclOperation.DESCRIBE,
+            ResourceType.TRANSACTIONAL_ID,
+            "transactional_ids",
+            answers="transaction_states",
+            name="",
+        ),
+        GuardedBy("transactions.described_topics", "DESCRIBE to see their topics"),
+    ],
+    on_error=_describe_error,
+)
 def describe_transactions(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """v0 (KIP-664)."""
     return DescribeTransactionsResponse(
@@ -474,7 +520,11 @@ def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactio
     )
 
 
-@handles(ListTransactionsRequest)
+@handles(
+    ListTransactionsRequest,
+    answered_by=AnsweredBy.EACH_BROKER,
+    permission=GuardedBy("transactions.list_transactions", "DESCRIBE on each transactional id"),
+)
 def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """v0–v2 (KIP-664). v1 those that run longer than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
     found, unknown = ctx.services.transactions.coordinator.list(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ottla.enums import AnsweredBy
 from ottla.errors import InvalidRequest, UnsupportedVersion
 from ottla.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
 from ottla.metadata.java_hash_order import java_map, java_names
 from ottla.metadata.topics import java_hash
-from ottla.server.api import Registry, RequestContext, handles
+from ottla.server.api import OpenToAll, Registry, RequestContext, handles
 from ottla.wire.interpreting import interpreting_item_encoder
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
@@ -22,7 +23,11 @@ def _finalized_order(names: Iterable[str]) -> list[str]:
     return java_map(sorted(names, key=lambda name: (name == METADATA_VERSION, name)), java_hash, 1)
 
 
-@handles(ApiVersionsRequest)
+@handles(
+    ApiVersionsRequest,
+    answered_by=AnsweredBy.ANY_BROKER,
+    permission=OpenToAll("it comes before a client has a name"),
+)
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
     """v0–v4. v3 brought the client's software (KIP-511) and the features (KIP-584); v4 shows features that start at 0.
 

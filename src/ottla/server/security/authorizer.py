@@ -15,42 +15,13 @@ from ottla.config import Config, ConfigError
 from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.metadata.acls import WILDCARD
 from ottla.metadata.image import CLUSTER_NAME, Acl, MetadataImage
+from ottla.server.api.permissions import SUPPORTED_OPERATIONS
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-
-SUPPORTED_OPERATIONS: dict[int, tuple[AclOperation, ...]] = {
-    ResourceType.TOPIC: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DESCRIBE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ),
-    ResourceType.GROUP: (
-        AclOperation.READ,
-        AclOperation.DESCRIBE,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ),
-    ResourceType.CLUSTER: (
-        AclOperation.CREATE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-    ),
-}
-"""What the "authorized operations" of an answer can name, by kind of resource."""
 
 # An ALLOW for one of these allows the other as well; a DENY never does.
 _IMPLY_DESCRIBE = frozenset(

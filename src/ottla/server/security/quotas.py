@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.enums import ApiKey
+from ottla.enums import QuotaType
 from ottla.errors import ThrottlingQuotaExceeded
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.quotas import CLIENT_ID, USER
@@ -130,11 +130,12 @@ class Quotas:
     def settle(self, ctx: RequestContext, response: Any) -> int:
         """Before an answer goes out (None stands for none): count the request, and note in the answer how many
         milliseconds the client has to wait. Returns them."""
-        if ctx.api_key == ApiKey.FETCH:
+        quota = ctx.services.registry.apis[ctx.api_key].quota
+        if quota is QuotaType.FETCH:
             throttle_ms = response.throttle_time_ms  # counted where the answer was made
         else:
             throttle_ms = self._record_time(ctx)
-            if ctx.api_key == ApiKey.PRODUCE:
+            if quota is QuotaType.PRODUCE:
                 throttle_ms = max(throttle_ms, self._record(PRODUCED, ctx, ctx.request_bytes))
             if response is not None and hasattr(response, "throttle_time_ms"):
                 throttle_ms = response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)

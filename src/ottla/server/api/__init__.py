@@ -1,0 +1,36 @@
+"""What an API is: how handlers declare it, what they know of a request, and what a broker serves."""
+
+from ottla.server.api.context import RequestContext
+from ottla.server.api.declaration import Handler, handles
+from ottla.server.api.permissions import (
+    ChecksItself,
+    GuardedBy,
+    OnCluster,
+    OnEach,
+    OnGroup,
+    OnTransactionalId,
+    OpenToAll,
+    Permission,
+)
+from ottla.server.api.registry import Api, Registry, registered_apis
+from ottla.server.api.route import RUN_MAX, Repeated, Route
+
+__all__ = [
+    "RUN_MAX",
+    "Api",
+    "ChecksItself",
+    "GuardedBy",
+    "Handler",
+    "OnCluster",
+    "OnEach",
+    "OnGroup",
+    "OnTransactionalId",
+    "OpenToAll",
+    "Permission",
+    "Registry",
+    "Repeated",
+    "RequestContext",
+    "Route",
+    "handles",
+    "registered_apis",
+]

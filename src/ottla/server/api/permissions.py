@@ -1,0 +1,104 @@
+"""Which permission a request needs: what a handler declares, and the authorizer's guards check before it runs.
+
+A broker without an authorizer looks at none of this. Where these words do not suffice, a guard of its own stands before
+the handler (`GuardedBy`), or the handler asks `ctx.may` (`ChecksItself`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from ottla.enums import AclOperation, ResourceType
+
+_Op = AclOperation
+
+SUPPORTED_OPERATIONS: dict[int, tuple[AclOperation, ...]] = {
+    ResourceType.TOPIC: (
+        *(_Op.READ, _Op.WRITE, _Op.CREATE, _Op.DESCRIBE, _Op.DELETE, _Op.ALTER),
+        *(_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+    ),
+    ResourceType.GROUP: (_Op.READ, _Op.DESCRIBE, _Op.DELETE, _Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        *(_Op.CREATE, _Op.CLUSTER_ACTION, _Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+        *(_Op.IDEMPOTENT_WRITE, _Op.ALTER, _Op.DESCRIBE),
+    ),
+}
+"""What the "authorized operations" of an answer can name, by kind of resource."""
+
+
+class OnCluster(NamedTuple):
+    """An operation on the cluster, or `instead` of it another one."""
+
+    operation: AclOperation
+    instead: AclOperation | None = None
+
+    def __str__(self) -> str:
+        names = [each.name for each in (self.operation, self.instead) if each is not None]
+        return f"{' or '.join(names)} on the cluster"
+
+
+class OnGroup(NamedTuple):
+    """An operation on the group in the request's `group_id`."""
+
+    operation: AclOperation
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on the group"
+
+
+class OnTransactionalId(NamedTuple):
+    """An operation on the transactional id in the request's `transactional_id`, if it has one."""
+
+    operation: AclOperation
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on the transactional id"
+
+
+class OnEach(NamedTuple):
+    """An operation on each topic, group … of a list: what is denied gets an error in the answer, the rest is served."""
+
+    operation: AclOperation
+    resource: ResourceType
+    items: str
+    """The field of the request that has the list."""
+    answers: str = ""
+    """The field of the response, if it has another name."""
+    name: str = "name"
+    """The field of an item that has its name; empty where the items are names."""
+    by_id: bool = False
+    """Whether items may have a topic id instead of a name."""
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on each {self.resource.name.lower().replace('_', ' ')}"
+
+
+class GuardedBy(NamedTuple):
+    """`module.function` in `server/security/guards`, which stands before the handler."""
+
+    function: str
+    summary: str
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+class ChecksItself(NamedTuple):
+    """The handler asks `ctx.may`, as it knows more than the request says."""
+
+    summary: str
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+class OpenToAll(NamedTuple):
+    """Everybody may use it."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"none: {self.reason}"
+
+
+Permission: TypeAlias = OnCluster | OnGroup | OnTransactionalId | OnEach | GuardedBy | ChecksItself | OpenToAll

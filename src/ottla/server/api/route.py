@@ -1,0 +1,98 @@
+"""One version of an API, ready for the dispatch loop: its handler with compiled codecs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+# With what compiles. It is needed soon, and later there may be no file handle left to read it.
+from ottla.wire import interpreting as interpreting
+from ottla.wire.frames import request_header_version, response_header_version
+from ottla.wire.primitives import Buffer
+from ottla.wire.schema import WALKS, Decoder, Encoder, Message
+
+if TYPE_CHECKING:
+    from ottla.server.api.context import RequestContext
+    from ottla.server.api.registry import Api
+
+RUN_MAX = 256
+"""Requests that a `Repeated` writes together: well under the buffers that one system call takes."""
+
+
+class Repeated(Protocol):
+    """A connection's latest request, kept as a model: the like of it can be served without decoding it."""
+
+    route: Route | None
+    """Set when there is a model."""
+
+    def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
+        """Serve the frames from `start` on that are like the model, and add their answers to `out`.
+
+        Returns where the first begins that is not.
+        """
+
+
+Model = Callable[["RequestContext", "Route", memoryview, Any, Any, bytes, "Repeated | None"], "Repeated | None"]
+"""Makes one of a request that was just served: context, route and frame; request, response and the answer as it was
+sent; the connection's model so far."""
+
+_FEW_BYTES: Final = 512
+"""A walk over a message of this size takes less time than to compile its codec, which the client would wait for."""
+
+
+class Route:
+    """A handler with the compiled codecs of one version, ready for the dispatch loop."""
+
+    __slots__ = (
+        "_answers",
+        "_requests",
+        "_version",
+        "api",
+        "carries_records",
+        "decode",
+        "encode",
+        "flexible_request",
+        "flexible_response",
+        "handler",
+        "model",
+        "response_type",
+    )
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.handler = api.handler
+        self.model = api.model
+        self.response_type = api.response
+        # The first request of its kind is not made to wait until both are compiled, nor are a few small ones after it:
+        # often enough it is the only one.
+        self.decode: Decoder = self._decode_early
+        self.encode: Encoder = self._encode_early
+        self._requests = 0
+        self._answers = 0
+        self._version = version
+        self.carries_records = api.carries_records
+        self.flexible_request = request_header_version(api.key, version) >= 2
+        self.flexible_response = response_header_version(api.key, version) >= 1
+
+    def compile(self) -> None:
+        """For who keeps what is there now."""
+        self.decode = self.api.request.decoder(self._version)
+        self.encode = self.api.response.encoder(self._version)
+
+    def _decode_early(self, frame: Buffer, position: int) -> tuple[Any, int]:
+        self._requests += 1
+        if self._requests == 1 or (self._requests <= WALKS and len(frame) - position <= _FEW_BYTES):
+            return self.api.request.decoder_for_now(self._version)(frame, position)
+        self.decode = self.api.request.decoder(self._version)
+        return self.decode(frame, position)
+
+    def _encode_early(self, response: Message, parts: list[Any]) -> None:
+        self._answers += 1
+        if self._answers > WALKS:
+            self.encode = self.response_type.encoder(self._version)
+            self.encode(response, parts)
+            return
+        self.response_type.encoder_for_now(self._version)(response, parts)
+        if sum(map(len, parts)) > _FEW_BYTES:
+            self._answers = WALKS
