@@ -380,7 +380,7 @@ class Message(Struct):
     def __init_subclass__(
         cls, *, versions: str, flexible: str | None = None, key: int = -1, unstable: str | None = None
     ) -> None:
-        cls.API_KEY = key
+        cls.API_KEY = int(key)  # marshal, which workers talk with, refuses members of an enum
         cls.MIN_VERSION, cls.MAX_VERSION = parse_versions(versions)
         cls.STABLE_VERSION = cls.MAX_VERSION if unstable is None else parse_versions(unstable)[0] - 1
         cls.FLEXIBLE = parse_versions(flexible)

@@ -61,7 +61,7 @@ class Api:
     may_create_topics: Callable[[MetadataImage, Any], bool] | None
 
     def __init__(self, key: int, row: ApiRow) -> None:
-        self.key = key
+        self.key = int(key)  # marshal, which workers talk with, refuses members of an enum
         self.name = row.name
         self.module = row.handler
         self.min_version, self.max_version = row.versions
