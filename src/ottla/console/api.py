@@ -1,0 +1,9 @@
+"""All operations of the JSON API: importing this module declares them."""
+
+from __future__ import annotations
+
+from ottla.console import groups as groups
+from ottla.console import overview as overview
+from ottla.console import records as records
+from ottla.console import topics as topics
+from ottla.console.operations import OPERATIONS as OPERATIONS

@@ -1,0 +1,53 @@
+"""The console on an HTTP address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.console.cluster_source import ClusterSource
+from ottla.http.endpoint import App, HttpEndpoint
+from ottla.http.guard import LOCAL_NAMES
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    from ottla.client.security import Security
+    from ottla.console import app
+else:
+    app = lazy("ottla.console.app")
+
+
+class ConsoleServer:
+    """Serves the page and its API. Nothing but the port is taken until somebody opens it."""
+
+    def __init__(
+        self,
+        bootstrap: Callable[[], str],
+        host: str,
+        port: int,
+        *,
+        security: Security | None = None,
+        token: str | None = None,
+        read_only: bool = False,
+    ) -> None:
+        if token is None and host not in LOCAL_NAMES:
+            raise ValueError(f"a console on {host} can be reached from other machines: it needs a token")
+        self._source = ClusterSource(bootstrap, security)
+        self._token = token
+
+        def make() -> App:
+            return app.make_app(self._source, token=token, read_only=read_only)
+
+        self._endpoint = HttpEndpoint(host, port, make)
+
+    @property
+    def url(self) -> str:
+        """What to open in a browser; with the token, if one is needed."""
+        return self._endpoint.url if self._token is None else f"{self._endpoint.url}/?token={self._token}"
+
+    async def start(self) -> None:
+        await self._endpoint.start()
+
+    async def stop(self) -> None:
+        await self._endpoint.stop()
+        await self._source.close()

@@ -1,0 +1,27 @@
+// Numbers, sizes and times as people read them.
+const number = new Intl.NumberFormat("en");
+
+export const count = (value) => (value === null || value === undefined ? "–" : number.format(value));
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+export function time(milliseconds) {
+  if (milliseconds === null || milliseconds === undefined || milliseconds < 0) return "–";
+  const at = new Date(milliseconds);
+  const pad = (value, width = 2) => String(value).padStart(width, "0");
+  return (
+    `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ` +
+    `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}.${pad(at.getMilliseconds(), 3)}`
+  );
+}
+
+export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;

@@ -1,0 +1,151 @@
+import { html, useEffect, useRef, useState } from "../preact.js";
+import { ask, groupPath, useAnswer } from "../api.js";
+import { count } from "../format.js";
+import { go, Link, path } from "../router.js";
+import { Confirm, Dialog, Problem, State, Table, Waiting } from "../ui.js";
+import { Plot } from "../plot.js";
+
+const HISTORY = 300;
+
+function useHistory(data) {
+  const history = useRef({ times: [], lags: [] });
+  useEffect(() => {
+    if (!data) return;
+    const { times, lags } = history.current;
+    times.push(Date.now() / 1000);
+    lags.push(data.lag);
+    if (times.length > HISTORY) (times.shift(), lags.shift());
+  }, [data]);
+  return [history.current.times.slice(), history.current.lags.slice()];
+}
+
+function Reset({ group, topics, onClose, onDone }) {
+  const [topic, setTopic] = useState(topics[0] ?? "");
+  const [kind, setKind] = useState("earliest");
+  const [detail, setDetail] = useState("");
+  const [preview, setPreview] = useState(null);
+  const [error, setError] = useState(null);
+  const to = () => {
+    if (kind === "offset" || kind === "shift") return `${kind}:${detail || 0}`;
+    if (kind === "time") return `time:${new Date(detail || Date.now()).getTime()}`;
+    return kind;
+  };
+  const run = async (isPreview) => {
+    try {
+      const answer = await ask(groupPath(group, "offsets"), {
+        method: "POST",
+        body: { to: to(), ...(topic && { topic }), preview: isPreview },
+      });
+      setError(null);
+      if (isPreview) setPreview(answer.offsets);
+      else (onDone(), onClose());
+    } catch (failure) {
+      setError(failure);
+      setPreview(null);
+    }
+  };
+  return html`
+    <${Dialog}
+      title="Reset offsets"
+      onClose=${onClose}
+      footer=${html`
+        <button onClick=${onClose}>Cancel</button>
+        <button onClick=${() => run(true)}>Preview</button>
+        <button class="danger" disabled=${!preview} onClick=${() => run(false)}>Reset</button>
+      `}
+    >
+      <div class="form">
+        <${Problem} error=${error} />
+        <div class="row">
+          <label>Topic<input value=${topic} list="topics" placeholder="all committed" onInput=${(event) => (setTopic(event.target.value), setPreview(null))} /></label>
+          <datalist id="topics">${topics.map((each) => html`<option value=${each} />`)}</datalist>
+          <label>
+            To
+            <select value=${kind} onChange=${(event) => (setKind(event.target.value), setPreview(null))}>
+              <option value="earliest">earliest</option>
+              <option value="latest">latest</option>
+              <option value="offset">offset</option>
+              <option value="shift">shift by</option>
+              <option value="time">time</option>
+            </select>
+          </label>
+          ${(kind === "offset" || kind === "shift") && html`<label>Number<input type="number" value=${detail} onInput=${(event) => (setDetail(event.target.value), setPreview(null))} /></label>`}
+          ${kind === "time" && html`<label>Time<input type="datetime-local" step="1" value=${detail} onInput=${(event) => (setDetail(event.target.value), setPreview(null))} /></label>`}
+        </div>
+        ${preview &&
+        html`<${Table}
+          label="Preview"
+          rows=${preview}
+          columns=${[
+            { name: "Topic", value: (row) => row.topic },
+            { name: "Partition", number: true, value: (row) => row.partition },
+            { name: "From", number: true, show: (row) => count(row.from) },
+            { name: "To", number: true, show: (row) => count(row.to) },
+          ]}
+        />`}
+      </div>
+    <//>
+  `;
+}
+
+export function Group({ group, readOnly }) {
+  const answer = useAnswer(groupPath(group), { every: 2000 });
+  const history = useHistory(answer.data);
+  const [dialog, setDialog] = useState(null);
+  const close = () => setDialog(null);
+  const data = answer.data;
+  return html`
+    <p class="crumbs"><${Link} to="/groups">Groups<//></p>
+    <h1 class="mono">${group}</h1>
+    <div class="bar">
+      <span class="grow">${data && html`<${State} state=${data.state} /> <span class="soft">${data.kind} group, coordinator ${data.coordinator}${data.assignor ? `, ${data.assignor}` : ""}</span>`}</span>
+      ${data && !readOnly && html`<button onClick=${() => setDialog("reset")}>Reset offsets</button><button class="danger" onClick=${() => setDialog("delete")}>Delete</button>`}
+    </div>
+    <${Waiting} answer=${answer}>
+      ${(found) => html`
+        <div class="cards">
+          <div class="card"><div class="number">${count(found.members.length)}</div><div class="name">members</div></div>
+          <div class="card"><div class="number">${count(found.lag)}</div><div class="name">records behind</div></div>
+        </div>
+        <h2>Lag</h2>
+        <${Plot} data=${history} name="lag" />
+        <h2>Offsets</h2>
+        <${Table}
+          label="Offsets"
+          rows=${found.offsets}
+          empty="The group has committed nothing."
+          columns=${[
+            { name: "Topic", value: (row) => `${row.topic} ${String(row.partition).padStart(6, "0")}`, show: (row) => html`<${Link} to=${path("topics", row.topic)} class="mono">${row.topic}<//>` },
+            { name: "Partition", number: true, value: (row) => row.partition },
+            { name: "Committed", number: true, value: (row) => row.committed, show: (row) => count(row.committed) },
+            { name: "End", number: true, value: (row) => row.end, show: (row) => count(row.end) },
+            { name: "Lag", number: true, value: (row) => row.lag, show: (row) => count(row.lag) },
+            { name: "Member", value: (row) => row.member_id ?? "", show: (row) => html`<span class="mono soft">${row.member_id ?? "–"}</span>` },
+          ]}
+        />
+        <h2>Members</h2>
+        <${Table}
+          label="Members"
+          rows=${found.members}
+          empty="The group has no members."
+          columns=${[
+            { name: "Client", value: (row) => row.client_id },
+            { name: "Host", value: (row) => row.host, show: (row) => html`<span class="mono">${row.host}</span>` },
+            { name: "Member", value: (row) => row.member_id, show: (row) => html`<span class="mono">${row.member_id}</span>` },
+            { name: "Static id", value: (row) => row.instance_id ?? "", show: (row) => row.instance_id ?? "–" },
+            { name: "Partitions", value: (row) => row.partitions.length, show: (row) => row.partitions.map((each) => `${each.topic}-${each.partition}`).join(", ") || "–" },
+          ]}
+        />
+      `}
+    <//>
+    ${dialog === "reset" && html`<${Reset} group=${group} topics=${[...new Set((data?.offsets ?? []).map((each) => each.topic))]} onClose=${close} onDone=${answer.reload} />`}
+    ${dialog === "delete" &&
+    html`<${Confirm}
+      title="Delete the group"
+      text=${html`<b class="mono">${group}</b> and its committed offsets are deleted.`}
+      action="Delete group"
+      onConfirm=${async () => (await ask(groupPath(group), { method: "DELETE" }), go("/groups"))}
+      onClose=${close}
+    />`}
+  `;
+}

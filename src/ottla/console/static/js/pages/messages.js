@@ -1,0 +1,212 @@
+// Records of a topic: a page of them from some place, or a live tail.
+import { html, useEffect, useRef, useState } from "../preact.js";
+import { ask, stream, topicPath } from "../api.js";
+import { bytes, count, time } from "../format.js";
+import { Content } from "../content.js";
+import { Problem } from "../ui.js";
+import { Produce } from "./produce.js";
+
+const TAIL_KEPT = 500;
+
+const text = (content) => (content === null ? "" : content.text ?? "");
+
+function Short({ content }) {
+  if (content === null) return html`<span class="soft">null</span>`;
+  if (content.text === undefined) return html`<span class="soft">${bytes(content.bytes)} of binary data</span>`;
+  return html`<span class="cut mono">${content.text.slice(0, 300)}</span>`;
+}
+
+function Row({ topic, record, readOnly }) {
+  const [open, setOpen] = useState(false);
+  const [resend, setResend] = useState(false);
+  return html`
+    <tr class="link" onClick=${(event) => !event.target.closest("button") && setOpen(!open)}>
+      <td><button class="plain" aria-expanded=${open ? "true" : "false"} aria-label="Details" onClick=${() => setOpen(!open)}>${open ? "▾" : "▸"}</button></td>
+      <td class="number">${record.partition}</td>
+      <td class="number">${count(record.offset)}</td>
+      <td class="mono">${time(record.timestamp)}</td>
+      <td class="key"><${Short} content=${record.key} /></td>
+      <td class="value">${record.value === null ? html`<span class="tag warn">tombstone</span>` : html`<${Short} content=${record.value} />`}</td>
+    </tr>
+    ${open &&
+    html`
+      <tr>
+        <td colspan="6" class="detail-cell">
+          <div class="detail">
+            <div><h3>Key</h3><${Content} content=${record.key} address=${whole(topic, record, "key")} /></div>
+            <div><h3>Value</h3><${Content} content=${record.value} address=${whole(topic, record, "value")} /></div>
+            ${record.headers.length > 0 &&
+            html`<div>
+              <h3>Headers</h3>
+              ${record.headers.map((header) => html`<div class="mono"><span class="soft">${header.name}:</span> ${header.value === null ? "null" : header.value.text ?? `${bytes(header.value.bytes)} of binary data`}</div>`)}
+            </div>`}
+            ${!readOnly && html`<div><button onClick=${() => setResend(true)}>Send again, edited</button></div>`}
+          </div>
+          ${resend && html`<${Produce} topic=${topic} like=${record} onClose=${() => setResend(false)} />`}
+        </td>
+      </tr>
+    `}
+  `;
+}
+
+const whole = (topic, record, part) =>
+  topicPath(topic, "partitions", record.partition, "records", record.offset) + `?part=${part}`;
+
+function Records({ topic, records, readOnly, empty }) {
+  if (!records.length) return html`<div class="panel"><p class="empty">${empty}</p></div>`;
+  return html`
+    <div class="panel" tabindex="0" role="region" aria-label="Records">
+      <table class="records">
+        <thead>
+          <tr>
+            <th scope="col"><span class="visually-hidden">Details</span></th>
+            <th scope="col" class="number">Partition</th>
+            <th scope="col" class="number">Offset</th>
+            <th scope="col">Time</th>
+            <th scope="col">Key</th>
+            <th scope="col">Value</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${records.map((record) => html`<${Row} key=${`${record.partition}-${record.offset}`} topic=${topic} record=${record} readOnly=${readOnly} />`)}
+        </tbody>
+      </table>
+    </div>
+  `;
+}
+
+function place(kind, detail) {
+  if (kind === "offset") return `offset:${detail || 0}`;
+  if (kind === "time") return `time:${new Date(detail || Date.now()).getTime()}`;
+  return kind;
+}
+
+function exportLines(topic, records) {
+  const lines = records.map((record) => JSON.stringify(record)).join("\n") + "\n";
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([lines], { type: "application/x-ndjson" }));
+  link.download = `${topic}.jsonl`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+export function Messages({ topic, readOnly }) {
+  const [from, setFrom] = useState("newest");
+  const [detail, setDetail] = useState("");
+  const [partition, setPartition] = useState("");
+  const [filters, setFilters] = useState({ key: "", value: "", header: "", json: "" });
+  const [found, setFound] = useState({ records: [], cursor: null, scanned: 0 });
+  const [status, setStatus] = useState(null);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const tailing = useRef(null);
+
+  const query = (extra) => {
+    const all = { partition, ...filters, ...extra };
+    return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== "" && value !== null)).toString();
+  };
+  const stop = () => {
+    tailing.current?.close();
+    tailing.current = null;
+    setStatus(null);
+  };
+  const load = async (cursor = null) => {
+    stop();
+    setBusy(true);
+    try {
+      const page = await ask(topicPath(topic.name, "records") + "?" + query({ from: place(from, detail), cursor }));
+      setFound((old) => ({ ...page, records: cursor ? [...old.records, ...page.records] : page.records }));
+      setError(null);
+    } catch (failure) {
+      setError(failure);
+    }
+    setBusy(false);
+  };
+  const tail = () => {
+    stop();
+    setError(null);
+    setFound({ records: [], cursor: null, scanned: 0 });
+    const events = stream(topicPath(topic.name, "tail") + "?" + query({}));
+    tailing.current = events;
+    let waiting = [];
+    let frame = 0;
+    // Records that arrive together are shown together: one drawing a frame, however many there are.
+    const draw = () => {
+      frame = 0;
+      const arrived = waiting.reverse();
+      waiting = [];
+      setFound((old) => ({ ...old, records: [...arrived, ...old.records].slice(0, TAIL_KEPT) }));
+    };
+    events.addEventListener("record", (event) => {
+      waiting.push(JSON.parse(event.data));
+      if (waiting.length > TAIL_KEPT) waiting.shift();
+      frame ||= requestAnimationFrame(draw);
+    });
+    events.addEventListener("status", (event) => setStatus(JSON.parse(event.data)));
+    events.addEventListener("problem", (event) => {
+      setError(new Error(JSON.parse(event.data).error));
+      stop();
+    });
+    events.onerror = () => {
+      if (tailing.current === events) setStatus((old) => ({ ...old, lost: true }));
+    };
+  };
+  useEffect(() => {
+    if (from === "tail") tail();
+    else load();
+    return stop;
+  }, [from, partition, topic.name]);
+
+  const filter = (name, label, placeholder) => html`
+    <label class="grow">${label}<input placeholder=${placeholder} value=${filters[name]} onInput=${(event) => setFilters({ ...filters, [name]: event.target.value })} /></label>
+  `;
+  const again = (event) => {
+    event.preventDefault();
+    if (from === "tail") tail();
+    else load();
+  };
+  return html`
+    <form class="bar" onSubmit=${again}>
+      <label>
+        From
+        <select value=${from} onChange=${(event) => (setDetail(""), setFrom(event.target.value))}>
+          <option value="newest">newest</option>
+          <option value="oldest">oldest</option>
+          <option value="offset">offset</option>
+          <option value="time">time</option>
+          <option value="tail">live tail</option>
+        </select>
+      </label>
+      ${from === "offset" && html`<label>Offset<input type="number" min="0" value=${detail} onInput=${(event) => setDetail(event.target.value)} /></label>`}
+      ${from === "time" && html`<label>Time<input type="datetime-local" step="1" value=${detail} onInput=${(event) => setDetail(event.target.value)} /></label>`}
+      <label>
+        Partition
+        <select value=${partition} onChange=${(event) => setPartition(event.target.value)}>
+          <option value="">all</option>
+          ${topic.partitions.map((each) => html`<option value=${each.partition}>${each.partition}</option>`)}
+        </select>
+      </label>
+      ${filter("key", "Key contains", "")} ${filter("value", "Value contains", "")} ${filter("header", "Header", "name=text")}
+      ${filter("json", "JSON", "user.age >= 18")}
+      <button class="first" disabled=${busy}>${from === "tail" ? "Apply" : "Search"}</button>
+    </form>
+    <${Problem} error=${error} />
+    ${status &&
+    html`<p class="soft" role="status">
+      ${status.lost ? "The connection is lost; trying again." : "Live."} ${count(status.seen)} records seen, ${count(status.matched)} match.
+      ${status.skipped > 0 && html` <span class="tag warn">${count(status.skipped)} are not shown: they come faster than a page can show</span>`}
+      ${" "}<button class="plain" onClick=${stop}>Pause</button>
+    </p>`}
+    <${Records}
+      topic=${topic.name}
+      records=${found.records}
+      readOnly=${readOnly}
+      empty=${busy ? "Searching…" : from === "tail" ? "Waiting for new records." : found.scanned ? `None of ${count(found.scanned)} records matches.` : "There are no records here."}
+    />
+    <div class="bar">
+      ${found.cursor && html`<button disabled=${busy} onClick=${() => load(found.cursor)}>${busy ? "Searching…" : "More"}</button>`}
+      ${found.records.length > 0 && html`<button onClick=${() => exportLines(topic.name, found.records)}>Export as JSON lines</button>`}
+      ${found.scanned > 0 && html`<span class="soft">${count(found.scanned)} records searched</span>`}
+    </div>
+  `;
+}

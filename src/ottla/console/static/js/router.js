@@ -1,0 +1,30 @@
+// The address decides which page is shown. Links are ordinary links; the page is not loaded again.
+import { html, signal } from "./preact.js";
+
+export const address = signal(location.pathname + location.search);
+
+export function go(path, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", path);
+  address.value = path;
+  scrollTo(0, 0);
+}
+
+addEventListener("popstate", () => (address.value = location.pathname + location.search));
+
+export function Link({ to, children, ...rest }) {
+  const follow = (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    go(to);
+  };
+  return html`<a href=${to} onClick=${follow} ...${rest}>${children}</a>`;
+}
+
+export function match(pattern, path) {
+  const names = [];
+  const expression = pattern.replace(/:(\w+)/g, (_, name) => (names.push(name), "([^/]+)"));
+  const found = new RegExp(`^${expression}$`).exec(path);
+  return found && Object.fromEntries(names.map((name, index) => [name, decodeURIComponent(found[index + 1])]));
+}
+
+export const path = (...parts) => "/" + parts.map(encodeURIComponent).join("/");

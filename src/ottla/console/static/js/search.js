@@ -1,0 +1,61 @@
+// Ctrl-K: find a topic, a group or a broker by a part of its name.
+import { html, useMemo, useState } from "./preact.js";
+import { useAnswer } from "./api.js";
+import { go, path } from "./router.js";
+import { Dialog } from "./ui.js";
+
+const SHOWN_MAX = 50;
+
+export function Search({ onClose }) {
+  const topics = useAnswer("/topics");
+  const groups = useAnswer("/groups");
+  const [text, setText] = useState("");
+  const [picked, setPicked] = useState(0);
+  const all = useMemo(
+    () => [
+      ...(topics.data ?? []).map((each) => ({ kind: "topic", name: each.name, to: path("topics", each.name) })),
+      ...(groups.data ?? []).map((each) => ({ kind: "group", name: each.group, to: path("groups", each.group) })),
+    ],
+    [topics.data, groups.data],
+  );
+  const found = all.filter((each) => each.name.toLowerCase().includes(text.toLowerCase())).slice(0, SHOWN_MAX);
+  const open = (entry) => {
+    onClose();
+    go(entry.to);
+  };
+  const keys = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      setPicked(Math.max(0, Math.min(found.length - 1, picked + step)));
+    } else if (event.key === "Enter" && found[picked]) {
+      open(found[picked]);
+    }
+  };
+  return html`
+    <${Dialog} title="Search" onClose=${onClose}>
+      <div class="palette">
+        <input
+          autofocus
+          aria-label="Name of a topic or group"
+          placeholder="Topic or group"
+          value=${text}
+          onKeyDown=${keys}
+          onInput=${(event) => (setText(event.target.value), setPicked(0))}
+        />
+        <ul role="listbox" aria-label="Found">
+          ${found.map(
+            (entry, index) => html`
+              <li role="option" aria-selected=${index === picked ? "true" : "false"}>
+                <a href=${entry.to} onClick=${(event) => (event.preventDefault(), open(entry))}>
+                  <span class="mono">${entry.name}</span><span class="soft">${entry.kind}</span>
+                </a>
+              </li>
+            `,
+          )}
+        </ul>
+        ${!found.length && html`<p class="empty">Nothing matches.</p>`}
+      </div>
+    <//>
+  `;
+}

@@ -1,0 +1,125 @@
+// Pieces that several pages use.
+import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
+import { go } from "./router.js";
+
+export function Problem({ error, children }) {
+  if (!error && !children) return null;
+  return html`<p class="notice bad" role="alert">${error ? error.message : children}</p>`;
+}
+
+export function Waiting({ answer, children }) {
+  if (answer.data === null) {
+    return answer.error ? html`<${Problem} error=${answer.error} />` : html`<p class="loading">Loading…</p>`;
+  }
+  return html`<${Problem} error=${answer.error} />${children(answer.data)}`;
+}
+
+const ROWS_MAX = 200;
+
+// Columns: {name, value(row), show(row), number}. Long tables are shown in steps, so that the page stays quick.
+export function Table({ columns, rows, link, label, empty = "Nothing here." }) {
+  const [order, setOrder] = useState({ column: 0, down: false });
+  const [most, setMost] = useState(ROWS_MAX);
+  const sorted = useMemo(() => {
+    const value = columns[order.column].value;
+    if (!value) return rows;
+    const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    const found = [...rows].sort((a, b) => compare(value(a) ?? -1, value(b) ?? -1));
+    return order.down ? found.reverse() : found;
+  }, [rows, order, columns.length]);
+  if (!rows.length) return html`<div class="panel"><p class="empty">${empty}</p></div>`;
+  const sort = (index) => setOrder({ column: index, down: order.column === index && !order.down });
+  return html`
+    <div class="panel" tabindex="0" role="region" aria-label=${label}>
+      <table>
+        <thead>
+          <tr>
+            ${columns.map(
+              (column, index) => html`
+                <th
+                  scope="col"
+                  class=${column.number ? "number" : ""}
+                  aria-sort=${order.column === index ? (order.down ? "descending" : "ascending") : "none"}
+                >
+                  ${column.value
+                    ? html`<button type="button" onClick=${() => sort(index)}>
+                        ${column.name}${order.column === index ? (order.down ? " ↓" : " ↑") : ""}
+                      </button>`
+                    : column.name}
+                </th>
+              `,
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          ${sorted.slice(0, most).map(
+            (row) => html`
+              <tr class=${link ? "link" : ""} onClick=${link && ((event) => !event.target.closest("a, button") && go(link(row)))}>
+                ${columns.map(
+                  (column) =>
+                    html`<td class=${column.number ? "number" : ""}>${column.show ? column.show(row) : column.value(row)}</td>`,
+                )}
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+      ${sorted.length > most &&
+      html`<p class="empty">
+        ${most} of ${sorted.length} are shown.
+        <button class="plain" onClick=${() => setMost(most * 4)}>Show more</button>
+      </p>`}
+    </div>
+  `;
+}
+
+export function Dialog({ title, onClose, children, footer }) {
+  const element = useRef();
+  useEffect(() => {
+    element.current.showModal();
+  }, []);
+  return html`
+    <dialog ref=${element} onClose=${onClose} aria-label=${title}>
+      <header>${title}</header>
+      ${children}
+      ${footer && html`<footer>${footer}</footer>`}
+    </dialog>
+  `;
+}
+
+// Asks before something is lost. The name has to be typed when `typed` is given.
+export function Confirm({ title, text, action, typed, onConfirm, onClose }) {
+  const [given, setGiven] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const confirm = async () => {
+    setBusy(true);
+    try {
+      await onConfirm();
+      onClose();
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+    }
+  };
+  return html`
+    <${Dialog}
+      title=${title}
+      onClose=${onClose}
+      footer=${html`
+        <button type="button" onClick=${onClose}>Cancel</button>
+        <button type="button" class="danger" disabled=${busy || (typed && given !== typed)} onClick=${confirm}>${action}</button>
+      `}
+    >
+      <div class="form">
+        <${Problem} error=${error} />
+        <div>${text}</div>
+        ${typed &&
+        html`<label>Type ${typed} to confirm<input value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>`}
+      </div>
+    <//>
+  `;
+}
+
+const STATES = { Stable: "good", Empty: "", Dead: "bad" };
+export const State = ({ state }) => html`<span class=${`tag ${STATES[state] ?? "warn"}`}>${state}</span>`;
