@@ -80,7 +80,15 @@ IMPORTS_IN_FUNCTIONS = {
     "bench/embedded.py": "measures how long the import takes",
     "bench/in_tests.py": "measures a first test, without the imports of its own client",
     "bench/spark_job.py": "runs inside Spark, with or without Ottla's data source",
-    "testing/serve_command.py": "loads what the options ask for",
+    "multibroker/broker.py": "not done yet",
+    "multibroker/controller.py": "not done yet",
+    "server/broker.py": "not done yet",
+    "server/security/manager.py": "not done yet",
+    "server/services.py": "not done yet",
+    "server/share/manager.py": "not done yet",
+    "server/share/state.py": "not done yet",
+    "server/transactions.py": "not done yet",
+    "workers/broker.py": "not done yet",
 }
 
 MAX_FILE_LINES = 600
@@ -161,7 +169,7 @@ def test_imports_stand_at_the_top() -> None:
         name_of(module): sorted(set(found))
         for module in MODULES
         if (found := list(function_level_imports(tree_of(module))))
-        and part_of(module) not in {"server", "coordinator", "workers", "multibroker", "spark", "http"}
+        and part_of(module) != "spark"
         and not name_of(module).startswith("cli/pipeline")
     }
     assert {name: found for name, found in inside.items() if name not in IMPORTS_IN_FUNCTIONS} == {}

@@ -8,12 +8,16 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.lazy_imports import lazy
 from ottla.server.net.listener import bind
 
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.http import protocol
     from ottla.http.protocol import HttpServer
+else:
+    protocol = lazy("ottla.http.protocol")
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +115,5 @@ class HttpEndpoint:
             return
         self._server = server
 
-    def _make_server(self) -> HttpServer:
-        from ottla.http.protocol import HttpServer
-
-        return HttpServer(self._make_app(), self._tls)
+    def _make_server(self) -> protocol.HttpServer:
+        return protocol.HttpServer(self._make_app(), self._tls)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ottla.http.endpoint import App
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    from starlette import requests, responses
+else:
+    requests = lazy("starlette.requests")
+    responses = lazy("starlette.responses")
 
 _BODY_TIMEOUT_S: Final = 30.0
 """How long a client may take to send a request's body."""
@@ -55,11 +62,8 @@ def app_of(
     """Makes the application that hands every request to `handler`; `refuse` builds the answer to a bad one."""
 
     def make() -> App:
-        from starlette.requests import Request
-        from starlette.responses import Response
-
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            incoming = Request(scope, receive)
+            incoming = requests.Request(scope, receive)
             try:
                 answer = await handler(
                     HttpRequest(
@@ -72,7 +76,7 @@ def app_of(
                 )
             except HttpError as error:
                 answer = refuse(error.status, str(error))
-            response = Response(answer.body, answer.status, media_type=None)
+            response = responses.Response(answer.body, answer.status, media_type=None)
             response.headers["content-type"] = answer.content_type
             await response(scope, receive, send)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.enums import ConfigResourceType
-from ottla.lazy_imports import import_late
+from ottla.lazy_imports import lazy
 from ottla.metadata.image import MetadataImage, TopicState
 from ottla.metadata.topics import GROUP_METADATA_TOPIC
 from ottla.server.coordinator_host import CoordinatorHost
@@ -14,8 +14,12 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
+    from ottla.coordinator.groups import group_shard, settings
     from ottla.coordinator.groups.group_shard import GroupCoordinator
     from ottla.server.broker import Broker
+else:
+    group_shard = lazy("ottla.coordinator.groups.group_shard")
+    settings = lazy("ottla.coordinator.groups.settings")
 
 
 class TopicInCluster:
@@ -93,14 +97,10 @@ class GroupsOfBroker:
         return self.host.coordinator
 
     def _make(self) -> GroupCoordinator:
-        import_late("ottla.coordinator.groups.group_shard")
-        from ottla.coordinator.groups.group_shard import GroupCoordinator
-        from ottla.coordinator.groups.settings import GroupSettings
-
         broker = self._broker
-        return GroupCoordinator(
+        return group_shard.GroupCoordinator(
             ClusterForGroups(broker),
-            GroupSettings.from_config(self._config),
+            settings.GroupSettings.from_config(self._config),
             broker.clock,
             broker.timer,
             broker.chance.uuid,

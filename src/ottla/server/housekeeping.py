@@ -7,15 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clock import Timer, TimerHandle
-from ottla.lazy_imports import import_late
+from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import CLEANER_OFFSETS_FILE, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 
 if TYPE_CHECKING:
-    from ottla.log.cleaner import CleanerSettings, Cleaning, LogCleaner, Work
+    from ottla.log import cleaner as cleaner_module
+    from ottla.log.cleaner import Cleaning, LogCleaner, Work
     from ottla.log.cleaning_job import CleaningJob
+    from ottla.server import cleaner_work
+else:
+    cleaner_module = lazy("ottla.log.cleaner")
+    cleaner_work = lazy("ottla.server.cleaner_work")
 
 PROCESS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Starting a process costs as much as compacting about this much."""
@@ -44,10 +49,8 @@ class Housekeeper:
         self._processes_work = True
         self._cleaner: LogCleaner | None = None
 
-    def _settings(self) -> CleanerSettings:
-        from ottla.log.cleaner import CleanerSettings
-
-        return CleanerSettings.from_config(self._config())
+    def _settings(self) -> cleaner_module.CleanerSettings:
+        return cleaner_module.CleanerSettings.from_config(self._config())
 
     # -- retention ---------------------------------------------------------------------------------------------
 
@@ -79,10 +82,7 @@ class Housekeeper:
         return self._cleaner if self._cleaner is not None else self._make_cleaner()
 
     def _make_cleaner(self) -> LogCleaner:
-        import_late("ottla.log.cleaner")
-        from ottla.log.cleaner import LogCleaner
-
-        cleaner = self._cleaner = LogCleaner(self._logs, self._settings, self._start_work)
+        cleaner = self._cleaner = cleaner_module.LogCleaner(self._logs, self._settings, self._start_work)
         cleaner.on_dirty = self._wake
         self._wait()
         return cleaner
@@ -158,14 +158,12 @@ class Housekeeper:
 
     def _start_work(self, job: CleaningJob) -> Work:
         # Most brokers never compact anything large: what that needs is imported when it is.
-        from ottla.server.cleaner_work import ProcessWork, ThreadWork
-
         disk = self._logs.disk.part_of(job.folder)
         rate = self._settings().bytes_per_second
         large = sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES
         if large and self._processes_work and isinstance(disk, PosixDisk):
-            return ProcessWork(job, disk.root, rate)
-        return ThreadWork(job, disk, rate)
+            return cleaner_work.ProcessWork(job, disk.root, rate)
+        return cleaner_work.ThreadWork(job, disk, rate)
 
     def compact_now(self, topic: str, partition: int) -> Iterator[Cleaning]:
         """See `LogCleaner.compact_now`."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import KafkaStorageError
+from ottla.lazy_imports import lazy
 from ottla.log.files import PosixDisk
 from ottla.log.multi_dir_disk import SpreadDisk
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
@@ -20,11 +21,14 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.config import Config
+    from ottla.log import replica_moves
     from ottla.log.replica_moves import Moves
     from ottla.metadata.image import TopicState
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.server.broker import Broker
     from ottla.server.services import Services
+else:
+    replica_moves = lazy("ottla.log.replica_moves")
 
 TopicPartition = tuple[str, int]
 
@@ -187,11 +191,9 @@ class SpreadFolders:
     def moves(self) -> Moves:
         return self._made if self._made is not None else self._make()
 
-    def _make(self) -> Moves:
-        from ottla.log.replica_moves import Moves  # most brokers never move anything
-
+    def _make(self) -> replica_moves.Moves:
         broker = self._broker
-        self._made = Moves(
+        self._made = replica_moves.Moves(
             broker.logs,
             self._disk,
             broker.in_background,

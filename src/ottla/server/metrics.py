@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.answers import Reply
 from ottla.errors import name_of
+from ottla.lazy_imports import import_late, lazy
 from ottla.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
+    import prometheus_client
+    from prometheus_client import core as prometheus_core
+
     from ottla.server.api import RequestContext, Route
     from ottla.server.broker import Broker
+else:
+    prometheus_client = lazy("prometheus_client")
+    prometheus_core = lazy("prometheus_client.core")
 
 _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -39,7 +46,7 @@ class MetricsPage(NamedTuple):
 def need_prometheus() -> None:
     """RuntimeError if the package is not there."""
     try:
-        import prometheus_client  # noqa: F401
+        import_late("prometheus_client")
     except ImportError as missing:
         raise RuntimeError(MISSING) from missing
 
@@ -49,27 +56,31 @@ class Metrics:
 
     def __init__(self, broker: Broker) -> None:
         need_prometheus()
-        from prometheus_client import CollectorRegistry, Counter, Histogram
-
         self._broker = broker
-        self._registry = CollectorRegistry()
+        self._registry = prometheus_client.CollectorRegistry()
         labels = ("api", "version")
-        self._requests = Counter("ottla_requests", "Requests served.", labels, registry=self._registry)
-        self._errors = Counter(
+        self._requests = prometheus_client.Counter(
+            "ottla_requests", "Requests served.", labels, registry=self._registry
+        )
+        self._errors = prometheus_client.Counter(
             "ottla_request_errors",
             "Errors in answers: of a whole request, or of each topic, partition, group … in it.",
             ("api", "error"),
             registry=self._registry,
         )
-        self._latency = Histogram(
+        self._latency = prometheus_client.Histogram(
             "ottla_request_seconds",
             "Time from the decoded request to its answer, waiting included.",
             labels,
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
-        self._bytes_in = Counter("ottla_request_bytes", "Bytes of requests.", ("api",), registry=self._registry)
-        self._bytes_out = Counter("ottla_response_bytes", "Bytes of responses.", ("api",), registry=self._registry)
+        self._bytes_in = prometheus_client.Counter(
+            "ottla_request_bytes", "Bytes of requests.", ("api",), registry=self._registry
+        )
+        self._bytes_out = prometheus_client.Counter(
+            "ottla_response_bytes", "Bytes of responses.", ("api",), registry=self._registry
+        )
         self._state = _State(broker)
         self._registry.register(self._state)
 
@@ -131,14 +142,12 @@ class Gathered:
         self._by_broker = by_broker
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import Metric
-
-        merged: dict[str, Metric] = {}
+        merged: dict[str, prometheus_core.Metric] = {}
         for number, families in sorted(self._by_broker.items()):
             for name, documentation, kind, samples in families:
                 metric = merged.get(name)
                 if metric is None:
-                    metric = merged[name] = Metric(name, documentation, kind)
+                    metric = merged[name] = prometheus_core.Metric(name, documentation, kind)
                 for sample, labels, value in samples:
                     metric.add_sample(sample, {self._label: str(number), **labels}, value)
         return iter(merged.values())
@@ -146,9 +155,7 @@ class Gathered:
 
 def page_of(registry: Any) -> MetricsPage:
     """The page of anything with a `collect`."""
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-    return MetricsPage(CONTENT_TYPE_LATEST, generate_latest(registry))
+    return MetricsPage(prometheus_client.CONTENT_TYPE_LATEST, prometheus_client.generate_latest(registry))
 
 
 def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
@@ -207,17 +214,17 @@ class _State:
         return []
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
-
         broker = self._broker
         identity = {"node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
-        yield InfoMetricFamily("ottla_broker", "The broker.", identity)
-        yield GaugeMetricFamily("ottla_connections", "Open connections.", broker.connection_count)
-        yield GaugeMetricFamily("ottla_topics", "Topics.", len(broker.metadata.topics))
+        yield prometheus_core.InfoMetricFamily("ottla_broker", "The broker.", identity)
+        yield prometheus_core.GaugeMetricFamily("ottla_connections", "Open connections.", broker.connection_count)
+        yield prometheus_core.GaugeMetricFamily("ottla_topics", "Topics.", len(broker.metadata.topics))
         labels = ("topic", "partition")
-        size = GaugeMetricFamily("ottla_log_bytes", "Bytes in a partition's log.", labels=labels)
-        start = GaugeMetricFamily("ottla_log_start_offset", "First offset of a partition.", labels=labels)
-        end = GaugeMetricFamily("ottla_log_end_offset", "Next offset of a partition.", labels=labels)
+        size = prometheus_core.GaugeMetricFamily("ottla_log_bytes", "Bytes in a partition's log.", labels=labels)
+        start = prometheus_core.GaugeMetricFamily(
+            "ottla_log_start_offset", "First offset of a partition.", labels=labels
+        )
+        end = prometheus_core.GaugeMetricFamily("ottla_log_end_offset", "Next offset of a partition.", labels=labels)
         # Partitions that nobody used since the start are not opened for this.
         for partition in broker.replicas:
             key = (partition.topic, str(partition.index))
@@ -229,9 +236,9 @@ class _State:
         yield from self._share_groups()
 
     def _groups(self) -> Iterator[Any]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        lag = GaugeMetricFamily("ottla_group_lag", "Records behind the end.", labels=("group", "topic", "partition"))
+        lag = prometheus_core.GaugeMetricFamily(
+            "ottla_group_lag", "Records behind the end.", labels=("group", "topic", "partition")
+        )
         groups = 0
         for shard in self._broker.groups.shards():
             groups += len(shard.groups)
@@ -245,24 +252,28 @@ class _State:
                         if high_watermark is not None:
                             behind = max(0, high_watermark - position[1].offset)
                             lag.add_metric((group_id, topic, str(index)), behind)
-        yield GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
+        yield prometheus_core.GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
         yield lag
 
     def _share_groups(self) -> Iterator[Any]:
         """Of the partitions that this broker leads: who reads them is known here, whoever coordinates the group."""
-        from prometheus_client.core import GaugeMetricFamily
-
         share = self._broker.coordinators.share_in_use
         labels = ("group", "topic", "partition")
-        held = GaugeMetricFamily("ottla_share_acquired", "Records that members of a share group have.", labels=labels)
-        lag = GaugeMetricFamily("ottla_share_lag", "Records that a share group is not done with.", labels=labels)
+        held = prometheus_core.GaugeMetricFamily(
+            "ottla_share_acquired", "Records that members of a share group have.", labels=labels
+        )
+        lag = prometheus_core.GaugeMetricFamily(
+            "ottla_share_lag", "Records that a share group is not done with.", labels=labels
+        )
         for group_id, reader in () if share is None else share.readers():
             partition, in_flight = reader.partition, reader.share.in_flight
             key = (group_id, partition.topic, str(partition.index))
             held.add_metric(key, in_flight.acquired_count)
             lag.add_metric(key, max(0, partition.high_watermark - in_flight.start - in_flight.done_count))
         sessions = 0 if share is None else len(share.sessions)
-        yield GaugeMetricFamily("ottla_share_sessions", "Sessions of members of share groups.", sessions)
+        yield prometheus_core.GaugeMetricFamily(
+            "ottla_share_sessions", "Sessions of members of share groups.", sessions
+        )
         yield from (held, lag)
 
 

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.config import Config
+from ottla.http.endpoint import HttpEndpoint
+from ottla.http.metrics import monitoring_app
+from ottla.server.broker import StartError
+from ottla.server.metrics import Metrics, MetricsOfSeveral, need_prometheus
 from ottla.testing.broker import Broker
+from ottla.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from ottla.http.endpoint import HttpEndpoint
@@ -51,8 +56,6 @@ async def serve_cluster(
     announce: Callable[[Cluster, str | None], None],
 ) -> int:
     """Serve several brokers until SIGTERM or Ctrl-C: on the given ports and the next ones, data in a folder each."""
-    from ottla.testing.cluster import Cluster
-
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,11 +82,6 @@ async def serve_cluster(
 
 def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
     """The page of a broker that may be started again under way; its counters begin at zero then, as a process's do."""
-    from ottla.http.endpoint import HttpEndpoint
-    from ottla.http.metrics import monitoring_app
-    from ottla.server.broker import StartError
-    from ottla.server.metrics import Metrics, need_prometheus
-
     try:
         need_prometheus()
     except RuntimeError as error:
@@ -99,11 +97,6 @@ def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
 
 
 def _watched(cluster: Cluster, host: str, port: int) -> HttpEndpoint:
-    from ottla.http.endpoint import HttpEndpoint
-    from ottla.http.metrics import monitoring_app
-    from ottla.server.broker import StartError
-    from ottla.server.metrics import MetricsOfSeveral
-
     try:
         metrics = MetricsOfSeveral()
     except RuntimeError as error:

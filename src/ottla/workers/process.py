@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.config import ConfigError
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.server.broker import StartError
 from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
@@ -22,7 +23,13 @@ from ottla.workers.link import LinkLost, receive_first
 if TYPE_CHECKING:
     import socket
 
+    import uvloop
+
     from ottla.http.endpoint import HttpEndpoint
+    from ottla.workers import metrics as metrics_module
+else:
+    metrics_module = lazy("ottla.workers.metrics")
+    uvloop = lazy("uvloop")
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +43,6 @@ def run_worker(seat: Seat, lifeline: int, status: int) -> int:
     """Serve until SIGTERM or until the supervisor is gone (then `lifeline` ends). Worker 1 says READY on `status`."""
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
-        import uvloop
-
         new_loop = uvloop.new_event_loop
     try:
         is_controller = seat.node_id == seat.controller_id
@@ -86,7 +91,5 @@ async def _work(worker: WorkerBroker, lifeline: int, status: int, metrics: socke
 
 def _metrics_endpoint(worker: WorkerBroker, sock: socket.socket) -> HttpEndpoint | None:
     """Count what this worker does; the controller shows it."""
-    from ottla.workers.metrics import shared_endpoint
-
     worker.count_requests()
-    return shared_endpoint(worker, sock) if isinstance(worker, ControllerWorker) else None
+    return metrics_module.shared_endpoint(worker, sock) if isinstance(worker, ControllerWorker) else None

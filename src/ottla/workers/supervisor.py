@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 from ottla.config import Config, Listener
 from ottla.server.broker import StartError
+from ottla.server.metrics import MISSING
 from ottla.server.net.listener import ListenError, bind
 from ottla.workers.broker import Seat
 from ottla.workers.process import LOST_CONTROLLER, READY, run_worker
@@ -62,8 +63,6 @@ def serve_workers(
 
 
 def _check_installed() -> None:
-    from ottla.server.metrics import MISSING
-
     if find_spec("prometheus_client") is None:
         raise StartError(MISSING)
 

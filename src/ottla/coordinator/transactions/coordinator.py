@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator.groups.settings import TypedSettings
@@ -24,7 +24,13 @@ from ottla.errors import (
     KafkaError,
     TransactionalIdNotFound,
 )
+from ottla.lazy_imports import lazy
 from ottla.metadata.java_hash_order import scala_map
+
+if TYPE_CHECKING:
+    import re2
+else:
+    re2 = lazy("re2")
 
 logger = logging.getLogger(__name__)
 
@@ -233,8 +239,6 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Whether a whole id matches (RE2 syntax, KIP-1152)."""
-    import re2  # A native module: loaded only by brokers that meet a pattern.
-
     options = re2.Options()
     options.log_errors = False
     try:

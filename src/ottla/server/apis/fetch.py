@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply
 from ottla.clock import TimerHandle
@@ -21,6 +21,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
+from ottla.lazy_imports import lazy
 from ottla.log.files import FileRegion
 from ottla.records.batch import LOG_OVERHEAD, entry_size
 from ottla.records.compression import ZSTD
@@ -34,6 +35,11 @@ from ottla.server.fetch_sessions import FetchPlan, PartitionKey, SessionPartitio
 from ottla.server.replica_selector import nearest_replica
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.server.apis import replica_fetch
+else:
+    replica_fetch = lazy("ottla.server.apis.replica_fetch")
 
 _ISOLATION_LEVELS = frozenset(IsolationLevel)
 CONSUMER = -1
@@ -130,9 +136,7 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> Answer[FetchResponse]:
         _refuse_isolation(ctx, request, plan)
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
-        from ottla.server.apis.replica_fetch import replica_fetch
-
-        return replica_fetch(ctx, request, plan)
+        return replica_fetch.replica_fetch(ctx, request, plan)
     reading = Reading(ctx, request, plan)
     reading.read()
     if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:

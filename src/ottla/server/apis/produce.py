@@ -19,6 +19,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
+from ottla.metadata.java_hash_order import java_computed_map, partition_hash, uuid_hash
 from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.records.validation import shape_error
 from ottla.server.acks_all import Acknowledgements, name_nodes
@@ -57,7 +58,6 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
     if request.acks == 0:
         _end_unanswered(ctx)
         return None
-    from ottla.metadata.java_hash_order import java_computed_map, partition_hash, uuid_hash
 
     def hash_of(place: tuple[str, bytes, int]) -> int:
         name, topic_id, index = place

@@ -6,6 +6,7 @@ from ottla.answers import Answer, started
 from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import NONE, KafkaError
 from ottla.server.api import ChecksItself, GuardedBy, OnEach, OnGroup, RequestContext, handles
+from ottla.server.share import fetching, groups
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -44,8 +45,6 @@ def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Answer[ShareGroupHeartbeatResponse]:
     """v1. Join, stay and leave; members make their own id."""
-    from ottla.server.share import groups
-
     return groups.heartbeat(ctx, request)
 
 
@@ -73,8 +72,6 @@ def _described_error(
 )
 def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     """v1. State, epochs, and members with what they have."""
-    from ottla.server.share import groups
-
     response = groups.describe(ctx, request)
     if request.include_authorized_operations:
         for group in response.groups:
@@ -98,8 +95,6 @@ def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaEr
 def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[ShareFetchResponse]:
     """v1–v2. Records to work on, one by one, for as long as their lock lasts; and acknowledgements of earlier ones. v2
     takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
-    from ottla.server.share import fetching
-
     return fetching.share_fetch(ctx, request)
 
 
@@ -118,8 +113,6 @@ def _acknowledge_error(
 )
 def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> Answer[ShareAcknowledgeResponse]:
     """v1–v2. What became of records: accepted, released, rejected, absent, and from v2 on still in work (KIP-1222)."""
-    from ottla.server.share import fetching
-
     return fetching.share_acknowledge(ctx, request)
 
 
@@ -146,8 +139,6 @@ def describe_share_group_offsets(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> Answer[DescribeShareGroupOffsetsResponse]:
     """v0–v1. Where groups stand in their partitions; v1 how far they are behind (KIP-1226)."""
-    from ottla.server.share import groups
-
     return started(groups.describe_offsets(ctx, request))
 
 
@@ -161,8 +152,6 @@ def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Answer[AlterShareGroupOffsetsResponse]:
     """v0. Of groups without members."""
-    from ottla.server.share import groups
-
     return groups.alter_offsets(ctx, request)
 
 
@@ -176,6 +165,4 @@ def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> Answer[DeleteShareGroupOffsetsResponse]:
     """v0. Of groups without members, topic by topic."""
-    from ottla.server.share import groups
-
     return groups.delete_offsets(ctx, request)

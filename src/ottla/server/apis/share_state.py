@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started
+from ottla.coordinator.share_state.shard import ShareKey, StateBatch
 from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import KafkaError
 from ottla.server.api import OnCluster, RequestContext, handles
@@ -36,8 +37,6 @@ async def _each(
     fill: Callable[[Any, ShareState], None] | None = None,
 ) -> Any:
     """One answer for each share partition; without a group there is none."""
-    from ottla.coordinator.share_state.shard import ShareKey
-
     response_type: Any = RESPONSES[ctx.api_key]
     response = response_type(results=[])
     if not request.group_id:
@@ -138,7 +137,6 @@ def write_share_group_state(
     ctx: RequestContext, request: WriteShareGroupStateRequest
 ) -> Answer[WriteShareGroupStateResponse]:
     """v0–v1. Acknowledgements and deliveries; v1 how many records are done beyond the start offset (KIP-1226)."""
-    from ottla.coordinator.share_state.shard import StateBatch
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         changed = [

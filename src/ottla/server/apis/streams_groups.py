@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.answers import Answer
 from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import GroupAuthorizationFailed, KafkaError, UnsupportedVersion
+from ottla.server import streams_groups as streams
 from ottla.server.api import ChecksItself, RequestContext, handles
 from ottla.server.apis.answers import own_message
 from ottla.wire.messages import (
@@ -42,8 +43,6 @@ def streams_group_heartbeat(
     _check_enabled(ctx)
     if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed
-    from ottla.server import streams_groups as streams
-
     return streams.heartbeat(ctx, request)
 
 
@@ -68,8 +67,6 @@ def _refused(group_id: str, error: KafkaError) -> StreamsGroupDescribeResponse.D
 def streams_group_describe(ctx: RequestContext, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
     """v0 (KIP-1071)."""
     _check_enabled(ctx)
-    from ottla.server import streams_groups as streams
-
     denied = GroupAuthorizationFailed.code
     allowed, groups = [], []
     for group_id in request.group_ids:

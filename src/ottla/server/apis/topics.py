@@ -17,6 +17,7 @@ from ottla.errors import (
 )
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.image import TopicState
+from ottla.metadata.java_hash_order import java_names
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.server.api import GuardedBy, RequestContext, handles
 from ottla.server.apis.answers import own_message
@@ -83,8 +84,6 @@ def _repeated(request: CreateTopicsRequest, counts: Counter[str]) -> list[str]:
     """The names that come more than once, in the order of the hash set that Kafka adds them to the second time."""
     if len(counts) == len(request.topics):
         return []
-    from ottla.metadata.java_hash_order import java_names  # seldom needed
-
     seen: set[str] = set()
     again: dict[str, None] = {}
     for topic in request.topics:

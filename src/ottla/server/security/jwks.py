@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from ottla.clock import TimerHandle
 from ottla.config import ConfigError
@@ -180,9 +182,6 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], bytes])
 
 def read_document(url: str, context: ssl.SSLContext | None = None) -> bytes:
     """A JWKS from a file or the web; blocking."""
-    from urllib.error import HTTPError
-    from urllib.request import urlopen
-
     deadline = time.monotonic() + _READ_TIMEOUT_S
     document = b""
     try:

@@ -6,10 +6,23 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.config import ConfigError
+from ottla.lazy_imports import import_late, lazy
 from ottla.server.security.mechanisms import BearerToken, InvalidToken
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+else:
+    exceptions = lazy("cryptography.exceptions")
+    hashes = lazy("cryptography.hazmat.primitives.hashes")
+    ec = lazy("cryptography.hazmat.primitives.asymmetric.ec")
+    padding = lazy("cryptography.hazmat.primitives.asymmetric.padding")
+    rsa = lazy("cryptography.hazmat.primitives.asymmetric.rsa")
+    utils = lazy("cryptography.hazmat.primitives.asymmetric.utils")
 
 _RSA_HASHES = {"RS256": "SHA256", "RS384": "SHA384", "RS512": "SHA512"}
 _PSS_HASHES = {"PS256": "SHA256", "PS384": "SHA384", "PS512": "SHA512"}
@@ -75,10 +88,6 @@ def _number(value: object) -> int:
 
 
 def _verified(key: Mapping[str, Any], algorithm: str, signed: bytes, signature: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
-
     kind = key.get("kty")
     try:
         if kind == "RSA" and (algorithm in _RSA_HASHES or algorithm in _PSS_HASHES):
@@ -104,7 +113,7 @@ def _verified(key: Mapping[str, Any], algorithm: str, signed: bytes, signature: 
             hashed = getattr(hashes, _EC_HASHES[algorithm][0])()
             point.verify(utils.encode_dss_signature(*halves), signed, ec.ECDSA(hashed))
             return True
-    except (InvalidSignature, ValueError, InvalidToken):
+    except (exceptions.InvalidSignature, ValueError, InvalidToken):
         pass
     return False
 
@@ -232,6 +241,6 @@ class UnsecuredTokens:
 def need_cryptography(why: str) -> None:
     """Say what to install before the first client finds out."""
     try:
-        import cryptography  # noqa: F401
+        import_late("cryptography")
     except ImportError:
         raise ConfigError(f"{why} needs the package `cryptography`: pip install 'ottla[security]'") from None

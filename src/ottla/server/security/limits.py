@@ -14,13 +14,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.config.rules import parse_ip_limits
+from ottla.lazy_imports import lazy
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.server.security.rates import WindowedRate
 
 if TYPE_CHECKING:
     from ottla.config import Config
+    from ottla.metadata import quotas as quotas_module
     from ottla.server.broker import Broker
     from ottla.server.net.listener import BoundListener
+else:
+    quotas_module = lazy("ottla.metadata.quotas")
 
 _ADDRESSES_MAX = 10_000
 _UNLIMITED = (1 << 31) - 1
@@ -146,12 +150,10 @@ class ConnectionLimits:
         quotas = self._broker.metadata.quotas
         if not quotas:
             return 0
-        from ottla.metadata.quotas import IP
-
-        values = quotas.get(((IP, address),)) or {}
+        values = quotas.get(((quotas_module.IP, address),)) or {}
         limit = values.get(_RATE_KEY)
         if limit is None:
-            limit = (quotas.get(((IP, None),)) or {}).get(_RATE_KEY)
+            limit = (quotas.get(((quotas_module.IP, None),)) or {}).get(_RATE_KEY)
         if limit is None:
             return 0
         now_ms = self._broker.clock.monotonic_ms()

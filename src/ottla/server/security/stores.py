@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import ConfigError
+from ottla.lazy_imports import lazy
+from ottla.server.security.jwt import need_cryptography
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.serialization import pkcs12
+else:
+    serialization = lazy("cryptography.hazmat.primitives.serialization")
+    pkcs12 = lazy("cryptography.hazmat.primitives.serialization.pkcs12")
 
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _BEGIN = "-----BEGIN "
@@ -111,7 +121,6 @@ def trust_store(setting: Setting) -> str | None:
 
 def _lines(pem: str) -> str:
     """PEM in a properties file may stand on one line, with blanks for line ends."""
-    import re
 
     def block(found: re.Match[str]) -> str:
         body = "".join(found[2].split())
@@ -141,11 +150,7 @@ def _refuse_jks(content: bytes, kind: str, location: str, key: str) -> None:
 
 
 def _pem_of_pkcs12(content: bytes, password: str | None, location: str, key: str, *, trust: bool = False) -> bytes:
-    from ottla.server.security.jwt import need_cryptography
-
     need_cryptography(f"{key}.type=PKCS12")
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
-
     try:
         store = pkcs12.load_pkcs12(content, password.encode() if password is not None else None)
     except ValueError:
@@ -154,9 +159,13 @@ def _pem_of_pkcs12(content: bytes, password: str | None, location: str, key: str
     if not trust:
         if store.key is None or store.cert is None:
             raise ConfigError(f"{key}.location: {location} holds no private key with a certificate")
-        parts.append(store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        parts.append(
+            store.key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
     certificates = ([store.cert] if store.cert is not None else []) + store.additional_certs
-    parts += [entry.certificate.public_bytes(Encoding.PEM) for entry in certificates]
+    parts += [entry.certificate.public_bytes(serialization.Encoding.PEM) for entry in certificates]
     if not parts:
         raise ConfigError(f"{key}.location: there is no certificate in {location}")
     return b"".join(parts)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import InvalidRegularExpression
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import re2
+else:
+    re2 = lazy("re2")
 
 
 class ResolvedRegex(NamedTuple):
@@ -40,8 +46,6 @@ def _as_java_says(reason: str) -> str:
 
 def check(pattern: str) -> None:
     """Raise InvalidRegularExpression for a pattern that RE2 does not take."""
-    import re2  # A native module: loaded only by brokers that meet a regex.
-
     options = re2.Options()
     options.log_errors = False
     try:
@@ -63,8 +67,6 @@ def resolve(
 ) -> dict[str, ResolvedRegex]:
     """Match whole names of topics that may be seen. A pattern that does not compile (a record from elsewhere) matches
     nothing."""
-    import re2
-
     options = re2.Options()
     options.log_errors = False
     names = list(topics)

@@ -24,6 +24,7 @@ from ottla.coordinator.groups.consumer.group import FIRST_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.groups.interfaces import OtherGroup
 from ottla.coordinator.groups.streams.tasks import NOTHING_ASSIGNED, Assigned, Target, epochs_of, sets_of
 from ottla.errors import StaleMemberEpoch, UnknownMemberId, UnknownServerError, UnsupportedVersion
+from ottla.lazy_imports import lazy
 from ottla.wire.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
@@ -31,7 +32,10 @@ from ottla.wire.stored.streams_groups import (
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.records import CoordinatorRecord
+    from ottla.coordinator.groups.streams import records
     from ottla.coordinator.groups.streams.topology import ConfiguredTopology, Topology
+else:
+    records = lazy("ottla.coordinator.groups.streams.records")
 
 
 class MemberState(enum.Enum):
@@ -275,15 +279,13 @@ class StreamsGroup(OtherGroup):
 
     def rebalanced(self) -> list[CoordinatorRecord]:
         """One epoch on, though nothing has changed."""
-        from ottla.coordinator.groups.streams.records import epoch_record
-
         topology_epoch = self.validated_topology_epoch
-        return [epoch_record(self.group_id, self.epoch + 1, self.metadata_hash, topology_epoch, self.last_configs)]
+        return [
+            records.epoch_record(self.group_id, self.epoch + 1, self.metadata_hash, topology_epoch, self.last_configs)
+        ]
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        from ottla.coordinator.groups.streams.records import group_tombstones
-
-        return group_tombstones(self)
+        return records.group_tombstones(self)
 
     # -- replay
 
