@@ -255,12 +255,12 @@ def test_a_move_adds_catches_up_and_removes(run: Any, wire: Any) -> None:
             topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t", partitions=[part])
             request = AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[topic])
             handler = cluster.broker(2).node.registry.route(request.API_KEY, 1).handler
-            connection = cluster.broker(2).node._peers[1]
+            connection = cluster.broker(2).node.peer_server._peers[1]
             from ottla.server.api import RequestContext
 
             return handler(RequestContext(connection, request.API_KEY, 1, 0, "", 0), request)
 
-        cluster.broker(2).node.serve_peer(1, MetadataRequest(topics=[]), 12)
+        cluster.broker(2).node.peer_server.serve(1, MetadataRequest(topics=[]), 12)
         assert (await reassign([3, 2])).responses[0].partitions[0].error_code == 0
         found = cluster.partition("t")
         assert (found.replicas, found.adding, found.removing) == ([3, 2, 1], [3], [1])

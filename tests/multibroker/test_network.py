@@ -7,9 +7,9 @@ import pytest
 
 from ottla.answers import Reply
 from ottla.errors import RequestTimedOut
-from ottla.multibroker.network import Network, Unreachable
+from ottla.multibroker.network import Network
 from ottla.server.api import RequestContext
-from ottla.server.peers import PeerConnection
+from ottla.server.peers import PeerConnection, Unreachable
 from ottla.wire.messages import CreateTopicsRequest
 
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ import uvloop
 
 from ottla.answers import Answer, Reply, started
 from ottla.clock import ManualClock
-from ottla.coordinator.transactions.shard import Marker
 from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -36,7 +34,6 @@ from ottla.workers.link import Link, LinkLost, receive_first
 from ottla.workers.logs import ControllerLogs, FollowerLogs
 from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder
 from ottla.workers.supervisor import _Watch
-from ottla.workers.transactions import MARKERS, SharedMarkers
 
 FOLDER = b"f" * 16
 ELSEWHERE = b"e" * 16
@@ -430,44 +427,6 @@ def test_a_service_that_breaks_is_answered_and_keeps_nothing_from_being_served()
         second.close()
 
     asyncio.run(run())
-
-
-# -- markers
-
-
-class AskedLink:
-    def __init__(self, asked: list[Any]) -> None:
-        self._asked = asked
-
-    def ask(self, answered: Any, name: str, *arguments: Any) -> None:
-        self._asked.append((name, *arguments))
-
-
-@pytest.mark.parametrize("is_with_one", [True, False])
-def test_markers_of_one_end_are_one_message_and_before_its_answer_where_nobody_else_ends_any(is_with_one: bool) -> None:
-    asked: list[Any] = []
-    turns: list[Callable[[], None]] = []
-    worker: Any = SimpleNamespace(
-        node_id=1,
-        directory=SimpleNamespace(leader_of=lambda partition: (2, 0)),
-        links={2: AskedLink(asked)},
-        loop=SimpleNamespace(call_soon=turns.append),
-        pace=SimpleNamespace(is_with_one=is_with_one),
-    )
-    markers = SharedMarkers(worker)
-    markers.start()
-    ends = [Marker(producer_id, 0, 0, True) for producer_id in (7, 8)]
-    for end in ends:
-        for index in range(2):
-            markers.write(end, ("t", index), lambda *_: None)
-        markers.send()
-    wanted = [[(tuple(end), "t", index) for index in range(2)] for end in ends]
-    if is_with_one:
-        assert asked == [(MARKERS, wanted[0]), (MARKERS, wanted[1])] and not turns
-    else:
-        assert asked == [] and len(turns) == 1
-        turns.pop()()
-        assert asked == [(MARKERS, wanted[0] + wanted[1])]
 
 
 def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:

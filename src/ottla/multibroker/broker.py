@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Container
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.config import Config
 from ottla.errors import (
@@ -13,32 +13,31 @@ from ottla.errors import (
     BrokerIdNotRegistered,
     IneligibleReplica,
     KafkaError,
+    RequestTimedOut,
     StaleBrokerEpoch,
 )
 from ottla.log.files import Disk
 from ottla.metadata.controller import Chance, Controller
 from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
+from ottla.multibroker.channel import NetworkChannel
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
 from ottla.multibroker.fetcher import ReplicaFetchers
-from ottla.multibroker.network import Network, Unreachable
+from ottla.multibroker.network import Network
 from ottla.multibroker.peers import ControllerGate, passing_on
 from ottla.multibroker.throttle import LEADER, ReplicationThrottle
-from ottla.multibroker.transactions import TransactionsOfNode
 from ottla.replication.leadership import Leadership, Throttle
 from ottla.replication.replicas import Replicas
-from ottla.server.api import Registry, RequestContext, registered_apis
+from ottla.server.api import Registry
 from ottla.server.broker import Broker, StartError
-from ottla.server.peers import PeerConnection
-from ottla.server.transactions import TransactionsOfBroker
+from ottla.server.peers import Channel, Unreachable
+from ottla.server.producer_ids import Allocated, ProducerIds
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
-from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.multibroker.ensemble import Ensemble
-    from ottla.server.share.manager import ShareGroups
 
 logger = logging.getLogger(__name__)
 
@@ -109,14 +108,12 @@ class NodeBroker(Broker):
         self.ensemble = ensemble
         super().__init__(config, disk=disk, clock=ensemble.clock, chance=chance, registry=registry)
         self.registry = passing_on(self, self.registry)
-        self._for_peers = registered_apis()
         self.fetchers = ReplicaFetchers(self)
         self.broker_epoch = -1
         self.is_alive = False
         """From the start to the end, paused or not."""
         self._min_isr: dict[str, int] = {}
         self._min_isr_version = -1
-        self._peers: dict[int, PeerConnection] = {}
         self.followed: FollowedMetadata
         self._reader: MetadataReader | None = None
 
@@ -191,14 +188,17 @@ class NodeBroker(Broker):
     def _new_controller(self) -> Controller:
         return ControllerGate(self, self.controller_node)
 
-    def _new_transactions(self) -> TransactionsOfBroker:
-        return TransactionsOfNode(self)
+    def _new_channel(self) -> Channel:
+        return NetworkChannel(self)
 
-    def _new_share(self) -> ShareGroups:
-        from ottla.multibroker.share import ShareStatesOfNode
-        from ottla.server.share.manager import ShareGroups
+    def _new_producer_ids(self) -> ProducerIds:
+        return ProducerIds(self._allocate_producer_ids)
 
-        return ShareGroups(self, ShareStatesOfNode(self))
+    def _allocate_producer_ids(self, allocated: Allocated) -> None:
+        try:
+            allocated(self.controller.allocate_producer_ids(self.node_id, self.epoch))
+        except RequestTimedOut:
+            allocated(None)
 
     def _register(self) -> None:
         advertised = self._advertised()
@@ -340,7 +340,7 @@ class NodeBroker(Broker):
             if leadership.proposed is isr and self.is_alive:
                 self.propose(leadership, isr)
 
-        self.network.ask(self.node_id, CONTROLLER_ID, lambda: self.controller_node.alter_partition(request), answered)
+        self.channel.send(CONTROLLER_ID, request, answered)
 
     def _look_for_laggards(self) -> None:
         for partition in self.replicas:
@@ -356,14 +356,3 @@ class NodeBroker(Broker):
         if value is None:
             value = self._min_isr[topic] = self.controller.min_isr(topic)
         return value
-
-    # -- other brokers -----------------------------------------------------------------------------------------
-
-    def serve_peer(self, peer_id: int, request: Message, version: int) -> Any:
-        """Answer another broker as a client would be answered."""
-        route = self._for_peers.route(request.API_KEY, version)
-        assert route is not None
-        connection = self._peers.get(peer_id)
-        if connection is None:
-            connection = self._peers[peer_id] = PeerConnection(self.services, self.config.listeners[0], peer_id)
-        return route.handler(RequestContext(connection, request.API_KEY, version, 0, connection.peer, 0), request)

@@ -244,6 +244,11 @@ class ControllerNode:
 
     # -- partitions --------------------------------------------------------------------------------------------
 
+    def serve(self, broker_id: int, request: Message) -> Message:
+        """Answer a request that brokers send to the controller."""
+        assert isinstance(request, AlterPartitionRequest), f"a broker sent {type(request).__name__} to the controller"
+        return self.alter_partition(request)
+
     def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """A leader wants another ISR (KIP-497). Broker epochs keep out replicas of before a restart (KIP-903)."""
         self._check_epoch(request.broker_id, request.broker_epoch)

@@ -19,12 +19,12 @@ from ottla.errors import (
 )
 from ottla.log.files import FileRegion
 from ottla.metadata.image import NO_LEADER
-from ottla.multibroker.network import Unreachable
 from ottla.multibroker.throttle import FOLLOWER, ReplicationThrottle
 from ottla.records.batch import batches
 from ottla.replication.partition import Partition
 from ottla.server.apis.replica_fetch import ReplicaPoll
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse, ListOffsetsRequest
+from ottla.server.peers import Unreachable
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
     from ottla.multibroker.broker import NodeBroker
@@ -148,7 +148,7 @@ class Fetcher:
         )
 
         def serve() -> Any:
-            result = node.peer(self._leader_id).serve_peer(node.node_id, request, FETCH_VERSION)
+            result = node.peer(self._leader_id).peer_server.serve(node.node_id, request, FETCH_VERSION)
             self._poll = result if isinstance(result, ReplicaPoll) else None
             return result
 
@@ -252,10 +252,11 @@ class Fetcher:
             return ListOffsetsRequest(replica_id=node.node_id, topics=[topic])
 
         def serve() -> tuple[int, int]:
-            leader = node.peer(self._leader_id)
+            leader = node.peer(self._leader_id).peer_server
             offsets = []
             for timestamp in (OffsetTimestamp.LATEST, OffsetTimestamp.EARLIEST):
-                response = leader.serve_peer(node.node_id, request(timestamp), LIST_OFFSETS_VERSION)
+                response = leader.serve(node.node_id, request(timestamp), LIST_OFFSETS_VERSION)
+                assert isinstance(response, ListOffsetsResponse)
                 found = response.topics[0].partitions[0]
                 if found.error_code:
                     raise error_for(found.error_code)

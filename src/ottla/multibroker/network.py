@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Reply
 from ottla.errors import KafkaError
+from ottla.server.peers import Unreachable
 
 if TYPE_CHECKING:
     from ottla.clock import Timer, TimerHandle
@@ -24,10 +25,6 @@ Answered = Callable[[Any, Exception | None], None]
 
 REQUEST_TIMEOUT_MS = 30_000
 """Kafka's default of `request.timeout.ms`, and of `replica.socket.timeout.ms`."""
-
-
-class Unreachable(Exception):
-    """The other node is down, or did not answer in time from the other side of a partition."""
 
 
 class _Hanging:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.answers import started
 from ottla.enums import AnsweredBy
 from ottla.errors import (
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaError,
     LeaderNotAvailable,
@@ -19,9 +18,8 @@ from ottla.errors import (
 from ottla.metadata.controller import Admit, Controller, NewTopic
 from ottla.metadata.image import TopicState
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
-from ottla.multibroker.network import Unreachable
 from ottla.server.api import Api, Handler, Registry, RequestContext
-from ottla.server.peers import ForwardedConnection
+from ottla.server.peers import ForwardedConnection, Unreachable
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -116,7 +114,4 @@ class ControllerGate(Controller):
         return known
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
-        try:
-            return self._there().allocate_producer_ids(broker_id, broker_epoch)
-        except RequestTimedOut:
-            raise CoordinatorLoadInProgress from None
+        return self._there().allocate_producer_ids(broker_id, broker_epoch)

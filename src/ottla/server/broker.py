@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Container, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,7 +23,7 @@ from ottla.metadata.elections import returning_broker, sharing_a_folder
 from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
-from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC, SHARE_STATE_TOPIC
 from ottla.replication.replicas import Replicas
 from ottla.server.api import Registry, registered_apis
 from ottla.server.coordination import GroupsOfBroker
@@ -34,6 +34,8 @@ from ottla.server.net.buffers import ReceiveBuffers
 from ottla.server.net.busy_poll import Pace
 from ottla.server.net.connection import Connection
 from ottla.server.net.listener import BoundListener, ListenError
+from ottla.server.peers import Channel, NoOtherBrokers, PeerServer
+from ottla.server.producer_ids import ProducerIds
 from ottla.server.randomness import SystemChance
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
 from ottla.server.services import Access, CurrentConfig, MadeLate, Services
@@ -108,7 +110,9 @@ class Broker:
         self.pace: Pace | None = None
         """Set where the process does nothing but serve: a busy connection may keep the loop for a moment."""
         self._all_closed: asyncio.Future[None] | None = None
-        self._producer_ids: Iterator[int] = iter(())
+        self.channel: Channel = self._new_channel()
+        self.producer_ids = self._new_producer_ids()
+        self.peer_server: PeerServer
         self._wildcard_listeners: frozenset[str] = frozenset()
         self._running = False
 
@@ -140,12 +144,14 @@ class Broker:
         self.coordinators = Coordinators(GroupsOfBroker(self), self._new_transactions(), self._new_share)
         self.coordinators.start(self._metadata_log)
         self.services = self._new_services()
+        self.peer_server = self._new_peer_server()
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
         if self.spread is not None:
             self.spread.start(self._metadata_log)
         await self.security.start()
         await self._before_serving()
+        self.transactions.others_reachable()
 
     async def stop(self) -> None:
         """Stop accepting, finish what is on its way, close the log cleanly. Safe to call twice."""
@@ -240,8 +246,22 @@ class Broker:
     def _new_controller(self) -> Controller:
         return Controller(self.metadata, self._metadata_log, lambda: self.config, self.chance, self._directory_of)
 
+    def _new_channel(self) -> Channel:
+        return NoOtherBrokers()
+
+    def _new_producer_ids(self) -> ProducerIds:
+        return ProducerIds(lambda done: done(self.controller.allocate_producer_ids(self.node_id, self.epoch)))
+
+    def _new_peer_server(self) -> PeerServer:
+        return PeerServer(self.services, self.config.listeners[0])
+
     def _new_transactions(self) -> TransactionsOfBroker:
-        return TransactionsOfBroker(self)
+        return TransactionsOfBroker(self, self.channel)
+
+    def create_share_state_topic(self, then: Callable[[KafkaError | None], None]) -> None:
+        """Make the share coordinator's topic; `then` is called when it can be used."""
+        self.controller.create_internal_topic(SHARE_STATE_TOPIC)
+        then(None)
 
     def _new_services(self) -> Services:
         return Services(
@@ -259,7 +279,7 @@ class Broker:
             logs=self.logs,
             log_dirs=self.spread,
             coordinators=self.coordinators,
-            next_producer_id=self.next_producer_id,
+            producer_ids=self.producer_ids,
             security=self.security,
             access=self.access,
             clock=self.clock,
@@ -272,7 +292,7 @@ class Broker:
         from ottla.server.share.manager import ShareGroups
         from ottla.server.share.state import ShareStates
 
-        return ShareGroups(self, ShareStates(self))
+        return ShareGroups(self, ShareStates(self, self.channel))
 
     def _bind(self) -> None:
         for listener, sock in self._sockets():
@@ -544,13 +564,6 @@ class Broker:
     def _unaddressed(self, listener: str) -> Container[int]:
         """The brokers that advertise no address on a listener, as it is open on all interfaces."""
         return (self.node_id,) if listener in self._wildcard_listeners else ()
-
-    def next_producer_id(self) -> int:
-        """A producer id that nobody ever had."""
-        for producer_id in self._producer_ids:
-            return producer_id
-        self._producer_ids = iter(self.controller.allocate_producer_ids(self.node_id, self.epoch))
-        return next(self._producer_ids)
 
 
 _ANY_PORT = "PLAINTEXT://127.0.0.1:0"

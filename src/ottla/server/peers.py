@@ -1,14 +1,73 @@
-"""Senders without a connection here: other brokers, and clients whose request another broker forwarded."""
+"""Other brokers: the channel that requests to them take, and how a request without a connection is answered here.
+
+`Channel` has three implementations: `NoOtherBrokers` here for a broker that is alone, `multibroker/channel.py` over the
+simulated network inside one process, and `workers/channel.py` over the sockets between worker processes.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.answers import Answer
+from ottla.server.api import Registry, RequestContext, registered_apis
+from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.config import Listener
     from ottla.server.requester import Requester
     from ottla.server.services import Services
+
+Answered = Callable[[Any, Exception | None], None]
+"""Called once: with the response, or with a KafkaError or Unreachable."""
+ServeInternal = Callable[[int, Any], Message]
+"""Answers a request that only brokers send; gets the id of the sender and the request."""
+
+
+class Unreachable(Exception):
+    """The other broker is down, or did not answer in time."""
+
+
+class Channel(Protocol):
+    """The way to other brokers. Requests are those of the Kafka protocol, in their newest version."""
+
+    def send(self, broker_id: int, request: Message, answered: Answered, *, at_once: bool = False) -> None:
+        """Send a request to another broker. With `at_once` the caller wants the answer before it does anything else,
+        so an implementation may wait for it for a moment."""
+
+
+class NoOtherBrokers:
+    """The channel of a broker that is alone."""
+
+    def send(self, broker_id: int, request: Message, answered: Answered, *, at_once: bool = False) -> None:
+        answered(None, Unreachable(f"there is no broker {broker_id}"))
+
+
+class PeerServer:
+    """Answers the requests of other brokers, with the same handlers as those of clients."""
+
+    def __init__(
+        self, services: Services, listener: Listener, internal: Mapping[type[Message], ServeInternal] | None = None
+    ) -> None:
+        """`internal` are requests that a controller answers to brokers, and that clients cannot send."""
+        self._services = services
+        self._listener = listener
+        self._internal = internal or {}
+        self._registry: Registry = registered_apis()
+        self._peers: dict[int, PeerConnection] = {}
+
+    def serve(self, peer_id: int, request: Message, version: int) -> Answer[Any]:
+        """Raises KafkaError."""
+        internal = self._internal.get(type(request))
+        if internal is not None:
+            return internal(peer_id, request)
+        route = self._registry.route(request.API_KEY, version)
+        assert route is not None, f"no handler for version {version} of {type(request).__name__}"
+        connection = self._peers.get(peer_id)
+        if connection is None:
+            connection = self._peers[peer_id] = PeerConnection(self._services, self._listener, peer_id)
+        return route.handler(RequestContext(connection, request.API_KEY, version, 0, connection.peer, 0), request)
 
 
 class PeerConnection:

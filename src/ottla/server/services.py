@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from ottla.clock import Clock, Timer
     from ottla.config import Config
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.directory import Directory
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.log_dirs import SpreadFolders
+    from ottla.server.producer_ids import ProducerIds
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.manager import Security
     from ottla.server.security.quotas import Quotas
@@ -96,8 +96,8 @@ class Services:
         "loop",
         "metadata",
         "metadata_log",
-        "next_producer_id",
         "node_id",
+        "producer_ids",
         "randomness",
         "registry",
         "replicas",
@@ -123,7 +123,7 @@ class Services:
         logs: LogManager,
         log_dirs: SpreadFolders | None,
         coordinators: Coordinators,
-        next_producer_id: Callable[[], int],
+        producer_ids: ProducerIds,
         security: Security,
         access: Access,
         clock: Clock,
@@ -146,7 +146,7 @@ class Services:
         self.log_dirs = log_dirs
         """Set where there are several data folders."""
         self.coordinators = coordinators
-        self.next_producer_id = next_producer_id
+        self.producer_ids = producer_ids
         self.security = security
         self.access = access
         self.clock = clock

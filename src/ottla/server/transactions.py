@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-from ottla.answers import Answer, attempt, then
+from ottla.answers import Answer, Reply, attempt, settled, then
 from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -17,14 +17,14 @@ from ottla.errors import (
     KafkaError,
     NotCoordinator,
     NotEnoughReplicas,
-    NotLeaderOrFollower,
     ProducerFenced,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
+    error_for,
 )
 from ottla.lazy_imports import import_late
 from ottla.metadata.image import NO_LEADER
-from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, internal_partition
+from ottla.metadata.topics import TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.records.batch import (
     FLAGS_OFFSET,
     HEADER_SIZE,
@@ -36,20 +36,18 @@ from ottla.records.batch import (
     PRODUCER,
     PRODUCER_OFFSET,
     TRANSACTIONAL_FLAG,
-    Batch,
     Buffer,
-    end_transaction_marker,
     entry_size,
 )
-from ottla.replication.partition import Partition
 from ottla.server.coordinator_host import CoordinatorHost
 
 if TYPE_CHECKING:
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
-    from ottla.coordinator.transactions.shard import Marker
     from ottla.coordinator.transactions.state import Identity
     from ottla.server.broker import Broker
+    from ottla.server.peers import Channel
     from ottla.server.services import Services
+    from ottla.server.transaction_markers import MarkerWriter
     from ottla.wire.messages.produce import ProduceRequest
 
 FEATURE = "transaction.version"
@@ -63,63 +61,17 @@ TopicPartition = tuple[str, int]
 Refusals = dict[TopicPartition, KafkaError]
 
 
-class LocalMarkers:
-    """Writes markers into partitions that this broker leads."""
-
-    __slots__ = ("_broker",)
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def write(
-        self, marker: Marker, partition: TopicPartition, done: Callable[[TopicPartition, KafkaError | None], None]
-    ) -> None:
-        try:
-            written, offset = self.append(marker, *partition)
-        except KafkaError as error:
-            done(partition, error)
-        else:
-            written.when_committed(offset, lambda error: done(partition, error))
-
-    def send(self) -> None:
-        """Each was written when it was handed over."""
-
-    def append(self, marker: Marker, topic: str, index: int) -> tuple[Partition, int]:
-        """The partition and the marker's offset, which may not be committed yet; raises what keeps the marker out."""
-        broker = self._broker
-        partition = broker.replicas.leader(topic, index)
-        if partition.leadership is not None:
-            partition.leadership.check_enough_replicas()
-        if topic == GROUP_METADATA_TOPIC:
-            # The group coordinator writes into its partitions itself: the marker makes pending offsets count.
-            shard = broker.groups.shard(index)
-            if shard is None:
-                raise NotLeaderOrFollower
-            offset = shard.complete_transaction(
-                marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, commit=marker.commit
-            )
-            return partition, offset
-        batch = end_transaction_marker(
-            marker.commit,
-            marker.coordinator_epoch,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            timestamp_ms=broker.clock.now_ms(),
-        )
-        info = partition.append_own((Batch(batch),), transaction_version=marker.transaction_version)
-        return partition, info.last_offset
-
-
 class TransactionsOfBroker:
     """The transaction coordinator of a broker, and what writers of partitions ask it."""
 
-    ANSWERS_BEFORE_MARKERS: ClassVar[bool] = False
-    """Whether an end is answered while other processes still write its markers."""
-
-    def __init__(self, broker: Broker, markers: LocalMarkers | None = None) -> None:
+    def __init__(self, broker: Broker, channel: Channel, *, answers_before_markers: bool = False) -> None:
+        """With `answers_before_markers` an end is answered while other brokers still write its markers."""
         self._broker = broker
+        self._channel = channel
         self._config = broker.config
-        self.markers = markers if markers is not None else LocalMarkers(broker)
+        self._answers_before_markers = answers_before_markers
+        self._markers: MarkerWriter | None = None
+        self._others_reachable = False
         self.host: CoordinatorHost[TransactionCoordinator] = CoordinatorHost(
             broker, TRANSACTION_STATE_TOPIC, self._make
         )
@@ -131,6 +83,22 @@ class TransactionsOfBroker:
     def coordinator(self) -> TransactionCoordinator:
         return self.host.coordinator
 
+    @property
+    def markers(self) -> MarkerWriter:
+        if self._markers is None:
+            from ottla.server.transaction_markers import MarkerWriter
+
+            self._markers = MarkerWriter(self._broker, self._channel)
+            if self._others_reachable:
+                self._markers.start()
+        return self._markers
+
+    def others_reachable(self) -> None:
+        """Requests to other brokers arrive from now on."""
+        self._others_reachable = True
+        if self._markers is not None:
+            self._markers.start()
+
     def _make(self) -> TransactionCoordinator:
         import_late("ottla.coordinator.transactions.coordinator")
         from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
@@ -141,10 +109,10 @@ class TransactionsOfBroker:
             broker.clock,
             broker.timer,
             self.markers,
-            broker.next_producer_id,
+            broker.producer_ids.next,
             lambda: broker.metadata.features.get(FEATURE, 0),
             broker.coordinator_loader,
-            answers_before_markers=self.ANSWERS_BEFORE_MARKERS,
+            answers_before_markers=self._answers_before_markers,
         )
 
     # -- who may write
@@ -161,13 +129,19 @@ class TransactionsOfBroker:
         """Partitions that are about to get their first records of a transaction: which are refused, and why.
 
         Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
-        The answer comes later where another process keeps the transaction.
+        The answer comes later where another broker coordinates the transaction.
         """
         from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION
 
+        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
+        if topic is not None:
+            leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
+            if leader not in (self._broker.node_id, NO_LEADER):
+                return self._admit_there(leader, transactional_id, producer, partitions, adds, abortable)
+
         def ask() -> Answer[Refusals]:
-            if TRANSACTION_STATE_TOPIC not in self._broker.metadata.topics:
-                raise CoordinatorNotAvailable  # there is nobody whom this broker could be mistaken for
+            if topic is None:
+                raise CoordinatorNotAvailable
             if not adds:
                 return self.coordinator.missing_partitions(transactional_id, producer, partitions)
             added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
@@ -178,26 +152,6 @@ class TransactionsOfBroker:
             lambda refused: {place: for_writers(error, abortable=abortable) for place, error in refused.items()},
         )
 
-
-class TransactionsOfOneOfMany(TransactionsOfBroker):
-    """Of a broker that is not alone: others may lead the partition that a transaction is kept in."""
-
-    def admit(
-        self,
-        transactional_id: str,
-        producer: Identity,
-        partitions: Collection[TopicPartition],
-        *,
-        adds: bool,
-        abortable: bool,
-    ) -> Answer[Refusals]:
-        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
-        if topic is not None:
-            leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
-            if leader not in (self._broker.node_id, NO_LEADER):
-                return self._admit_there(leader, transactional_id, producer, partitions, adds, abortable)
-        return super().admit(transactional_id, producer, partitions, adds=adds, abortable=abortable)
-
     def _admit_there(
         self,
         coordinator_id: int,
@@ -207,8 +161,40 @@ class TransactionsOfOneOfMany(TransactionsOfBroker):
         adds: bool,
         abortable: bool,
     ) -> Answer[Refusals]:
-        """As `admit`, asked of the broker that coordinates."""
-        raise AssertionError("how others are reached is for who has them to say")
+        """As `admit`, by a request to the broker that coordinates."""
+        from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+        by_topic: dict[str, list[int]] = {}
+        for name, index in partitions:
+            by_topic.setdefault(name, []).append(index)
+        of_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            verify_only=not adds,
+            topics=[of_topic(name=name, partitions=indexes) for name, indexes in by_topic.items()],
+        )
+        admitted: Reply[Refusals] = Reply()
+
+        def answered(response: AddPartitionsToTxnResponse | None, error: Exception | None) -> None:
+            if response is None:
+                admitted.resolve(dict.fromkeys(partitions, CoordinatorNotAvailable()))
+                return
+            admitted.resolve(
+                {
+                    (topic.name, result.partition_index): for_writers(
+                        error_for(result.partition_error_code), abortable=abortable
+                    )
+                    for topic in response.results_by_transaction[0].topic_results
+                    for result in topic.results_by_partition
+                    if result.partition_error_code
+                }
+            )
+
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        self._channel.send(coordinator_id, request, answered, at_once=True)
+        return settled(admitted)
 
 
 def for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:

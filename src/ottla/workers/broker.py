@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, Listener
-from ottla.errors import CoordinatorLoadInProgress, KafkaError
+from ottla.errors import KafkaError
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
@@ -20,17 +20,19 @@ from ottla.metadata.metadata_log import MetadataLog
 from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.replication.replicas import Replicas
 from ottla.server.broker import Broker, StartError
+from ottla.server.peers import Channel, PeerServer
+from ottla.server.producer_ids import Allocated, ProducerIds
 from ottla.server.transactions import TransactionsOfBroker
+from ottla.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.schema import Message
 from ottla.workers import forwarding
+from ottla.workers.channel import PEER_REQUEST, LinkChannel, serve_peer
 from ottla.workers.link import Arguments, Link, LinkLost
 from ottla.workers.logs import ControllerLogs, FollowerLogs, Offsets
 from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder, follow_chunk
-from ottla.workers.transactions import ADMIT, MARKERS, TransactionsOfWorker
 
 if TYPE_CHECKING:
-    from ottla.server.share.manager import ShareGroups
     from ottla.workers.metrics import MetricsOfWorker
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,6 @@ logger = logging.getLogger(__name__)
 # Messages of the controller to a follower, and back.
 STATE, METADATA, SERVE = "state", "metadata", "serve"
 READY, SERVING, APPLIED, CHECKPOINT, CLOSED = "ready", "serving", "applied", "checkpoint", "closed"
-PRODUCER_IDS = "producer ids"
 METRICS, HIGH_WATERMARKS = "metrics", "high watermarks"
 
 RECORDS_PER_BATCH = 1000
@@ -91,13 +92,11 @@ class WorkerBroker(Broker):
     def open_links(self) -> None:
         """Before anything else, on the running loop."""
         loop = asyncio.get_running_loop()
-        self.links = {peer: Link(sock, peer, loop) for peer, sock in self._seat.links.items()}
+        self.links.update((peer, Link(sock, peer, loop)) for peer, sock in self._seat.links.items())
 
     def _start_links(self) -> None:
         for link in self.links.values():
             link.start(self._received, self._serve_worker, self._link_lost)
-        assert isinstance(self.transactions, TransactionsOfWorker)
-        self.transactions.shared_markers.start()
 
     def _sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
         return self._seat.sockets
@@ -111,13 +110,12 @@ class WorkerBroker(Broker):
         return directory_of(self._directory_id, self.worker_ids[0], broker_id)
 
     def _new_transactions(self) -> TransactionsOfBroker:
-        return TransactionsOfWorker(self)
+        # An end is answered when its markers are sent. What the producer does next waits for them in the coordinator.
+        # A worker that writes them answers on the link on which it asks for the next transaction: that wait is rare.
+        return TransactionsOfBroker(self, self.channel, answers_before_markers=True)
 
-    def _new_share(self) -> ShareGroups:
-        from ottla.server.share.manager import ShareGroups
-        from ottla.workers.share import ShareStatesOfWorker
-
-        return ShareGroups(self, ShareStatesOfWorker(self))
+    def _new_channel(self) -> Channel:
+        return LinkChannel(self.links, lambda: self.pace is not None and self.pace.is_with_one)
 
     def _unaddressed(self, listener: str) -> Container[int]:
         return self.worker_ids if listener in self._wildcard_listeners else ()
@@ -131,15 +129,8 @@ class WorkerBroker(Broker):
 
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
         """Do what another worker asks for."""
-        assert isinstance(self.transactions, TransactionsOfWorker)
-        if name == MARKERS:
-            return self.transactions.shared_markers.write_for_another(*arguments)
-        if name == ADMIT:
-            return self.transactions.admit_for_another(*arguments)
-        if name == "share":
-            from ottla.workers import share
-
-            return share.serve(self, link.peer_id, arguments)
+        if name == PEER_REQUEST:
+            return serve_peer(self.peer_server, link.peer_id, *arguments)
         assert self.metrics is not None, f"worker {link.peer_id} called {name}"
         if name == METRICS:
             return self.metrics.families(*arguments)
@@ -249,6 +240,15 @@ class ControllerWorker(WorkerBroker):
         await self._wait_for(self._unclosed)
         self.logs.all_closed = not self._unclosed
 
+    def _new_peer_server(self) -> PeerServer:
+        return PeerServer(
+            self.services, self.config.listeners[0], {AllocateProducerIdsRequest: self._allocate_producer_ids}
+        )
+
+    def _allocate_producer_ids(self, peer_id: int, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        ids = self.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        return AllocateProducerIdsResponse(producer_id_start=ids.start, producer_id_len=len(ids))
+
     # -- the others --------------------------------------------------------------------------------------------
 
     def _spread_the_word(self, batch: bytearray) -> None:
@@ -283,9 +283,6 @@ class ControllerWorker(WorkerBroker):
         self._something_happened.set()
 
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
-        if name == PRODUCER_IDS:
-            ids = self.controller.allocate_producer_ids(link.peer_id, self.metadata.brokers[link.peer_id].epoch)
-            return ids.start, len(ids)
         if name == forwarding.REQUEST:
             return forwarding.serve(self, self._passed_on, link.peer_id, arguments)
         return super()._serve_worker(link, name, arguments)
@@ -303,8 +300,6 @@ class FollowerWorker(WorkerBroker):
         self.registry = forwarding.follower_registry(self)
         self._state = state
         self._may_serve: asyncio.Future[None]
-        self._ids_left = 0
-        self._next_ids: asyncio.Task[None] | None = None
         self.on_orphaned: Callable[[], None] = lambda: None
         """The controller is gone: nothing may be written any more."""
 
@@ -396,34 +391,20 @@ class FollowerWorker(WorkerBroker):
             elif not self._may_serve.done():
                 self._may_serve.set_exception(LinkLost())
 
-    # -- producer ids ------------------------------------------------------------------------------------------
+    def _new_producer_ids(self) -> ProducerIds:
+        return ProducerIds(self._allocate_producer_ids, refill_at=LOW_PRODUCER_IDS)
 
-    @property
-    def has_producer_ids(self) -> bool:
-        return self._ids_left > 0
+    def _allocate_producer_ids(self, allocated: Allocated) -> None:
+        def answered(response: AllocateProducerIdsResponse | None, error: Exception | None) -> None:
+            if response is None or response.error_code:
+                allocated(None)
+            else:
+                first = response.producer_id_start
+                allocated(range(first, first + response.producer_id_len))
 
-    def next_producer_id(self) -> int:
-        if self._ids_left <= LOW_PRODUCER_IDS:
-            self._fetch_ids()
-        if not self._ids_left:
-            raise CoordinatorLoadInProgress
-        self._ids_left -= 1
-        return next(self._producer_ids)
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.epoch)
+        self.channel.send(self.controller_id, request, answered)
 
-    def _fetch_ids(self) -> asyncio.Task[None]:
-        if self._next_ids is None or self._next_ids.done():
-            self._next_ids = self.loop.create_task(self._fetch_block())
-        return self._next_ids
-
-    async def fetch_producer_ids(self) -> None:
-        """Wait for a block of ids."""
-        await self._fetch_ids()
-
-    async def _fetch_block(self) -> None:
-        try:
-            first, count = await self.controller_link.call(PRODUCER_IDS)
-        except LinkLost:
-            return
-        left = [*self._producer_ids]
-        self._producer_ids = iter([*left, *range(first, first + count)])
-        self._ids_left = len(left) + count
+    def create_share_state_topic(self, then: Callable[[KafkaError | None], None]) -> None:
+        """Only the controller can; it answers when every worker knows the topic."""
+        forwarding.create_share_state_topic(self, then)

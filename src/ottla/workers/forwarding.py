@@ -9,19 +9,26 @@ before a new one can ask for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started, then
-from ottla.enums import AnsweredBy, ApiKey, ConfigResourceType
-from ottla.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError, NotController, UnknownServerError
+from ottla.enums import AnsweredBy, ApiKey, ConfigResourceType, CoordinatorType
+from ottla.errors import (
+    CoordinatorNotAvailable,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    UnknownServerError,
+)
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
 from ottla.server.peers import ForwardedConnection
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
-    InitProducerIdRequest,
     UnregisterBrokerRequest,
 )
 from ottla.workers.link import Link, LinkLost
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST = "request"
+_ANY_SHARE_KEY = "-:AAAAAAAAAAAAAAAAAAAAAA:0"
 
 
 # -- passing on and serving what was passed on -------------------------------------------------------------------------
@@ -61,6 +69,28 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
         connection.close("the controller has no answer for it")
         return None
     return response_type.decode(answer, ctx.version)
+
+
+def create_share_state_topic(worker: FollowerWorker, then: Callable[[KafkaError | None], None]) -> None:
+    """Have the controller make the topic, by a request for a share coordinator."""
+    request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=[_ANY_SHARE_KEY])
+
+    def answered(body: bytes | None, error: Exception | None) -> None:
+        then(CoordinatorNotAvailable() if body is None else None)
+
+    worker.controller_link.ask(
+        answered,
+        REQUEST,
+        request.API_KEY,
+        request.MAX_VERSION,
+        "worker",
+        "User:ANONYMOUS",
+        False,
+        "/127.0.0.1",
+        worker.config.listeners[0].name,
+        "127.0.0.1",
+        request.encode(request.MAX_VERSION),
+    )
 
 
 def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[Any]) -> Answer[bytes | None]:
@@ -136,8 +166,6 @@ def follower_registry(worker: FollowerWorker) -> Registry:
     def serving(api: Api) -> Handler:
         if api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
             return _with_own_loggers(api.handler, passing(api))
-        if api.key == ApiKey.INIT_PRODUCER_ID:
-            return _with_producer_ids(worker, api.handler)
         return passing(api) if api.answered_by is AnsweredBy.CONTROLLER else creating(api)
 
     return registered_apis().wrapped(serving)
@@ -161,15 +189,6 @@ def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
     def joined(answer: Any, others: Any) -> Any:
         answer.responses += others.responses
         return answer
-
-    return handler
-
-
-def _with_producer_ids(worker: FollowerWorker, local: Handler) -> Handler:
-    def handler(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
-        if worker.has_producer_ids:
-            return local(ctx, request)
-        return started(worker.fetch_producer_ids()).then(lambda _: local(ctx, request))
 
     return handler
 

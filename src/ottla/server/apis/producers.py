@@ -37,8 +37,13 @@ def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Ans
     has_id, has_epoch = request.producer_id != NO_ID, request.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
         raise InvalidRequest()
+    return then(ctx.services.producer_ids.wait(), lambda _: _init(ctx, request))
+
+
+def _init(ctx: RequestContext, request: InitProducerIdRequest) -> Answer[InitProducerIdResponse]:
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=ctx.services.next_producer_id(), producer_epoch=0)
+        return InitProducerIdResponse(producer_id=ctx.services.producer_ids.next(), producer_epoch=0)
+    has_id = request.producer_id != NO_ID
     expected = Identity(request.producer_id, request.producer_epoch) if has_id else None
     made = ctx.services.transactions.coordinator.init_producer(
         request.transactional_id, request.transaction_timeout_ms, expected

@@ -137,10 +137,10 @@ class ShareGroups:
 
         told: Reply[int | None] = Reply()
 
-        def answered(response: Any) -> None:
+        def answered(response: Any, error: Exception | None) -> None:
             told.resolve(requests.listed_offset(response))
 
-        self.states.send(leader[0], *requests.list_offset(topic, index), answered)
+        self._broker.channel.send(leader[0], requests.list_offset(topic, index), answered)
         return await told
 
     # -- partitions

@@ -18,31 +18,29 @@ from ottla.wire.messages import (
 )
 from ottla.wire.schema import Message
 
-Asked = tuple[Message, int]
 
-
-def initialize(key: ShareKey, state_epoch: int, start_offset: int) -> Asked:
+def initialize(key: ShareKey, state_epoch: int, start_offset: int) -> Message:
     cls = InitializeShareGroupStateRequest
     one = cls.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
-    return cls(group_id=key.group_id, topics=[cls.InitializeStateData(topic_id=key.topic_id, partitions=[one])]), 0
+    return cls(group_id=key.group_id, topics=[cls.InitializeStateData(topic_id=key.topic_id, partitions=[one])])
 
 
-def delete(key: ShareKey) -> Asked:
+def delete(key: ShareKey) -> Message:
     cls = DeleteShareGroupStateRequest
     one = cls.PartitionData(partition=key.partition)
-    return cls(group_id=key.group_id, topics=[cls.DeleteStateData(topic_id=key.topic_id, partitions=[one])]), 0
+    return cls(group_id=key.group_id, topics=[cls.DeleteStateData(topic_id=key.topic_id, partitions=[one])])
 
 
-def read(key: ShareKey, leader_epoch: int) -> Asked:
+def read(key: ShareKey, leader_epoch: int) -> Message:
     cls = ReadShareGroupStateRequest
     one = cls.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
-    return cls(group_id=key.group_id, topics=[cls.ReadStateData(topic_id=key.topic_id, partitions=[one])]), 0
+    return cls(group_id=key.group_id, topics=[cls.ReadStateData(topic_id=key.topic_id, partitions=[one])])
 
 
-def summary(key: ShareKey) -> Asked:
+def summary(key: ShareKey) -> Message:
     cls = ReadShareGroupStateSummaryRequest
     one = cls.PartitionData(partition=key.partition, leader_epoch=0)
-    return cls(group_id=key.group_id, topics=[cls.ReadStateSummaryData(topic_id=key.topic_id, partitions=[one])]), 1
+    return cls(group_id=key.group_id, topics=[cls.ReadStateSummaryData(topic_id=key.topic_id, partitions=[one])])
 
 
 def write(
@@ -52,7 +50,7 @@ def write(
     start_offset: int,
     done_count: int,
     batches: Sequence[StateBatch],
-) -> Asked:
+) -> Message:
     cls = WriteShareGroupStateRequest
     one = cls.PartitionData(
         partition=key.partition,
@@ -65,7 +63,7 @@ def write(
             for first, last, state, count in batches
         ],
     )
-    return cls(group_id=key.group_id, topics=[cls.WriteStateData(topic_id=key.topic_id, partitions=[one])]), 1
+    return cls(group_id=key.group_id, topics=[cls.WriteStateData(topic_id=key.topic_id, partitions=[one])])
 
 
 def tell(response: Any, done: Callable[[ShareState | None, KafkaError | None], None]) -> None:
@@ -89,14 +87,11 @@ def tell(response: Any, done: Callable[[ShareState | None, KafkaError | None], N
     )
 
 
-LIST_VERSION = 9
-
-
-def list_offset(topic: str, index: int) -> Asked:
+def list_offset(topic: str, index: int) -> Message:
     """Where a partition ends, for a broker that does not lead it."""
     cls = ListOffsetsRequest
     one = cls.ListOffsetsPartition(partition_index=index, timestamp=OffsetTimestamp.LATEST)
-    return cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[one])]), LIST_VERSION
+    return cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[one])])
 
 
 def listed_offset(response: Any) -> int | None:

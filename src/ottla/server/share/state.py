@@ -34,6 +34,7 @@ from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
+    from ottla.server.peers import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,9 @@ ATTEMPTS = 50
 class ShareStates:
     """The share coordinator of a broker, and the way to those of others."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, channel: Channel) -> None:
         self._broker = broker
+        self._channel = channel
         self.host: CoordinatorHost[ShareCoordinator] = CoordinatorHost(broker, SHARE_STATE_TOPIC, self._make)
         self.metadata_changed = self.host.metadata_changed
         self.host.start()
@@ -112,7 +114,7 @@ class ShareStates:
         self,
         key: ShareKey,
         operation: Operation,
-        remote: Callable[[], tuple[Message, int]],
+        remote: Callable[[], Message],
         done: Callable[..., None],
         attempts: int = 1,
     ) -> None:
@@ -126,7 +128,7 @@ class ShareStates:
 
         try:
             if SHARE_STATE_TOPIC not in self._broker.metadata.topics:
-                self._make_topic(lambda error: self._ask(key, operation, remote, answered, error))
+                self._broker.create_share_state_topic(lambda error: self._ask(key, operation, remote, answered, error))
             else:
                 self._ask(key, operation, remote, answered, None)
         except KafkaError as error:
@@ -136,7 +138,7 @@ class ShareStates:
         self,
         key: ShareKey,
         operation: Operation,
-        remote: Callable[[], tuple[Message, int]],
+        remote: Callable[[], Message],
         done: Callable[..., None],
         error: KafkaError | None,
     ) -> None:
@@ -145,22 +147,13 @@ class ShareStates:
             return
         leader = self._broker.directory.coordinator_of(SHARE_STATE_TOPIC, str(key))
         if leader != self._broker.node_id:
-            request, version = remote()
-            self.send(leader, request, version, lambda response: _tell(response, done))
+            self._channel.send(leader, remote(), lambda response, error: _tell(response, done))
             return
         answer = self.run(key, operation)
         if isinstance(answer, Reply):
             _when_settled(answer, done)
         else:
             done(answer, None)
-
-    def _make_topic(self, then: Callable[[KafkaError | None], None]) -> None:
-        self._broker.controller.create_internal_topic(SHARE_STATE_TOPIC)
-        then(None)
-
-    def send(self, broker_id: int, request: Message, version: int, answered: Callable[[Any], None]) -> None:
-        """Ask another broker, where there is one; None is the answer of one that cannot be reached."""
-        answered(None)
 
     # -- what group coordinators and partition leaders want
 
