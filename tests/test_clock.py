@@ -90,7 +90,7 @@ def test_two_timers_on_one_clock_fire_in_common_order() -> None:
     )
 )
 @example([("schedule", 2), ("advance", 1), ("schedule", 0), ("advance", 0)])
-def test_wheel_against_a_sorted_list(steps: list[tuple[str, int]]) -> None:
+def test_the_timer_wheel_equals_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     clock = ManualClock()
     timer = Timer(clock)
     fired: list[tuple[int, int]] = []

@@ -24,7 +24,7 @@ def broker(tmp_path_factory):
     running.stop()
 
 
-def test_a_crowd_gets_what_it_sends(broker):
+def test_many_producers_are_all_acknowledged(broker):
     limits = {"limit_seconds": 0.4, "limit_bytes": 10_000_000, "pid": broker.pid}
     done = drive(broker, "crowd", topic=new_topic(broker, 3), pairs=3, **SMALL, **limits)
     assert len(done["produced"]) == len(done["consumed"]) == 3
@@ -44,7 +44,7 @@ def test_small_requests_are_timed_while_large_ones_run(broker):
     assert len(done["latencies"]) >= 2 and done["bytes"] > 100_000
 
 
-def test_a_time_is_looked_up_where_it_was_put(broker):
+def test_a_timestamp_lookup_finds_the_record_that_has_it(broker):
     name = new_topic(broker, 1)
     filled = drive(broker, "fill_stamped", topic=name, limit_bytes=200_000, **SMALL)
     assert filled["batches"] > 100
@@ -56,7 +56,7 @@ def test_a_time_is_looked_up_where_it_was_put(broker):
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "commit"])
-def test_a_member_among_others_is_answered(broker, kind):
+def test_a_heartbeat_among_many_members_is_answered(broker, kind):
     name = new_topic(broker, 1)
     options = {"group": f"g-{name}", "members": 3, "kind": kind, "limit_seconds": 0.1}
     assert drive(broker, "member_requests", topic=name, **options)["requests"] > 0
@@ -117,12 +117,12 @@ def test_the_cleaner_says_how_far_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["fetch", "metadata", "offsets"])
-def test_a_question_is_asked_again_and_again(broker, kind):
+def test_a_request_is_repeated_for_the_given_time(broker, kind):
     done = drive(broker, "asking", topic=new_topic(broker, 1), kind=kind, limit_seconds=0.1)
     assert done["requests"] >= 5
 
 
-def test_each_of_a_crowd_sends_its_share_and_no_more(broker):
+def test_each_producer_of_many_sends_its_share(broker):
     limits = {"limit_seconds": 60.0, "limit_bytes": 10**9, "records_each": 20}
     done = drive(broker, "crowd", topic=new_topic(broker, 3), pairs=3, record_bytes=100, batch_bytes=1, **limits)
     assert done["records"] == 60

@@ -66,7 +66,7 @@ def test_ratio_is_unknown_without_both_sides(subject, reference, expected):
         ((at_most(0.12), value_at_most(60)), 40.0, None, "unknown"),
     ],
 )
-def test_judge(bars, subject, reference, verdict):
+def test_a_result_is_judged_by_its_bar(bars, subject, reference, verdict):
     assert judge(Figure("f", "MB/s", True, bars), subject, reference) == verdict
 
 
@@ -93,7 +93,7 @@ def test_select_takes_patterns_and_keeps_the_order_of_the_table():
         select(lines, ["sing", "fetch-1"])
 
 
-def test_every_registered_line_is_whole():
+def test_every_registered_line_is_complete():
     import ottla.bench.lines  # noqa: F401
     from ottla.bench.model import LINES
 

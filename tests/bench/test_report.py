@@ -123,7 +123,7 @@ def test_each_bar_says_how_many_times(results):
     assert "Ottla beside Apache Kafka: how many times better" in texts
 
 
-def test_the_page_says_when_it_is_a_part_only(results):
+def test_the_page_says_when_lines_are_missing(results):
     whole = report.markdown(results, {}, None, len(results.lines))
     part = report.markdown(results, {}, None, len(results.lines) + 3)
     assert "This run measured" not in whole

@@ -38,13 +38,13 @@ def test_a_later_try_that_passes_counts(targets, scripted_line):
     assert results.exit_code() == 0
 
 
-def test_one_try_without_check(targets, scripted_line):
+def test_without_check_a_line_is_measured_once(targets, scripted_line):
     line, calls = scripted_line(ottla=[100.0], kafka=[100.0])
     assert measure(line, targets, repeats=1).exit_code() == 1
     assert len(calls) == 2
 
 
-def test_what_a_broker_does_not_serve_is_said_and_not_asked_again(targets, scripted_line):
+def test_a_line_that_a_broker_does_not_support_is_reported_once(targets, scripted_line):
     line, calls = scripted_line(ottla=[NotServed("EndTxn v5")], kafka=[1.0, 2.0, 3.0])
     results = measure(line, targets)
     assert calls == ["ottla", "kafka", "kafka", "kafka"]

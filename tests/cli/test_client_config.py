@@ -21,7 +21,7 @@ LOGIN = "sasl.username=alice\nsasl.password=secret\n"
         ("security.protocol=TLS\n", "security.protocol is one of PLAINTEXT, SSL"),
     ],
 )
-def test_a_listener_in_plain_text(cli: Any, tmp_path: Path, text: str, told: str) -> None:
+def test_a_plaintext_listener_needs_no_security_settings(cli: Any, tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "client.properties"
     path.write_text(text)
     said = cli("topics", "list", "--client-config", path, code=1).err
@@ -29,7 +29,7 @@ def test_a_listener_in_plain_text(cli: Any, tmp_path: Path, text: str, told: str
     assert len(said.splitlines()) == 1
 
 
-def test_a_misspelt_property_is_told_of_and_others_are_not(cli: Any, tmp_path: Path) -> None:
+def test_a_misspelt_property_is_reported(cli: Any, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("security.protocl=SSL\nacks=all\nssl.keystore.password=x\nssl.protocol=TLSv1.3\n")
     said = cli("topics", "list", "--client-config", path).err

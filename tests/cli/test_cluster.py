@@ -18,7 +18,7 @@ from ottla.client.routing import Client
 from ottla.client.security import Security
 
 
-def test_a_cluster_is_troubled_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_kills_pauses_and_partitions_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     with ottla.Cluster(3, control=0) as cluster:
         cluster.create_topic("orders", assignments=[[1, 2, 3]])
         cluster.wait_in_sync()
@@ -130,6 +130,8 @@ def test_a_properties_file_metrics_and_a_line_of_json(tmp_path: Path) -> None:
         (["--port", "65535"], "begin lower"),
     ],
 )
-def test_what_does_not_go_together(wrong: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_contradict_each_other_are_refused(
+    wrong: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", "--brokers", "2", "--ephemeral", *wrong]) == 1
     assert text in capsys.readouterr().err

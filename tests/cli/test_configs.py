@@ -24,7 +24,7 @@ def test_topics(cli: Any, topic: str, eventually: Any) -> None:
     assert len(everything) > 20
 
 
-def test_one_key_with_its_story(cli: Any, topic: str) -> None:
+def test_one_key_is_shown_with_its_sources(cli: Any, topic: str) -> None:
     (one,) = cli("configs", "get", "topic", topic, "retention.ms", "--explain", "--json").json
     (entry,) = one["configs"]
     assert (entry["name"], entry["value"], entry["source"]) == ("retention.ms", "604800000", "default")

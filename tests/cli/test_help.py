@@ -25,12 +25,12 @@ def test_every_command_has_help(level: Level, ottla: Any) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("topics",), ("topics", "create")])
-def test_help_may_be_asked_for_in_a_word(words: tuple[str, ...], ottla: Any) -> None:
+def test_help_is_also_a_command(words: tuple[str, ...], ottla: Any) -> None:
     assert ottla("help", *words).out == ottla(*words, "--help").out
 
 
 @pytest.mark.parametrize("words", [["serve", "--help"], ["versions", "--help"]])
-def test_a_terminal_that_knows_only_ascii_does(words: list[str]) -> None:
+def test_help_prints_on_an_ascii_terminal(words: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", *words],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},

@@ -58,7 +58,7 @@ def test_only_the_first_separator_counts() -> None:
     assert from_plain(b"a:b:c", "raw", b":", None)[:2] == (b"b:c", b"a")
 
 
-def test_text_stays_readable_and_bytes_do_not_pretend() -> None:
+def test_text_stays_readable_and_bytes_are_encoded() -> None:
     assert to_json_bytes("zażółć".encode()) == "zażółć"
     assert to_json_bytes(b"\xff\x00") == {"base64": "/wA="}
 
@@ -82,7 +82,7 @@ def test_text_stays_readable_and_bytes_do_not_pretend() -> None:
         ('{"value": "\\ud800"}', "surrogate"),
     ],
 )
-def test_what_is_no_record_is_named(text: str, problem: str) -> None:
+def test_a_line_that_is_no_record_is_reported(text: str, problem: str) -> None:
     with pytest.raises(LineError, match=problem):
         from_json(text)
 

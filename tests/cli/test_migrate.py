@@ -198,7 +198,9 @@ def interrupted_until_done(source: Any, target: Any, state: Path, chance: random
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_interruptions(ottla: Any, source: Any, start_broker: Any, tmp_path: Path, how: int) -> None:
+def test_an_interrupted_migration_continues(
+    ottla: Any, source: Any, start_broker: Any, tmp_path: Path, how: int
+) -> None:
     target = start_broker(tmp_path / "target")
     write(ottla, source, "orders", 20_000, tmp_path / "in")
     tries = interrupted_until_done(source, target, tmp_path / "state", random.Random(1), how)
@@ -207,7 +209,7 @@ def test_interruptions(ottla: Any, source: Any, start_broker: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("lost", [1, 2, 5, 20])
-def test_what_the_state_file_missed_is_found_at_the_target(
+def test_records_missing_from_the_state_file_are_found_at_the_target(
     ottla: Any, source: Any, start_broker: Any, tmp_path: Path, lost: int
 ) -> None:
     """The state is written now and then; what was copied since must not be copied again."""
@@ -253,7 +255,7 @@ def test_following_until_interrupted(
         process.wait()
 
 
-def test_refusals(ottla: Any, source: Any, start_broker: Any, tmp_path: Path) -> None:
+def test_impossible_migrations_are_refused(ottla: Any, source: Any, start_broker: Any, tmp_path: Path) -> None:
     target = start_broker(tmp_path / "target")
     state = tmp_path / "state"
     assert "same cluster" in migrate(ottla, source, source, state, code=1).err

@@ -151,7 +151,7 @@ def test_following(broker: Any, cli: Any, topic: str) -> None:
         process.communicate()
 
 
-def test_a_reader_that_leaves_is_no_error(broker: Any, cli: Any, topic: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(broker: Any, cli: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes((b"x" * 1000 + b"\n") * 2000)
     cli("produce", topic, "-i", path)
@@ -208,7 +208,7 @@ def test_a_record_that_is_too_large(cli: Any, topic: str, tmp_path: Path) -> Non
     assert cli("produce", topic, "-v", "x", "-p", 0, "--json").json[0]["last_offset"] == 3
 
 
-def test_contradictions(cli: Any, topic: str) -> None:
+def test_contradicting_options_are_refused(cli: Any, topic: str) -> None:
     assert "not for JSON" in cli("produce", topic, "-f", "json", "-s", ":", "-v", "{}", code=2).err
     assert "either" in cli("produce", topic, "-v", "x", "-i", "y", code=2).err
     assert "--follow" in cli("consume", topic, "--follow", "--until", "3", code=2).err

@@ -81,14 +81,14 @@ def refused(*arguments: object, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_gracefully_on_a_signal(serve: type[Server], tmp_path: Path, how: int) -> None:
+def test_a_signal_stops_the_broker_gracefully(serve: type[Server], tmp_path: Path, how: int) -> None:
     server = serve("--port", 0)
     socket.create_connection(("127.0.0.1", server.wait_until_listening())).close()
     assert server.stop(how) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists(), "the next start need not recover"
 
 
-def test_programs_read_where_it_listens(serve: type[Server]) -> None:
+def test_programs_can_read_the_address_from_a_json_line(serve: type[Server]) -> None:
     server = serve("--port", 0, "--ephemeral", "--json", "--metrics", 0)
     assert server.process.stdout is not None
     found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
@@ -103,7 +103,7 @@ def test_programs_read_where_it_listens(serve: type[Server]) -> None:
 
 @pytest.mark.parametrize("way", [[], ["--control", 0], ["--workers", 2], ["--brokers", 2]])
 @pytest.mark.parametrize(("preset", "codes"), [("test", [0, 0]), ("kafka", [UnknownTopicOrPartition.code, 0])])
-def test_only_the_test_preset_has_a_new_topic_at_once(
+def test_only_the_test_preset_creates_a_topic_within_the_first_request(
     serve: type[Server], way: list[object], preset: str, codes: list[int]
 ) -> None:
     port = serve("--port", 0, "--preset", preset, *way).wait_until_listening()
@@ -149,13 +149,13 @@ def test_several_folders(serve: type[Server], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--brokers", "3"), ("--control", "0")])
-def test_several_folders_are_for_one_broker(tmp_path: Path, option: tuple[str, str]) -> None:
+def test_several_folders_are_refused_with_several_brokers(tmp_path: Path, option: tuple[str, str]) -> None:
     line = refused("--port", 0, "--set", "log.dirs=one,two", *option, cwd=tmp_path)
     assert "log.dirs names several folders: that goes with one broker, without workers and --control" in line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_data_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "file" in refused("--port", 0, "--data", "file", cwd=tmp_path)
 

@@ -74,7 +74,7 @@ def test_errors_are_red(in_terminal: Any, unique: Callable[[str], str]) -> None:
     assert f"{ESCAPE}31mottla:{ESCAPE}0m no topic is named" in text
 
 
-def test_records_are_pretty_and_harmless(in_terminal: Any, cli: Any, topic: str) -> None:
+def test_records_are_printed_without_control_characters(in_terminal: Any, cli: Any, topic: str) -> None:
     cli("produce", topic, "-k", "key", "-H", "h=1", "-v", "\x1b]0;title\x07text")
     code, text = in_terminal("consume", topic, NO_COLOR="1").end()
     assert code == 0
@@ -111,7 +111,7 @@ def test_it_asks_before_a_pattern_deletes(in_terminal: Any, cli: Any, topic: str
     assert terminal.end()[0] == 0
 
 
-def test_typing_lines(in_terminal: Any, cli: Any, topic: str, eventually: Any) -> None:
+def test_typed_lines_are_produced(in_terminal: Any, cli: Any, topic: str, eventually: Any) -> None:
     terminal = in_terminal("produce", topic, "-p", 0)
     terminal.answer("first\n")
     eventually(lambda: cli("consume", topic, "-f", "raw").out == "first\n", "a line to be sent before the end of input")

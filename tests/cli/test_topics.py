@@ -28,7 +28,9 @@ def test_create_list_describe_delete(cli: Callable[..., Any], unique: Callable[[
     eventually(lambda: one not in cli("topics", "list", "--names").out.split(), "the topic to go")
 
 
-def test_a_refusal_is_one_line_and_the_others_are_made(cli: Callable[..., Any], unique: Callable[[str], str]) -> None:
+def test_a_refused_topic_is_one_line_and_the_others_are_created(
+    cli: Callable[..., Any], unique: Callable[[str], str]
+) -> None:
     good = unique("good")
     done = cli("topics", "create", good, "not valid", code=1)
     assert done.out == f"created {good}: 1 partition, 1 replica\n"
@@ -92,7 +94,7 @@ def test_old_records_can_be_deleted(cli: Callable[..., Any], topic: str, eventua
     assert "OFFSET_OUT_OF_RANGE" in beyond.err
 
 
-def test_patterns_delete_only_with_a_word(cli: Callable[..., Any], topic: str) -> None:
+def test_a_pattern_deletes_only_when_confirmed(cli: Callable[..., Any], topic: str) -> None:
     done = cli("topics", "delete", f"{topic[:-1]}*", code=1)
     assert "--yes" in done.err
     assert topic in cli("topics", "list", "--names").out.split()

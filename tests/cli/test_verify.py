@@ -142,7 +142,7 @@ def test_segments_that_overlap(ottla: Any, partition: Path) -> None:
     assert any("starts at" in problem and name == copy.name for _, name, problem in findings(ottla, partition))
 
 
-def test_records_are_looked_at_when_asked(ottla: Any, tmp_path: Path) -> None:
+def test_deep_verification_reads_records(ottla: Any, tmp_path: Path) -> None:
     folder = tmp_path / "x-0"
     folder.mkdir()
     good = build_batch([Record(0, START_MS, b"k", b"v"), Record(1, START_MS, b"k", b"v")])
@@ -270,7 +270,7 @@ def test_files_that_are_no_part_of_the_log(ottla: Any, partition: Path, suffix: 
     assert findings(ottla, partition) == []
 
 
-def test_what_waits_to_be_deleted_is_nothing_wrong(ottla: Any, partition: Path) -> None:
+def test_files_that_wait_for_deletion_are_no_finding(ottla: Any, partition: Path) -> None:
     """Retention and deleted topics leave such files for a minute, a stop within it until the next start."""
     (partition / f"{logs(partition)[0].name}.deleted").write_bytes(b"x")
     shutil.copytree(partition, partition.parent / f"gone-0.{'a' * 32}-delete")
@@ -326,7 +326,7 @@ def test_a_folder_that_may_only_be_read(ottla: Any, folder: Path, monkeypatch: p
         ottla("verify", folder)
 
 
-def test_a_folder_that_a_broker_closed(ottla: Any, folder: Path) -> None:
+def test_a_folder_after_a_clean_stop_has_no_findings(ottla: Any, folder: Path) -> None:
     done = ottla("verify", folder, "--deep")
     assert "nothing wrong" in done.err
     assert "not closed cleanly" not in done.err
@@ -336,7 +336,7 @@ def test_a_folder_that_a_broker_closed(ottla: Any, folder: Path) -> None:
     assert "not closed cleanly" in ottla("verify", folder).err
 
 
-def test_what_the_folder_says_of_its_partitions(ottla: Any, folder: Path) -> None:
+def test_checkpoints_of_the_folder_are_compared_with_its_partitions(ottla: Any, folder: Path) -> None:
     checkpoint = folder / "recovery-point-offset-checkpoint"
     checkpoint.write_text("0\n1\norders 0 99999\n")
     start = folder / "log-start-offset-checkpoint"
@@ -358,7 +358,7 @@ def test_what_the_folder_says_of_its_partitions(ottla: Any, folder: Path) -> Non
     )
 
 
-def test_what_is_no_data_folder(ottla: Any, tmp_path: Path) -> None:
+def test_other_folders_are_refused(ottla: Any, tmp_path: Path) -> None:
     assert "neither a data folder" in ottla("verify", tmp_path, code=1).err
     assert "is no folder" in ottla("verify", tmp_path / "nope", code=1).err
 

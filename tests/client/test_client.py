@@ -38,7 +38,7 @@ def test_addresses(text: str, expected: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:99999", ":1", "http://a:9092"])
-def test_addresses_that_are_none(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no HOST:PORT|no broker"):
         parse_bootstrap(text)
 
@@ -71,7 +71,7 @@ def test_an_old_broker_is_asked_again(cluster: Any, run: Any) -> None:
     run(main())
 
 
-def test_each_leader_is_asked_for_its_own(cluster: Any, run: Any) -> None:
+def test_each_leader_is_asked_for_its_own_partitions(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster(brokers=3, leaders=[1, 2, 3]) as fake, Client(fake.bootstrap) as client:
             found = await list_offsets(client, dict.fromkeys(TPS, OffsetTimestamp.LATEST))
@@ -95,7 +95,7 @@ def test_a_leader_that_moved_is_found(cluster: Any, run: Any) -> None:
     run(main())
 
 
-def test_patience_has_an_end(cluster: Any, run: Any) -> None:
+def test_retries_end_after_a_time_limit(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster() as fake, Client(fake.bootstrap, retry_timeout_s=0.2) as client:
             fake.leaders[0] = 1
@@ -203,7 +203,7 @@ def test_a_damaged_batch_is_noticed(cluster: Any, run: Any) -> None:
         (b"", "closed the connection"),
     ],
 )
-def test_what_is_no_broker(run: Any, greeting: bytes, expected: str) -> None:
+def test_a_server_that_is_no_broker_is_reported(run: Any, greeting: bytes, expected: str) -> None:
     async def main() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(10)
@@ -269,7 +269,7 @@ def test_murmur2_is_kafkas() -> None:
     assert murmur2(b"abc") == 479470107
 
 
-def test_a_cancellation_is_not_lost_to_an_answer_that_comes_with_it(
+def test_a_cancellation_that_meets_its_answer_still_cancels(
     cluster: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

@@ -23,7 +23,7 @@ def test_scram_of_rfc_7677() -> None:
         scram.check(b"e=invalid-proof")
 
 
-def test_a_nonce_of_somebody_else() -> None:
+def test_a_foreign_nonce_is_refused() -> None:
     scram = Scram("SCRAM-SHA-512", "user", "pencil", "mine")
     with pytest.raises(SaslAuthenticationFailed, match="nonce"):
         scram.final(b"r=theirs,s=AAAA,i=4096")

@@ -118,7 +118,7 @@ def _bounds(validator: object) -> list[str]:
     return [format_value(bound + step) or "" for bound in bounds for step in (-1, 0, 1)]
 
 
-def test_what_is_accepted_and_the_words_of_a_refusal(kafka: Callable[..., list[list[str]]]) -> None:
+def test_accepted_values_and_error_messages(kafka: Callable[..., list[list[str]]]) -> None:
     cases = [
         (kind, key, sample)
         for kind, table in TABLES.items()

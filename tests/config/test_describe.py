@@ -39,7 +39,7 @@ def test_layers_are_listed_from_strong_to_weak() -> None:
     assert not entry.read_only
 
 
-def test_secrets_and_unknown_keys_are_not_told() -> None:
+def test_secrets_and_unknown_keys_are_not_described() -> None:
     config = Config({"ssl.key.password": "hush", "my.plugin.token": "hush"})
     for name in ("ssl.key.password", "my.plugin.token"):
         entry = one(config, "broker", name)

@@ -34,7 +34,7 @@ def test_kafka_preset_has_kafkas_delay() -> None:
     assert differing == {*PRESETS["kafka"], "broker.id"}
 
 
-def test_a_file_is_taken_as_it_is(file: Path) -> None:
+def test_a_file_is_used_without_a_preset(file: Path) -> None:
     config = Config.load(str(file))
     assert config["group.initial.rebalance.delay.ms"] == 3000
     assert config["offsets.topic.replication.factor"] == 3
@@ -48,7 +48,7 @@ def test_a_named_preset_goes_below_the_file(file: Path) -> None:
     assert config["offsets.topic.replication.factor"] == 1
 
 
-def test_the_preset_stays_with_what_is_made_of_a_config(file: Path) -> None:
+def test_copies_of_a_config_keep_its_preset(file: Path) -> None:
     config = Config.load(preset="test").with_static({"num.partitions": 2}).with_dynamic(cluster={})
     assert (config.preset, config.tells_new_topics) == ("test", True)
     assert [Config.load(preset=preset).tells_new_topics for preset in (None, "dev", "kafka")] == [False] * 3

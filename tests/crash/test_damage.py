@@ -312,7 +312,9 @@ EXPECTED = [b"value-%d" % number for number in range(RECORDS)]
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 @pytest.mark.parametrize("what", TABLE)
-def test_damage(what: str, how: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_damage_of_each_file_is_repaired_or_reported(
+    what: str, how: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
     damage, after_stop, after_kill = TABLE[what]
     expected = after_stop if how == "stopped" else after_kill
     path = tmp_path / "data"
@@ -350,9 +352,7 @@ def verify_finds(path: Path) -> None:
     assert code != 0, f"ottla verify found nothing:\n{output.getvalue()}"
 
 
-def test_a_flipped_bit_in_an_old_segment_is_served_as_it_is_and_found_by_verify(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_verify_finds_a_flipped_bit_in_an_old_segment(folders: dict[str, Path], tmp_path: Path) -> None:
     """As in Kafka: clients check the CRC. The rest of the log is not touched."""
     path = tmp_path / "data"
     shutil.copytree(folders["stopped"], path)
@@ -415,7 +415,7 @@ def newest_segment_removed(folder: Path) -> None:
     ],
     ids=["folder", "files", "newest segment"],
 )
-def test_what_was_removed_is_said(
+def test_removed_bytes_are_logged(
     damage: Callable[[Path], None], left: int, said: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "data"
@@ -426,7 +426,7 @@ def test_what_was_removed_is_said(
     assert [line for line in lines if line.startswith(said) and "backup" in line], lines
 
 
-def test_without_its_metadata_a_folder_is_told_to_be_restored(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_folder_without_its_metadata_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "data"
     shutil.copytree(folders["stopped"], path)
     shutil.rmtree(path / METADATA)

@@ -128,7 +128,7 @@ def wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> tuple[str
 
 
 @pytest.mark.parametrize("where", ["/proc/ottla-data", "file/data"])
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(where: str, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_in_one_line(where: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = where if where.startswith("/") else str(tmp_path / where)
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", "0", "--data", path]
@@ -142,9 +142,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_one_line(where: str, tmp_pat
 # -- what the system calls do ----------------------------------------------------------------------------------------
 
 
-def test_a_torn_append_that_cannot_be_cut_is_cut_before_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torn_append_is_cut_before_the_next_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = PosixDisk(tmp_path)
     file = disk.open("log")
     file.append([b"one"])
@@ -171,9 +169,7 @@ def test_a_torn_append_that_cannot_be_cut_is_cut_before_the_next(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EACCES])
-def test_every_error_of_the_system_is_one_that_clients_know(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_system_error_becomes_a_kafka_error(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = PosixDisk(tmp_path)
     disk.touch("file")
 

@@ -12,7 +12,7 @@ def history(*writes: tuple[bytes, Outcome, int], producer: str = "p") -> History
     return History(writes=[Write(producer, P, value, outcome, offset) for value, outcome, offset in writes])
 
 
-def test_a_history_that_is_fine() -> None:
+def test_a_correct_history_passes() -> None:
     one = history((b"a", OK, 0), (b"b", DOUBT, -1), (b"c", OK, 2), (b"d", NO, -1), (b"e", DOUBT, -1))
     one.check_log(P, [(0, b"a"), (1, b"b"), (2, b"c")])
 
@@ -29,7 +29,7 @@ def test_a_history_that_is_fine() -> None:
         ([(0, b"a"), (2, b"c"), (3, b"b")], "out of order"),
     ],
 )
-def test_what_it_finds_in_a_log(records: list[tuple[int, bytes]], complaint: str) -> None:
+def test_violations_in_a_log_are_found(records: list[tuple[int, bytes]], complaint: str) -> None:
     with pytest.raises(Violation, match=complaint):
         history((b"a", OK, 0), (b"b", DOUBT, -1), (b"c", OK, 2), (b"d", NO, -1)).check_log(P, records)
 

@@ -84,7 +84,7 @@ def test_a_thousand_connections_abandoned_in_every_way(start_broker: Callable[..
     assert broker.stop() == 0
 
 
-def test_what_clients_sent_before_they_reset_a_busy_broker(start_broker: Callable[..., Any]) -> None:
+def test_requests_sent_before_a_reset_are_served(start_broker: Callable[..., Any]) -> None:
     """Bytes and the reset are found together: the bytes count, and the connection ends at once."""
     broker = start_broker()
     with Wire(broker.address) as wire:
@@ -111,7 +111,7 @@ def test_what_clients_sent_before_they_reset_a_busy_broker(start_broker: Callabl
     assert broker.stop() == 0
 
 
-def test_slow_readers_cost_no_memory_and_hold_up_nobody(start_broker: Callable[..., Any]) -> None:
+def test_slow_readers_cost_no_memory_and_delay_no_other_client(start_broker: Callable[..., Any]) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
         wire.create_topic("t", max_message_bytes=2 << 20)

@@ -30,7 +30,7 @@ def seeds(target: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_corpus_and_what_is_like_it(target: str) -> None:
+def test_the_corpus_and_its_mutations_decode_or_raise(target: str) -> None:
     chance = random.Random(target)
     maker = FrameMaker(1, [cls for _, cls in sorted(REQUESTS.items())], [bytes(16)])
     kept = seeds(target)

@@ -104,7 +104,7 @@ HEADER_FIELDS = {
 
 
 @pytest.mark.parametrize("field", HEADER_FIELDS)
-def test_batch_headers_that_lie(field: str) -> None:
+def test_false_batch_headers_are_refused(field: str) -> None:
     position, layout, values = HEADER_FIELDS[field]
 
     async def test(target: Target) -> None:
@@ -207,7 +207,7 @@ def test_offsets_at_the_ends_of_their_range() -> None:
     with_broker(test)
 
 
-def test_commits_of_any_number_are_kept_as_they_are() -> None:
+def test_any_committed_offset_is_stored_unchanged() -> None:
     """Kafka does not judge an offset that is committed, it only refuses metadata that is too long."""
 
     async def test(target: Target) -> None:
@@ -253,7 +253,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_malformed_frames_close_their_connection_and_cost_nothing(what: str) -> None:
+def test_malformed_frames_close_their_connection_without_allocation(what: str) -> None:
     async def test(target: Target) -> None:
         client = target.client()
         tracemalloc.start()

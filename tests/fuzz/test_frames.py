@@ -11,7 +11,7 @@ from support.fuzzing.target import ASK_EVERY, Target
 from support.simulating.loop import SimLoop
 
 
-def test_mutated_frames_leave_it_serving(frame_count: int, fuzz_seed: int) -> None:
+def test_the_broker_serves_after_mutated_frames(frame_count: int, fuzz_seed: int) -> None:
     async def run() -> Target:
         target = Target()
         await target.start()

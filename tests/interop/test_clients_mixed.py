@@ -35,7 +35,7 @@ def written(broker, _drivers) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("driver", clients("plain_read"), indirect=True)
-def test_reads_what_all_others_wrote(driver: Driver, written: dict[str, str]) -> None:
+def test_each_client_reads_what_the_others_wrote(driver: Driver, written: dict[str, str]) -> None:
     check(driver, written)
 
 

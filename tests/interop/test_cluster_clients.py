@@ -105,7 +105,7 @@ def test_a_group_goes_on_with_another_coordinator(driver: Driver, whole: ottla.C
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_transaction_outlives_its_coordinator(commit: bool, whole: ottla.Cluster) -> None:
+def test_a_transaction_survives_its_coordinator(commit: bool, whole: ottla.Cluster) -> None:
     from confluent_kafka import Producer
 
     topic = transactional_id = f"transaction-{commit}"

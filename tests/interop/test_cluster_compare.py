@@ -86,7 +86,7 @@ def create(
 # -- requests to the wrong broker ------------------------------------------------------------------------------
 
 
-def test_who_does_not_lead_says_who_does(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_a_broker_that_does_not_lead_names_the_leader(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[2, 3]])
     for broker in (3, 1):  # a follower, and one without a replica
         code = NotLeaderOrFollower.code
@@ -149,7 +149,7 @@ def epoch_end(
     return one.error_code, one.leader_epoch, one.end_offset
 
 
-def test_where_epochs_end(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_end_offsets_of_epochs(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2, 3]])
     check(epoch_end(cluster, 1, topic, 0), (0, 0, 0))
     check(cluster.produced(1, topic, b"a", b"b"), 0)
@@ -343,7 +343,7 @@ def reassignments(c: Clustered, topic: str | None) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_moves_that_are_refused(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_refused_reassignments(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2]])
     missing = unique("none")
     check(cluster.reassign(missing, [1]), (UnknownTopicOrPartition.code, f"Unable to find a topic named {missing}."))
@@ -368,7 +368,7 @@ def test_moves_that_are_refused(cluster: Clustered, unique: Unique, check: Check
     check(cluster.view(topic).epoch, 0)
 
 
-def test_moves(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_reassignments(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2]])
     cluster.produced(1, topic, b"x")
     check(cluster.reassign(topic, [1, 2]), (0, None))  # as it is
@@ -394,7 +394,7 @@ def test_moves(cluster: Clustered, unique: Unique, check: Check) -> None:
         check((broker, cluster.produced(broker, topic)), (broker, NotLeaderOrFollower.code))
 
 
-def test_a_move_under_way(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_a_reassignment_in_progress(cluster: Clustered, unique: Unique, check: Check) -> None:
     """A throttle holds the new replica back."""
     topic = cluster.create(
         unique("t"), [[1, 2]], follower_replication_throttled_replicas="*", leader_replication_throttled_replicas="*"
@@ -543,7 +543,7 @@ def test_folders_of_replicas(cluster: Clustered, unique: Unique, check: Check) -
     check(move(3, here), ReplicaNotAvailable.code)
 
 
-def test_producers_are_known_where_they_write(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_producers_are_described_by_replicas(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[1, 2]])
     with cluster.wire(1) as wire:
         producer_id, epoch = wire.producer_id()

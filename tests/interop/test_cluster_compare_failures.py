@@ -158,7 +158,7 @@ def test_a_leader_is_paused(cluster: Clustered, unique: Unique, check: Check) ->
     check(shown(cluster.until(alone, leader=1)), (1, 2, [1], [], [], []))
 
 
-def test_fewer_replicas_than_are_needed(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_too_few_replicas_in_sync(cluster: Clustered, unique: Unique, check: Check) -> None:
     """Two of three are stopped, then the last one; who may lead comes back last."""
     topic = cluster.create(unique("t"), [[1, 2, 3]], min_insync_replicas=2)
     check(cluster.produced(1, topic, b"a"), 0)
@@ -265,7 +265,7 @@ def test_an_append_that_loses_its_followers(cluster: Clustered, unique: Unique, 
     cluster.wait(lambda: cluster.end_offset(1, topic) == (0, 2), "what was written alone")
 
 
-def test_a_broker_is_taken_off_the_list(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_a_broker_is_unregistered(cluster: Clustered, unique: Unique, check: Check) -> None:
     topic = cluster.create(unique("t"), [[3, 2]])
     cluster.stop(3)
     cluster.until(topic, offline=[3])

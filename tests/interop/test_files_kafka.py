@@ -255,7 +255,7 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
         check_all(wire, written)
 
 
-def test_both_brokers_go_on_with_several_folders(start_broker, start_kafka, tmp_path: Path, unique) -> None:
+def test_both_brokers_continue_with_several_folders(start_broker, start_kafka, tmp_path: Path, unique) -> None:
     """Ottla spreads partitions and moves one, Kafka goes on and moves it back, and Ottla finds it there."""
     # The script keeps Kafka's data in `logs`, and formats only a folder that is not.
     folders = [tmp_path / "kafka" / name for name in ("logs", "more", "most")]
@@ -303,7 +303,7 @@ def move_on(wire: Wire, topic: str, folders: list[Path]) -> Path:
     return target
 
 
-def test_ottla_begins_with_what_kafka_formatted(start_broker, tmp_path: Path) -> None:
+def test_ottla_starts_on_a_folder_that_kafka_formatted(start_broker, tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text(
         "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"

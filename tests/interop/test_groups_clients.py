@@ -25,7 +25,7 @@ def fill(wire: Wire, topic: str, partitions: int, each: int, label: str = "") ->
 
 
 @pytest.mark.parametrize("driver", clients(), indirect=True)
-def test_a_member_goes_on_where_the_group_stopped(driver: Driver, make_topic, wire: Wire, unique) -> None:
+def test_a_member_continues_at_the_committed_offset(driver: Driver, make_topic, wire: Wire, unique) -> None:
     topic = make_topic(2)
     values = fill(wire, topic, 2, 5)
     group = Group(unique("g"), [topic], 2)

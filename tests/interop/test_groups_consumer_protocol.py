@@ -66,7 +66,7 @@ def test_members_come_and_go(driver: Driver, assignor: str, make_topic, wire: Wi
 
 
 @pytest.mark.parametrize("driver", SPEAKERS, indirect=True)
-def test_a_member_goes_on_where_the_group_stopped(driver: Driver, topic: str, wire: Wire, unique) -> None:
+def test_a_member_continues_at_the_committed_offset(driver: Driver, topic: str, wire: Wire, unique) -> None:
     fill(wire, topic, 1, 5)
     group = Group(unique("g"), [topic], 1, protocol="consumer")
     first = group.join(driver)
@@ -82,7 +82,7 @@ def test_a_member_goes_on_where_the_group_stopped(driver: Driver, topic: str, wi
 
 
 @pytest.mark.parametrize("driver", [param for param in SPEAKERS if param.id == "java"], indirect=True)
-def test_the_broker_resolves_an_expression(driver: Driver, wire: Wire, unique) -> None:
+def test_the_broker_resolves_a_subscribed_regex(driver: Driver, wire: Wire, unique) -> None:
     stem = unique("t")
     for suffix in ("a", "b", "other"):
         wire.create_topic(f"{stem}.{suffix}")
@@ -164,7 +164,7 @@ def test_join_get_everything_and_leave(group: str, make_topic, wire: Wire) -> No
     assert beat(wire, group, me, joined.member_epoch).error_code == UnknownMemberId.code
 
 
-def test_a_second_member_waits_for_the_first_to_let_go(group: str, make_topic, wire: Wire, connect) -> None:
+def test_a_second_member_waits_until_the_first_revoked(group: str, make_topic, wire: Wire, connect) -> None:
     topic, one, two = make_topic(2), new_id(), new_id()
     first = hello_assigned(wire, group, one, [topic])
     topic_id = wire.topic_id(topic)
@@ -255,7 +255,7 @@ def test_describe(version: int, group: str, make_topic, wire: Wire) -> None:
     assert (target.topic_name, sorted(target.partitions)) == (topic, [0, 1])
 
 
-def test_a_tool_removes_a_member_as_it_would_a_classic_one(group: str, topic: str, wire: Wire) -> None:
+def test_leave_group_removes_a_member_of_the_new_protocol(group: str, topic: str, wire: Wire) -> None:
     member = new_id()
     assert hello(wire, group, member, [topic]).error_code == NONE
     identity = LeaveGroupRequest.MemberIdentity
@@ -269,7 +269,7 @@ def test_a_tool_removes_a_member_as_it_would_a_classic_one(group: str, topic: st
     )
 
 
-def test_a_tool_removes_static_members_by_their_instance_alone(group: str, topic: str, wire: Wire) -> None:
+def test_leave_group_removes_static_members_by_instance_id(group: str, topic: str, wire: Wire) -> None:
     """They come back as they were asked for, by which the Java client knows them: without a member id."""
     assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == NONE
     identity = LeaveGroupRequest.MemberIdentity
@@ -289,7 +289,7 @@ def test_a_tool_removes_static_members_by_their_instance_alone(group: str, topic
         (-3, "MemberEpoch is invalid."),
     ],
 )
-def test_who_has_no_id_yet_can_only_join(epoch: int, message: str, group: str, wire: Wire) -> None:
+def test_a_member_without_an_id_can_only_join(epoch: int, message: str, group: str, wire: Wire) -> None:
     """In v0, where the broker makes it."""
     found = beat(wire, group, "", epoch, version=0)
     assert (found.error_code, found.error_message) == (InvalidRequest.code, message)
@@ -310,7 +310,7 @@ def test_who_has_no_id_yet_can_only_join(epoch: int, message: str, group: str, w
         ("(?P<n", "invalid named capture"),
     ],
 )
-def test_why_a_pattern_is_none(pattern: str, reason: str, group: str, wire: Wire) -> None:
+def test_an_invalid_regex_is_refused_with_its_reason(pattern: str, reason: str, group: str, wire: Wire) -> None:
     found = hello(wire, group, new_id(), None, subscribed_topic_regex=pattern)
     assert (found.error_code, found.error_message) == (
         InvalidRegularExpression.code,
@@ -319,7 +319,7 @@ def test_why_a_pattern_is_none(pattern: str, reason: str, group: str, wire: Wire
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_offsets_for_an_epoch_of_nobody(version: int, group: str, topic: str, wire: Wire) -> None:
+def test_offset_fetches_with_a_wrong_member_epoch(version: int, group: str, topic: str, wire: Wire) -> None:
     member = new_id()
     epoch = hello_assigned(wire, group, member, [topic]).member_epoch
 

@@ -64,7 +64,9 @@ def lazy_members() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("driver", "protocol"), list(lazy_members()), indirect=["driver"])
-def test_a_member_that_polls_too_late(driver: Driver, protocol: str, make_topic, wire: Wire, unique, spawn) -> None:
+def test_a_member_that_polls_too_late_is_removed(
+    driver: Driver, protocol: str, make_topic, wire: Wire, unique, spawn
+) -> None:
     topic = make_topic(PARTITIONS)
     values = fill(wire, topic, 2, "first")
     group = Group(unique("g"), [topic], PARTITIONS, protocol=protocol)
@@ -309,7 +311,7 @@ def second_generation(one: Raw, two: Raw, session_ms: int = 30_000) -> tuple[str
 
 
 @pytest.mark.parametrize("how", STOPS, ids=lambda how: how.name)
-def test_generations_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
+def test_generations_survive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
     broker = start_broker(tmp_path / "data", group_min_session_timeout_ms=500)
     with Wire(broker.address) as wire, Wire(broker.address) as other:
         wire.create_topic("t")
@@ -369,7 +371,7 @@ def test_a_generation_that_was_never_synced_is_forgotten(how: signal.Signals, st
 
 
 @pytest.mark.parametrize("how", STOPS, ids=lambda how: how.name)
-def test_epochs_outlive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
+def test_epochs_survive_the_coordinator(how: signal.Signals, start_broker, tmp_path) -> None:
     broker = start_broker(tmp_path / "data")
     with Wire(broker.address) as wire:
         wire.create_topic("t")

@@ -224,7 +224,7 @@ def test_the_protocol_is_chosen_by_vote(group: str, wire: Wire, connect) -> None
 
 
 @pytest.mark.parametrize("version", [5, 9])
-def test_an_id_that_was_given_ahead_is_not_for_a_static_member(version: int, group: str, wire: Wire) -> None:
+def test_a_member_id_given_to_a_dynamic_member_is_not_for_a_static_one(version: int, group: str, wire: Wire) -> None:
     ahead = wire.call(join_request(group), version)
     assert ahead.error_code == MemberIdRequired.code
     refused = wire.call(join_request(group, ahead.member_id, instance="i"), version)
@@ -233,7 +233,7 @@ def test_an_id_that_was_given_ahead_is_not_for_a_static_member(version: int, gro
     assert (joined.error_code, joined.member_id, joined.generation_id) == (NONE, ahead.member_id, 1)
 
 
-def test_strangers(group: str, wire: Wire) -> None:
+def test_unknown_members_are_refused(group: str, wire: Wire) -> None:
     assert beat(wire, group, 1, "who") == UnknownMemberId.code
     joined = join(wire, group)
     assert beat(wire, group, 1, "who") == UnknownMemberId.code

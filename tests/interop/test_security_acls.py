@@ -675,7 +675,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", DENIED)
-def test_who_may_do_nothing(alice: Wire, topic: str, name: str) -> None:
+def test_every_request_is_denied_without_acls(alice: Wire, topic: str, name: str) -> None:
     request, version, look, expected = DENIED[name]
     assert look(alice.call(request(), version)) == expected
 
@@ -692,7 +692,7 @@ def test_a_transactional_produce_needs_the_transaction(alice: Wire, topic: str, 
     )
 
 
-def test_just_enough_for_produce_and_fetch(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
+def test_produce_and_fetch_need_write_and_read(alice: Wire, topic: str, allow: Callable[..., None]) -> None:
     def produced() -> int:
         return int(alice.call(produce(), 9).responses[0].partition_responses[0].error_code)
 

@@ -49,7 +49,7 @@ def allow(admin: Wire, secured: Secured) -> Iterator[Callable[..., None]]:
         yield add
 
 
-def test_who_may_do_nothing(alice: Wire, admin: Wire, topic: str) -> None:
+def test_every_share_request_is_denied_without_acls(alice: Wire, admin: Wire, topic: str) -> None:
     one, topic_id = Sharer(alice, "g"), admin.topic_id(topic)
     assert one.beat(0, [topic]).error_code == GroupAuthorizationFailed.code
     described = alice.call(m.ShareGroupDescribeRequest(group_ids=["g"]), 1)
@@ -71,7 +71,7 @@ def test_who_may_do_nothing(alice: Wire, admin: Wire, topic: str) -> None:
         (m.ReadShareGroupStateSummaryRequest, "ReadStateSummaryData", {"leader_epoch": 0}),
     ],
 )
-def test_state_is_for_brokers(
+def test_share_state_requests_need_cluster_action(
     alice: Wire, admin: Wire, topic: str, request_type: Any, topic_type: str, fields: Any
 ) -> None:
     data = getattr(request_type, topic_type)(

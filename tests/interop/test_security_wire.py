@@ -60,7 +60,7 @@ def metadata() -> Any:
     return m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")])
 
 
-def test_another_request_first_closes(sasl: Wire) -> None:
+def test_another_request_before_authentication_closes(sasl: Wire) -> None:
     sasl.send(metadata(), 9)
     assert sasl.is_closed()
 
@@ -70,7 +70,7 @@ def test_a_token_without_a_handshake_closes(sasl: Wire) -> None:
     assert sasl.is_closed()
 
 
-def test_api_versions_comes_once(sasl: Wire) -> None:
+def test_a_second_api_versions_closes(sasl: Wire) -> None:
     assert sasl.call(versions(), 3).error_code == 0
     sasl.send(versions(), 3)
     assert sasl.is_closed()
@@ -83,7 +83,7 @@ def test_api_versions_from_the_future_is_answered(sasl: Wire) -> None:
     assert handshake(sasl).error_code == 0
 
 
-def test_a_request_where_a_token_is_due(sasl: Wire) -> None:
+def test_a_request_instead_of_a_token(sasl: Wire) -> None:
     handshake(sasl)
     assert sasl.call(metadata(), 9).topics[0].error_code == IllegalSaslState.code
     assert sasl.is_closed()
@@ -149,7 +149,7 @@ def test_refused_bearer_token(sasl: Wire) -> None:
     )
 
 
-def test_sasl_where_there_is_none(plain: Wire) -> None:
+def test_sasl_requests_on_a_plain_listener(plain: Wire) -> None:
     assert handshake(plain).error_code == IllegalSaslState.code
     response = token(plain, b"")
     assert response.error_code == IllegalSaslState.code
@@ -226,7 +226,7 @@ def test_throttled_produce_and_fetch(plain: Wire, secured: Secured) -> None:
         assert 1900 < fetched.throttle_time_ms < 2400
 
 
-def test_too_many_changes(plain: Wire, secured: Secured) -> None:
+def test_too_many_topic_changes_are_throttled(plain: Wire, secured: Secured) -> None:
     set_quota(plain, "controller_mutation_rate", 1, client_id="busy")
     new = [
         m.CreateTopicsRequest.CreatableTopic(name=f"many-{n}", num_partitions=count, replication_factor=1)

@@ -78,7 +78,7 @@ def codes(answer: Any) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("topics", "partitions"), [(2, 2), (4, 3)])
-def test_partitions_are_told_in_the_order_of_maps(topics: int, partitions: int, sharer: Sharer, fill: Any) -> None:
+def test_partitions_are_answered_in_kafkas_map_order(topics: int, partitions: int, sharer: Sharer, fill: Any) -> None:
     places, names = fill(topics, partitions)
     missing = [(places[0][0], 77), (places[-1][0], 44)]
     answer = sharer.fetch([*missing, *places])
@@ -94,7 +94,7 @@ def test_partitions_are_told_in_the_order_of_maps(topics: int, partitions: int, 
 
 
 @pytest.mark.parametrize("limit", ["most", "max_bytes"])
-def test_who_wants_nothing_is_told_of_what_is_not_there(limit: str, sharer: Sharer, fill: Any) -> None:
+def test_a_fetch_of_no_bytes_still_reports_unknown_partitions(limit: str, sharer: Sharer, fill: Any) -> None:
     ((topic_id, index),), _ = fill(1, 1)
     answer = sharer.fetch([(topic_id, index), (topic_id, 7)], wait_ms=500, **{limit: 0})
     assert codes(answer) == {7: UnknownTopicOrPartition.code}
@@ -104,14 +104,14 @@ def test_who_wants_nothing_is_told_of_what_is_not_there(limit: str, sharer: Shar
     assert sharer.fetch([(GHOSTS[0], 0)], wait_ms=500, **{limit: 0}).error_code == UnknownServerError.code
 
 
-def test_less_than_no_bytes_is_an_error_of_each_partition(sharer: Sharer, fill: Any) -> None:
+def test_negative_bytes_fail_each_partition(sharer: Sharer, fill: Any) -> None:
     (place,), _ = fill(1, 1)
     assert codes(sharer.fetch([place], wait_ms=500, max_bytes=-1)) == {0: UnknownServerError.code}
     assert sharer.take_soon() == [(0, 1, 2)]
     close(sharer)
 
 
-def test_less_than_no_records_are_no_records(sharer: Sharer, fill: Any) -> None:
+def test_negative_record_limits_give_no_records(sharer: Sharer, fill: Any) -> None:
     (place,), _ = fill(1, 1)
     answer = sharer.fetch([place], wait_ms=500, most=-1)
     assert (codes(answer), taken(answer)) == ({0: NONE}, [])
@@ -130,7 +130,7 @@ def test_a_last_fetch_may_name_partitions(sharer: Sharer, fill: Any) -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, {"most": 0}])
-def test_a_new_session_cannot_have_a_partition_twice(limits: Any, sharer: Sharer, fill: Any) -> None:
+def test_a_new_session_refuses_a_duplicate_partition(limits: Any, sharer: Sharer, fill: Any) -> None:
     (place,), _ = fill(1, 1)
     assert sharer.fetch([place], most=0).error_code == NONE
     request = sharer.fetch_request([place], epoch=0, **limits)
@@ -145,7 +145,7 @@ def test_a_new_session_cannot_have_a_partition_twice(limits: Any, sharer: Sharer
     close(sharer)
 
 
-def test_partitions_of_which_nothing_is_acknowledged(sharer: Sharer, fill: Any) -> None:
+def test_partitions_without_acknowledgements(sharer: Sharer, fill: Any) -> None:
     ((topic_id, _), _), _ = fill(1, 2)
     held, other, missing = (topic_id, 0), (topic_id, 1), (topic_id, 7)
     assert sharer.take_soon(held) == [(0, 1, 2)]
@@ -168,7 +168,7 @@ def test_partitions_of_which_nothing_is_acknowledged(sharer: Sharer, fill: Any) 
 
 
 @pytest.mark.parametrize("wrong", [(5, 4, [1]), (0, 0, []), (0, 3, [1, 1]), (0, 0, [9]), (0, 0, [-1])])
-def test_an_unknown_topic_is_told_before_wrong_acknowledgements_and_an_unknown_partition_after(
+def test_an_unknown_topic_comes_before_wrong_acknowledgements(
     wrong: tuple[int, int, list[int]], sharer: Sharer, fill: Any
 ) -> None:
     (place,), _ = fill(1, 1)

@@ -38,7 +38,7 @@ def named(answer: Any) -> list[int]:
     return sorted(partition.partition_index for topic in answer.responses for partition in topic.partitions)
 
 
-def test_the_first_answer_names_what_was_read(sharer: MakeSharer, make_topic: Any, wire: Wire) -> None:
+def test_the_first_answer_names_every_partition_that_was_read(sharer: MakeSharer, make_topic: Any, wire: Wire) -> None:
     topic = make_topic(2)
     first, second = ((wire.topic_id(topic), index) for index in range(2))
     wire.produce(topic, batch(b"a"))
@@ -54,7 +54,7 @@ def test_the_first_answer_names_what_was_read(sharer: MakeSharer, make_topic: An
     assert named(other.fetch()) == [], "and that was the first answer"
 
 
-def test_a_batch_outlives_sessions(sharer: MakeSharer, fill: Any) -> None:
+def test_a_batch_survives_its_session(sharer: MakeSharer, fill: Any) -> None:
     topic, place = fill(1, 4, 1, 1)
     one, other = sharer(), sharer()
     one.start_at(topic, p0=2)
@@ -67,7 +67,7 @@ def test_a_batch_outlives_sessions(sharer: MakeSharer, fill: Any) -> None:
     assert found == [(2, 2, 2), (3, 4, 1), (5, 6, 1)], "3 and 4 are known as the rest of a batch"
 
 
-def test_what_a_batch_is_called(sharer: MakeSharer, fill: Any) -> None:
+def test_errors_speak_of_a_batch_until_it_is_split(sharer: MakeSharer, fill: Any) -> None:
     topic, place = fill(4, 4)
     one, other = sharer(), sharer()
     one.start_at(topic, p0=0)
@@ -95,7 +95,7 @@ def test_portions_are_counted_over_a_batch(sharer: MakeSharer, fill: Any) -> Non
     assert one.take(wait_ms=5000) == [(0, 0, 5)], "the last time it comes alone"
 
 
-def test_a_log_that_begins_inside_a_batch(sharer: MakeSharer, fill: Any, wire: Wire) -> None:
+def test_a_log_that_starts_inside_a_batch(sharer: MakeSharer, fill: Any, wire: Wire) -> None:
     topic, place = fill(4, 4, 4, 4)
     one = sharer()
     one.start_at(topic, p0=0)

@@ -11,7 +11,7 @@ from support.interop.sharing import ACCEPT, RELEASE, Sharer, taken
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_group_goes_on_with_another_leader(cluster: Clustered, unique: Callable[[str], str], how: str) -> None:
+def test_a_group_continues_with_another_leader(cluster: Clustered, unique: Callable[[str], str], how: str) -> None:
     topic = cluster.create(unique("t"), [[1, 2, 3]])
     for number in range(3):
         assert cluster.produced(1, topic, *[b"%d-%d" % (number, each) for each in range(4)]) == 0

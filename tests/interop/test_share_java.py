@@ -70,7 +70,7 @@ def test_two_consumers_share_the_work(driver: Any, group: Sharer, make_topic: An
     assert lags == [0, 0]
 
 
-def test_another_consumer_goes_on(driver: Any, group: Sharer, topic: str, wire: Wire) -> None:
+def test_another_consumer_continues(driver: Any, group: Sharer, topic: str, wire: Wire) -> None:
     values = fill(wire, topic, 1, 10)
     options = {"group": group.group, "topics": [topic], "max_records": 5}
     seen: list[str] = []

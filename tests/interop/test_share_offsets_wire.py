@@ -43,14 +43,14 @@ def hashed(wire: Wire, topics: list[str], calls: int) -> list[str]:
 
 @pytest.mark.parametrize("indexes", [[], [-1], [0, -7]])
 @pytest.mark.parametrize("beside", [[], [("nowhere", [0])]])
-def test_what_no_partition_can_be_fails_the_whole_group(
+def test_an_impossible_partition_fails_the_whole_group(
     indexes: list[int], beside: list[tuple[str, list[int]]], group: str, topic: str, wire: Wire
 ) -> None:
     found = describe(wire, group, [*beside, (topic, indexes)])
     assert (found.error_code, found.error_message, found.topics) == (UnknownServerError.code, UNEXPECTED, [])
 
 
-def test_a_group_without_a_name_has_no_offsets_of_topics_that_are_there(topic: str, wire: Wire) -> None:
+def test_offsets_of_the_empty_group_id(topic: str, wire: Wire) -> None:
     found = describe(wire, "", [("nowhere", [0]), (topic, [0])])
     assert (found.error_code, found.error_message, found.topics) == (UnknownServerError.code, UNEXPECTED, [])
     assert shape(describe(wire, "", [("nowhere", [3, -1]), ("elsewhere", [])])) == [
@@ -60,21 +60,19 @@ def test_a_group_without_a_name_has_no_offsets_of_topics_that_are_there(topic: s
     assert shape(describe(wire, "", None)) == []
 
 
-def test_offsets_are_told_in_the_order_of_ids_and_unknown_topics_come_last(
-    group: str, make_topic: Any, wire: Wire
-) -> None:
+def test_offsets_come_by_topic_id_with_unknown_topics_last(group: str, make_topic: Any, wire: Wire) -> None:
     topics = [make_topic(3) for _ in range(7)]
     found = describe(wire, group, [("nowhere", [1, 0]), *((each, [2, 0, 1]) for each in topics), ("nowhere", [1])])
     there = [(each, [0, 1, 2]) for each in hashed(wire, topics, 3)]
     assert shape(found) == [*there, ("nowhere", [1, 0]), ("nowhere", [1])]
 
 
-def test_what_is_asked_twice_is_told_once(group: str, make_topic: Any, wire: Wire) -> None:
+def test_a_duplicate_partition_is_answered_once(group: str, make_topic: Any, wire: Wire) -> None:
     topic = make_topic(2)
     assert shape(describe(wire, group, [(topic, [1, 1]), (topic, [0, 1])])) == [(topic, [0, 1])]
 
 
-def test_a_negative_partition_fails_the_setting_of_all_offsets(group: str, make_topic: Any, wire: Wire) -> None:
+def test_a_negative_partition_fails_the_whole_alteration(group: str, make_topic: Any, wire: Wire) -> None:
     topic, other = make_topic(1), make_topic(1)
     sharer = Sharer(wire, group)
     answer = sharer.alter(**{topic: {0: 5}, "nowhere": {-1: 5}, other: {-2: 5, 0: 5}})
@@ -87,7 +85,7 @@ def test_a_negative_partition_fails_the_setting_of_all_offsets(group: str, make_
     assert (found.error_code, found.group_state) == (NONE, "Empty")  # the group was made nevertheless
 
 
-def test_offsets_are_deleted_in_the_order_of_ids_and_once(group: str, make_topic: Any, wire: Wire) -> None:
+def test_offsets_are_deleted_once_and_by_topic_id(group: str, make_topic: Any, wire: Wire) -> None:
     topics = [make_topic(2) for _ in range(7)]
     sharer = Sharer(wire, group)
     deadline = time.monotonic() + DEADLINE_S

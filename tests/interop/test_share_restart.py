@@ -13,7 +13,7 @@ from support.wire import Wire
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_group_goes_on_after_a_restart(start_broker: Callable[..., Any], how: int) -> None:
+def test_a_group_continues_after_a_restart(start_broker: Callable[..., Any], how: int) -> None:
     broker = start_broker()
     with Wire(broker.address) as wire:
         topic = wire.create_topic("t")

@@ -28,7 +28,7 @@ def wire(broker: Any) -> Iterator[Wire]:
         yield connection
 
 
-def test_locks_run_out(broker: Any, wire: Wire) -> None:
+def test_locks_expire(broker: Any, wire: Wire) -> None:
     topic = wire.create_topic("t")
     place = (wire.topic_id(topic), 0)
     wire.produce(topic, batch(b"a", b"b", b"c", b"d"))
@@ -46,7 +46,7 @@ def test_locks_run_out(broker: Any, wire: Wire) -> None:
     assert one.stands(topic)[1] == 0
 
 
-def test_a_waiting_fetch_gets_what_a_lock_sets_free(broker: Any, wire: Wire) -> None:
+def test_a_waiting_fetch_gets_records_of_an_expired_lock(broker: Any, wire: Wire) -> None:
     topic = wire.create_topic("t")
     place = (wire.topic_id(topic), 0)
     wire.produce(topic, batch(b"a", b"b"))

@@ -89,7 +89,7 @@ def test_refused_heartbeats(
     assert (answer.error_code, answer.error_message or "") == (code, message.format(one.group))
 
 
-def test_the_life_of_a_group(sharer: MakeSharer, make_topic: Any, wire: Wire) -> None:
+def test_members_join_share_and_leave(sharer: MakeSharer, make_topic: Any, wire: Wire) -> None:
     topic = make_topic(2)
     first, second = sharer(), sharer()
     first.find()
@@ -304,7 +304,7 @@ def test_refused_acknowledgements(sharer: MakeSharer, filled: Any, acks: Any, co
     assert one.tell(place, (4, 7, [ACCEPT])) == (0, ""), "nothing of it was done"
 
 
-def test_acknowledgements_of_what_is_not_there(sharer: MakeSharer, filled: Any) -> None:
+def test_acknowledgements_of_unknown_partitions(sharer: MakeSharer, filled: Any) -> None:
     topic, place = filled
     one = sharer()
     one.start_at(topic, p0=0)
@@ -341,7 +341,7 @@ def test_renewed_locks(sharer: MakeSharer, filled: Any) -> None:
     assert one.tell(place, (0, 3, [ACCEPT])) == (0, "")
 
 
-def test_what_fails_again_and_again(sharer: MakeSharer, topic: str, wire: Wire) -> None:
+def test_records_are_archived_after_the_delivery_limit(sharer: MakeSharer, topic: str, wire: Wire) -> None:
     place = (wire.topic_id(topic), 0)
     for number in range(2):
         wire.produce(topic, batch(*[b"%d-%d" % (number, each) for each in range(8)]))
@@ -362,7 +362,7 @@ def test_what_fails_again_and_again(sharer: MakeSharer, topic: str, wire: Wire) 
     assert given == [(8, 8, 5)]
 
 
-def test_a_connection_that_is_lost(sharer: MakeSharer, filled: Any, connect: Callable[..., Wire]) -> None:
+def test_a_lost_connection_releases_its_records(sharer: MakeSharer, filled: Any, connect: Callable[..., Wire]) -> None:
     topic, place = filled
     lost = connect()
     one, other = sharer(lost), sharer()
@@ -384,7 +384,7 @@ def test_a_fetch_waits_for_records(sharer: MakeSharer, topic: str, wire: Wire, c
     assert taken(waiting.receive()) == [(0, 0, 1)]
 
 
-def test_what_others_let_go(sharer: MakeSharer, filled: Any) -> None:
+def test_released_records_go_to_other_members(sharer: MakeSharer, filled: Any) -> None:
     topic, place = filled
     one, other = sharer(), sharer()
     one.start_at(topic, p0=0)
@@ -394,7 +394,9 @@ def test_what_others_let_go(sharer: MakeSharer, filled: Any) -> None:
     assert other.take_soon() == [(3, 5, 2)]
 
 
-def test_where_a_group_begins(sharer: MakeSharer, filled: Any, unique: Any, wire: Wire) -> None:
+def test_the_reset_policy_decides_where_a_group_starts(
+    sharer: MakeSharer, filled: Any, unique: Any, wire: Wire
+) -> None:
     topic, place = filled
     late, early = sharer(of=unique("late")), sharer(of=unique("early"))
     early.configure(share_auto_offset_reset="earliest")

@@ -30,7 +30,7 @@ def tasks_of(found: Any) -> dict[str, tuple[list[int], list[int]]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_group_goes_on_after_a_restart(start_broker: Callable[..., Any], how: int) -> None:
+def test_a_group_continues_after_a_restart(start_broker: Callable[..., Any], how: int) -> None:
     broker = start_broker()
     shape = topology(subtopology("0", "in", state_changelog_topics=[info("app-store-changelog")]))
     with Wire(broker.address) as wire:

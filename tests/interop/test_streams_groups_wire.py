@@ -140,7 +140,7 @@ def test_an_invalid_heartbeat_is_refused(wire: Wire, group: str, name: str) -> N
     assert answer.status == []
 
 
-def test_the_first_of_several_faults_is_told(wire: Wire, group: str) -> None:
+def test_the_first_of_several_faults_is_answered(wire: Wire, group: str) -> None:
     member = Member(wire, group, SHAPE)
     answer = member.send(member_id="", rack_id="", task_offsets=OFFSETS, rebalance_timeout_ms=-1)
     assert answer.error_message == "TaskOffsets are not supported yet."
@@ -172,7 +172,7 @@ def test_an_impossible_topology_is_refused(wire: Wire, group: str, shape: Any, m
     assert (answer.error_code, answer.error_message) == (StreamsInvalidTopology.code, message)
 
 
-def test_repartition_topics_that_nobody_writes_or_that_go_in_circles(
+def test_unwritten_or_circular_repartition_topics_are_refused(
     wire: Wire, group: str, topic: str, unique: Callable[[str], str]
 ) -> None:
     unwritten = topology(subtopology("0", topic, repartition_source_topics=[info(f"{group}-r")]))
@@ -297,7 +297,7 @@ def test_epochs_are_checked(wire: Wire, group: str, topic: str) -> None:
     )
 
 
-def test_a_lost_answer_is_forgiven(wire: Wire, group: str, topic: str) -> None:
+def test_a_heartbeat_can_be_repeated_after_a_lost_answer(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topology(subtopology("0", topic)))
     member.follow(lambda: member.active == {"0": [0, 1, 2]})
     previous = member.epoch
@@ -329,7 +329,7 @@ def test_tasks_that_do_not_exist(wire: Wire, group: str, topic: str) -> None:
 # -- topologies
 
 
-def test_a_topology_stays_as_it_came(wire: Wire, group: str, topic: str) -> None:
+def test_the_topology_of_a_group_does_not_change(wire: Wire, group: str, topic: str) -> None:
     member = run_alone(wire, group, topic)
     for shape in (
         topology(subtopology("0", topic), epoch=1),
@@ -344,7 +344,7 @@ def test_a_topology_stays_as_it_came(wire: Wire, group: str, topic: str) -> None
     assert member.send().error_code == NONE
 
 
-def test_a_stale_topology_is_told(wire: Wire, group: str, topic: str) -> None:
+def test_a_stale_topology_is_reported(wire: Wire, group: str, topic: str) -> None:
     first = Member(wire, group, topology(subtopology("0", topic), epoch=2))
     first.follow(lambda: first.active == {"0": [0, 1, 2]})
     late = Member(wire, group, topology(subtopology("9", "other"), epoch=1))
@@ -371,7 +371,7 @@ def test_missing_source_topics(wire: Wire, group: str, unique: Callable[[str], s
     assert described(wire, group).group_state == "Stable"
 
 
-def test_internal_topics_are_made(wire: Wire, group: str, topic: str) -> None:
+def test_internal_topics_are_created(wire: Wire, group: str, topic: str) -> None:
     repartition, wide, changelog = f"{group}-re", f"{group}-wide", f"{group}-store-changelog"
     shape = topology(
         subtopology("0", topic, repartition_sink_topics=[repartition, wide]),
@@ -405,7 +405,7 @@ def test_internal_topics_are_made(wire: Wire, group: str, topic: str) -> None:
     assert wire.call(DescribeConfigsRequest(resources=[resource]), 4).results[0].configs[0].value == "compact"
 
 
-def test_an_internal_topic_that_cannot_be_made(wire: Wire, group: str, topic: str) -> None:
+def test_an_internal_topic_that_cannot_be_created(wire: Wire, group: str, topic: str) -> None:
     changelog = f"{group}-store-changelog"
     shape = topology(subtopology("0", topic, state_changelog_topics=[info(changelog, retention_ms="soon")]))
     member = Member(wire, group, shape)
@@ -433,7 +433,7 @@ def test_topics_that_are_read_together(wire: Wire, group: str, topic: str, uniqu
     assert detail == f"Following topics do not have the same number of partitions: [{{{sizes}}}]"
 
 
-def test_a_repartition_topic_gets_the_size_of_what_it_is_joined_with(wire: Wire, group: str, topic: str) -> None:
+def test_a_repartition_topic_gets_the_partitions_of_its_join_partner(wire: Wire, group: str, topic: str) -> None:
     free = f"{group}-free"
     shape = topology(
         subtopology(
@@ -467,7 +467,7 @@ def test_a_fixed_repartition_topic_that_does_not_fit(wire: Wire, group: str, top
     assert told(Member(wire, group, shape)) == [(WRONGLY_PARTITIONED, detail)]
 
 
-def test_a_copartition_group_that_points_nowhere(wire: Wire, group: str, topic: str) -> None:
+def test_a_copartition_group_with_unknown_topics(wire: Wire, group: str, topic: str) -> None:
     shape = topology(subtopology("0", topic, copartition_groups=[streams.together([4])]))
     answer = Member(wire, group, shape).send()
     assert (answer.error_code, answer.error_message) == (UnknownServerError.code, None)
@@ -476,7 +476,7 @@ def test_a_copartition_group_that_points_nowhere(wire: Wire, group: str, topic: 
 # -- several members
 
 
-def test_tasks_move_when_they_were_given_up(wire: Wire, group: str, topic: str) -> None:
+def test_tasks_move_after_they_were_revoked(wire: Wire, group: str, topic: str) -> None:
     first = run_alone(wire, group, topic)
     second = Member(wire, group, first.shape)
     answer = second.beat()
@@ -523,7 +523,7 @@ def test_a_changed_number_of_standby_copies_is_a_rebalance(wire: Wire, group: st
     wait_for(lambda: member.own() and member.epoch == before + 1)
 
 
-def test_a_shutdown_is_told_to_everybody(wire: Wire, group: str, topic: str) -> None:
+def test_a_shutdown_request_reaches_every_member(wire: Wire, group: str, topic: str) -> None:
     first = run_alone(wire, group, topic)
     second = Member(wire, group, first.shape)
     second.beat()
@@ -540,7 +540,7 @@ def test_a_shutdown_is_told_to_everybody(wire: Wire, group: str, topic: str) -> 
     assert SHUTDOWN not in [code for code, _ in statuses(fresh.beat())]
 
 
-def test_the_last_wish_of_a_leaving_member(wire: Wire, group: str, topic: str) -> None:
+def test_a_leaving_member_can_request_a_shutdown(wire: Wire, group: str, topic: str) -> None:
     first = run_alone(wire, group, topic)
     second = Member(wire, group, first.shape)
     second.beat()
@@ -559,7 +559,7 @@ def test_the_first_assignment_waits(wire: Wire, group: str, topic: str) -> None:
     assert member.epoch == described(wire, group).assignment_epoch < described(wire, group).group_epoch
 
 
-def test_assignments_keep_a_distance(wire: Wire, group: str, topic: str) -> None:
+def test_assignments_wait_for_the_assignment_interval(wire: Wire, group: str, topic: str) -> None:
     first = run_alone(wire, group, topic)
     configure(wire, group, {"streams.assignment.interval.ms": "15000"})
     second = Member(wire, group, first.shape)
@@ -587,7 +587,7 @@ def test_partitions_by_user_endpoint(wire: Wire, group: str, topic: str) -> None
     assert (seen.user_endpoint.host, seen.user_endpoint.port) == ("h1", 8080)
 
 
-def test_an_endpoint_of_a_topology_that_does_not_stand(wire: Wire, group: str, unique: Callable[[str], str]) -> None:
+def test_an_endpoint_without_a_valid_topology(wire: Wire, group: str, unique: Callable[[str], str]) -> None:
     member = Member(
         wire, group, topology(subtopology("0", unique("none"))), user_endpoint=Beat.Endpoint(host="h", port=1)
     )

@@ -21,7 +21,7 @@ WORKER = Client(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_each_input_comes_out_once(seed: int, start_broker, tmp_path) -> None:
+def test_each_input_is_processed_exactly_once(seed: int, start_broker, tmp_path) -> None:
     chance = random.Random(seed)
     data = tmp_path / "data"
     broker = start_broker(data)

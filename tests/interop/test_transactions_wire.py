@@ -202,7 +202,7 @@ def test_init_raises_the_epoch_and_knows_a_repeated_request(begin) -> None:
     assert one.init(one.producer_id, one.epoch + 9).error_code == ProducerFenced.code
 
 
-def test_a_fenced_producer_may_come_back_where_nobody_else_came(begin, topic: str) -> None:
+def test_a_fenced_producer_may_return_if_no_other_took_over(begin, topic: str) -> None:
     one = begin()
     one.produce(topic, b"x")
     assert one.init(one.producer_id, one.epoch).error_code == ConcurrentTransactions.code
@@ -238,7 +238,7 @@ def test_add_refused(fields: dict[str, Any], version: int, code: int, begin, top
     assert one.describe().transaction_state == "Empty"
 
 
-def test_one_bad_partition_keeps_out_all(begin, topic: str, unique) -> None:
+def test_one_bad_partition_fails_the_whole_request(begin, topic: str, unique) -> None:
     one = begin()
     nowhere = unique("nowhere")
     assert one.add((topic, [0, 9])) == {
@@ -298,7 +298,7 @@ def test_produce_refused(fields: dict[str, Any], code: int, begin, topic: str, w
     assert wire.fetch(topic, 0).high_watermark == 0
 
 
-def test_a_transaction_that_begins_amid_a_sequence(begin, topic: str) -> None:
+def test_a_transaction_that_begins_inside_a_sequence(begin, topic: str) -> None:
     one = begin()
     assert one.produce(topic, b"x", sequence=5).error_code == OutOfOrderSequenceNumber.code
     # It joined the transaction nevertheless, as on Kafka.

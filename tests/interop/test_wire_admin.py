@@ -270,7 +270,7 @@ def test_the_first_version_of_update_features_cannot_downgrade(wire: Wire) -> No
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_updates_of_features_that_nobody_knows(version: int, wire: Wire) -> None:
+def test_updates_of_unknown_features(version: int, wire: Wire) -> None:
     def refused(feature: str, level: int, kind: int = 1) -> str:
         update = m.UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
         request = m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update], validate_only=True)
@@ -284,7 +284,7 @@ def test_updates_of_features_that_nobody_knows(version: int, wire: Wire) -> None
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_an_operation_on_configs_that_nobody_knows_fails_all(version: int, topic: str, wire: Wire) -> None:
+def test_an_unknown_config_operation_fails_the_whole_request(version: int, topic: str, wire: Wire) -> None:
     request = m.IncrementalAlterConfigsRequest
 
     def change(name: str, operation: int) -> Any:
@@ -308,7 +308,7 @@ def test_scram_without_a_password(wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
-def test_an_acl_of_an_unknown_kind_ends_the_connection(version: int, field: str, wire: Wire) -> None:
+def test_an_acl_of_an_unknown_type_closes_the_connection(version: int, field: str, wire: Wire) -> None:
     creation = m.CreateAclsRequest.AclCreation(
         resource_type=ResourceType.TOPIC,
         resource_name="t",
@@ -323,7 +323,7 @@ def test_an_acl_of_an_unknown_kind_ends_the_connection(version: int, field: str,
     assert wire.is_closed()
 
 
-def test_voters_must_be_named_whole(wire: Wire) -> None:
+def test_voters_need_an_id_and_a_directory(wire: Wire) -> None:
     """The id of its folder belongs to a voter."""
     added = wire.call(m.AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=2, listeners=[]), 1)
     assert (added.error_code, added.error_message) == (

@@ -33,7 +33,7 @@ STAND_IN = "?!?!?"
 
 @pytest.mark.parametrize(("sent", "read"), NO_TEXT)
 @pytest.mark.parametrize("version", [1, 8, 12])
-def test_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wire: Wire) -> None:
+def test_topic_names_that_are_not_utf8(version: int, sent: bytes, read: str, wire: Wire) -> None:
     entry = m.MetadataRequest.MetadataRequestTopic(name=STAND_IN)
     request = m.MetadataRequest(topics=[entry], allow_auto_topic_creation=True)
     (found,) = wire.call(request, version, (STAND_IN.encode(), sent)).topics
@@ -42,13 +42,13 @@ def test_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wi
 
 @pytest.mark.parametrize(("sent", "read"), NO_TEXT)
 @pytest.mark.parametrize("version", [4, 7])
-def test_creation_of_topics_whose_names_are_no_text(version: int, sent: bytes, read: str, wire: Wire) -> None:
+def test_creating_topics_with_names_that_are_not_utf8(version: int, sent: bytes, read: str, wire: Wire) -> None:
     request = m.CreateTopicsRequest(topics=[new_topic(STAND_IN)], timeout_ms=30000)
     (found,) = wire.call(request, version, (STAND_IN.encode(), sent)).topics
     assert (found.name, found.error_code) == (read, InvalidTopicException.code)
 
 
-def test_a_group_whose_name_is_no_text(wire: Wire, unique: Callable[[str], str]) -> None:
+def test_a_group_id_that_is_not_utf8(wire: Wire, unique: Callable[[str], str]) -> None:
     name = find_group(wire, unique("g")) + "\u20ac"
     change = ("\u20ac".encode(), b"\xe2\x28\xa1")
     find_group(wire, name.replace("\u20ac", "\ufffd(\ufffd"))
@@ -113,7 +113,7 @@ def test_markers_of_negative_producers(producer: tuple[int, int], code: int, top
     )
 
 
-def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
+def test_a_token_for_an_unknown_principal_type(wire: Wire) -> None:
     request = m.CreateDelegationTokenRequest(
         owner_principal_type=None, owner_principal_name="alice", renewers=[], max_lifetime_ms=-1
     )
@@ -130,7 +130,7 @@ def test_a_token_for_a_name_of_no_type(wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", [11, 12, 14, 17])
 @pytest.mark.parametrize(("epoch", "code"), [(-1, NotLeaderOrFollower.code), (0, UnknownLeaderEpoch.code)])
-def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str, wire: Wire) -> None:
+def test_a_fetch_with_an_unknown_replica_id(version: int, epoch: int, code: int, topic: str, wire: Wire) -> None:
     request = wire.fetch_request([(topic, 0, 0)], version, current_leader_epoch=epoch)
     if version < 15:
         request.replica_id = 7
@@ -155,7 +155,7 @@ def test_a_replica_that_is_none(version: int, epoch: int, code: int, topic: str,
         (2, {3: OutOfOrderSequenceNumber.code, 0: NONE, 1: NONE}),
     ],
 )
-def test_what_comes_behind_a_batch_that_is_not_in_a_transaction(
+def test_batches_after_one_that_waits_for_its_transaction(
     sequence: int, codes: dict[int, int], topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     transaction = Transacting(wire, unique("tx")).start()
@@ -166,7 +166,9 @@ def test_what_comes_behind_a_batch_that_is_not_in_a_transaction(
     assert found == codes
 
 
-def test_the_transaction_frees_what_it_held_back(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
+def test_a_transaction_releases_batches_that_waited_for_it(
+    topic: str, wire: Wire, unique: Callable[[str], str]
+) -> None:
     transaction = Transacting(wire, unique("tx")).start()
     assert transaction.produce(topic, b"x", sequence=0, version=11).error_code == TransactionAbortable.code
     assert transaction.add((topic, [0])) == {(topic, 0): NONE}
@@ -177,7 +179,7 @@ def test_the_transaction_frees_what_it_held_back(topic: str, wire: Wire, unique:
 
 @pytest.mark.parametrize("version", [4, 12, 14, 17])
 @pytest.mark.parametrize(("replica", "told"), [(-1, []), (-2, []), (-3, None)])
-def test_one_replica_that_is_no_consumer(
+def test_a_negative_replica_id_that_is_no_consumer(
     version: int, replica: int, told: list[object] | None, topic: str, wire: Wire
 ) -> None:
     wire.produce(topic, batch(b"x"))

@@ -174,7 +174,7 @@ def test_topics_without_an_id(version: int, epoch: int, topic: str, wire: Wire) 
         assert fetched(*wanted) == (UnknownServerError.code, [])
 
 
-def test_less_than_no_bytes(make_topic: Callable[..., str], wire: Wire) -> None:
+def test_negative_byte_limits(make_topic: Callable[..., str], wire: Wire) -> None:
     """The first partition that is read fails; what is left for the others is nothing, and one batch is always sent."""
     topic = make_topic(3)
     for partition in range(3):

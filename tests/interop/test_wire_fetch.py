@@ -93,7 +93,7 @@ def test_an_error_in_one_partition_answers_at_once(make_topic, wire: Wire) -> No
 # Limits
 
 
-def test_the_first_batch_comes_whole_however_large(make_topic, wire: Wire) -> None:
+def test_the_first_batch_is_complete_at_any_size(make_topic, wire: Wire) -> None:
     topic = make_topic(2)
     size = len(batch(b"x" * 5000))
     for partition in (0, 1):
@@ -155,7 +155,7 @@ def test_min_bytes_waits_for_enough(make_topic, wire: Wire, connect) -> None:
     assert {p.partition_index: len(p.records or b"") for p in partitions} == {0: size * 2, 1: size}
 
 
-def test_max_wait_ends_a_wait(topic: str, wire: Wire) -> None:
+def test_max_wait_ends_a_long_poll(topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(b"x"))
     answer = wire.fetch(topic, 0, max_wait_ms=20, min_bytes=1 << 20)
     assert [record.value for record in records_of(answer)] == [b"x"]
@@ -166,12 +166,12 @@ def test_min_bytes_zero_does_not_wait(topic: str, wire: Wire) -> None:
     assert not wire.fetch(topic, 0, max_wait_ms=LONG_WAIT_MS, min_bytes=0).records
 
 
-def test_a_fetch_of_nothing_waits_its_time(wire: Wire) -> None:
+def test_an_empty_fetch_waits_for_max_wait(wire: Wire) -> None:
     answer = wire.call(FetchRequest(max_wait_ms=LONG_WAIT_MS, min_bytes=1, topics=[]), 12)
     assert (answer.error_code, answer.responses) == (NONE, [])
 
 
-def test_a_deleted_topic_ends_a_wait(make_topic, wire: Wire, connect) -> None:
+def test_a_deleted_topic_ends_a_long_poll(make_topic, wire: Wire, connect) -> None:
     topic = make_topic()
     wire.send(wire.fetch_request([(topic, 0, 0)], max_wait_ms=LONG_WAIT_MS), 12)
     assert still_waiting(wire)

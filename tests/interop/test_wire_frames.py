@@ -35,7 +35,7 @@ def test_api_versions(version: int, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 90, 32767])
-def test_an_api_versions_of_the_future(version: int, wire: Wire) -> None:
+def test_an_unknown_version_of_api_versions(version: int, wire: Wire) -> None:
     wire.send_bytes(frame(struct.pack(">hhih", 18, version, 77, -1) + b"\0\0\0\0"))
     answer = wire.receive_frame()
     assert struct.unpack(">i", answer[:4]) == (77,)

@@ -179,7 +179,7 @@ def test_groups_are_answered_by_their_partitions(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 14))
-def test_metadata_names_what_is_there_first(version: int, topic: str, wire: Wire) -> None:
+def test_metadata_lists_existing_topics_first(version: int, topic: str, wire: Wire) -> None:
     entry = m.MetadataRequest.MetadataRequestTopic
     request = m.MetadataRequest(
         topics=[entry(name=name) for name in ("no name!", "nowhere", topic, topic)],
@@ -243,7 +243,7 @@ def test_list_offsets_of_one_partition_twice(version: int, topic: str, wire: Wir
 
 
 @pytest.mark.parametrize("version", range(2, 12))
-def test_list_offsets_in_no_known_isolation(version: int, topic: str, wire: Wire) -> None:
+def test_list_offsets_with_an_unknown_isolation_level(version: int, topic: str, wire: Wire) -> None:
     entry, place = m.ListOffsetsRequest.ListOffsetsTopic, m.ListOffsetsRequest.ListOffsetsPartition
     request = m.ListOffsetsRequest(
         replica_id=-1,
@@ -258,7 +258,7 @@ def test_list_offsets_in_no_known_isolation(version: int, topic: str, wire: Wire
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_partitions_are_added_as_they_are_named(
+def test_partitions_are_created_in_the_order_of_the_request(
     version: int, topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     transaction = Transacting(wire, unique("tx")).start()
@@ -308,7 +308,7 @@ def test_fetch(version: int, topic: str, wire: Wire, make_topic: Callable[..., s
 
 
 @pytest.mark.parametrize("version", [6, 7, 12, 13, 18])
-def test_fetch_with_an_isolation_that_is_none(version: int, topic: str, wire: Wire) -> None:
+def test_fetch_with_an_unknown_isolation_level(version: int, topic: str, wire: Wire) -> None:
     answer = wire.call(wire.fetch_request([(topic, 0, 0)], version, isolation_level=2), version)
     assert answer.error_code == (UnknownServerError.code if version >= 7 else NONE)
     assert fetched(answer) == ([(0, UnknownServerError.code, [])] if version < 13 else [])
@@ -316,7 +316,7 @@ def test_fetch_with_an_isolation_that_is_none(version: int, topic: str, wire: Wi
 
 @pytest.mark.parametrize("isolation", [2, -1])
 @pytest.mark.parametrize("version", [6, 7, 12])
-def test_an_isolation_that_is_none_matters_where_something_is_read(
+def test_an_unknown_isolation_level_fails_only_partitions_that_are_read(
     version: int, isolation: int, topic: str, wire: Wire
 ) -> None:
     def ask(*places: tuple[str, int, int], session: tuple[int, int] = (0, -1)) -> tuple[int, int, list[Any]]:
@@ -338,7 +338,7 @@ def test_an_isolation_that_is_none_matters_where_something_is_read(
         assert ask((topic, 0, 0), session=(0, 0)) == (refused, 0, both[1:])
 
 
-def test_fetch_of_less_than_nothing(topic: str, wire: Wire) -> None:
+def test_fetch_with_negative_limits(topic: str, wire: Wire) -> None:
     assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == NONE
     wire.produce(topic, batch(b"x"))
     assert wire.fetch(topic, 0, version=12, partition_max_bytes=-1).error_code == UnknownServerError.code
@@ -349,7 +349,7 @@ def test_fetch_of_less_than_nothing(topic: str, wire: Wire) -> None:
     assert wire.fetch(topic, 0, version=12, current_leader_epoch=-2).error_code == NONE
 
 
-def test_a_session_of_nothing(wire: Wire) -> None:
+def test_an_empty_fetch_session(wire: Wire) -> None:
     assert wire.call(wire.fetch_request([], 12, session=(0, 0)), 12).session_id != 0
 
 
@@ -393,7 +393,7 @@ def test_produce(version: int, topic: str, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("records", [b"", b"\1" * 11, batch(b"x") + batch(b"x")], ids=["nothing", "a bit", "two"])
-def test_what_is_not_one_batch(topic: str, wire: Wire, records: bytes) -> None:
+def test_records_that_are_not_exactly_one_batch(topic: str, wire: Wire, records: bytes) -> None:
     assert produced(wire, 9, [(topic, 0, records)]) == [(topic, 0, InvalidRecord.code, -1)]
 
 
@@ -404,7 +404,7 @@ def test_what_is_not_one_batch(topic: str, wire: Wire, records: bytes) -> None:
         (8, b"\0\0\0\1", "Record size 1 is less than the minimum record overhead (14)"),
     ],
 )
-def test_what_cannot_be_a_batch_fails_the_request(
+def test_records_that_are_no_batch_fail_the_request(
     wire: Wire, make_topic: Callable[..., str], position: int, value: bytes, message: str
 ) -> None:
     topic = make_topic(2)
@@ -428,7 +428,7 @@ def test_what_cannot_be_a_batch_fails_the_request(
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
-def test_an_epoch_below_all(topic: str, wire: Wire) -> None:
+def test_a_negative_leader_epoch(topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(b"x"))
     partition = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
     request = m.OffsetForLeaderEpochRequest(
@@ -446,7 +446,9 @@ def test_an_epoch_below_all(topic: str, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_one_transaction_twice(version: int, wire: Wire, make_topic: Callable[..., str], unique: Any) -> None:
+def test_a_duplicate_transaction_in_one_request(
+    version: int, wire: Wire, make_topic: Callable[..., str], unique: Any
+) -> None:
     """What is to be added is looked up by id and found in the last entry, what is answered in the first."""
     topic, other = make_topic(3), make_topic()
     transaction = Transacting(wire, unique("tx")).start()

@@ -136,7 +136,7 @@ def test_users(wire: Wire) -> None:
     assert places(each.user for each in wire.call(altered, 0).results) == IN_JAVA
 
 
-def test_states_that_are_none(wire: Wire) -> None:
+def test_unknown_state_filters(wire: Wire) -> None:
     states = [*NAMES, "Ongoing", *NAMES[:3]]
     found = wire.call(m.ListTransactionsRequest(state_filters=states, producer_id_filters=[-7]), 2)
     assert places(found.unknown_state_filters) == IN_SCALA

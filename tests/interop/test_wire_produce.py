@@ -196,13 +196,13 @@ def test_zstd_needs_version_7(topic: str, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere", "bad name", ""])
-def test_topics_that_are_not_there(name: str, wire: Wire, unique) -> None:
+def test_unknown_topics(name: str, wire: Wire, unique) -> None:
     # A bad name is no more than an unknown one here; nothing is created either way.
     answer = wire.produce(unique(name) if name == "nowhere" else name, batch(b"x"))
     assert (answer.error_code, answer.base_offset) == (UnknownTopicOrPartition.code, -1)
 
 
-def test_partitions_that_are_not_there(topic: str, wire: Wire) -> None:
+def test_unknown_partitions(topic: str, wire: Wire) -> None:
     for partition in (1, -1):
         answer = wire.produce(topic, batch(b"x"), partition=partition)
         assert (answer.error_code, answer.base_offset) == (UnknownTopicOrPartition.code, -1)
@@ -225,7 +225,7 @@ def test_unknown_topic_id(wire: Wire) -> None:
         assert answer.partition_responses[0].error_code == UnknownTopicId.code
 
 
-def test_one_bad_partition_does_not_fail_its_siblings(make_topic, wire: Wire) -> None:
+def test_one_bad_partition_does_not_fail_the_others(make_topic, wire: Wire) -> None:
     topic = make_topic(3)
     request = ProduceRequest(
         acks=-1,
@@ -331,7 +331,7 @@ def test_compression_of_a_topic(sent: int, configured: str, stored: int, make_to
     assert [record.value for record in found.records()] == values
 
 
-def test_the_words_for_records_at_fault(topic: str, wire: Wire, make_topic) -> None:
+def test_error_messages_of_bad_records(topic: str, wire: Wire, make_topic) -> None:
     compacted = make_topic(cleanup_policy="compact")
     found = wire.produce(compacted, batch(*[b"v"] * 4))
     words = f"Compacted topic cannot accept message without key in topic partition {compacted}-0"

@@ -35,7 +35,9 @@ NO_TYPE = 7
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_no_time_to_create_topics(timeout_ms: int, wire: Wire, unique: Callable[[str], str]) -> None:
+def test_creating_topics_with_a_timeout_of_zero_or_less(
+    timeout_ms: int, wire: Wire, unique: Callable[[str], str]
+) -> None:
     def create(*names: str) -> list[tuple[str, int]]:
         request = m.CreateTopicsRequest(topics=[new_topic(name) for name in names], timeout_ms=timeout_ms)
         return [(topic.name, topic.error_code) for topic in wire.call(request, 7).topics]
@@ -50,7 +52,7 @@ def test_no_time_to_create_topics(timeout_ms: int, wire: Wire, unique: Callable[
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_no_time_to_delete_topics(timeout_ms: int, topic: str, wire: Wire) -> None:
+def test_deleting_topics_with_a_timeout_of_zero_or_less(timeout_ms: int, topic: str, wire: Wire) -> None:
     def delete(*names: str) -> list[tuple[str, int]]:
         request = m.DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
         return sorted((each.name, each.error_code) for each in wire.call(request, 5).responses)
@@ -64,7 +66,7 @@ def test_no_time_to_delete_topics(timeout_ms: int, topic: str, wire: Wire) -> No
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_no_time_for_more_partitions(timeout_ms: int, topic: str, wire: Wire) -> None:
+def test_adding_partitions_with_a_timeout_of_zero_or_less(timeout_ms: int, topic: str, wire: Wire) -> None:
     def grow(*names: str) -> list[int]:
         entry = m.CreatePartitionsRequest.CreatePartitionsTopic
         topics = [entry(name=name, count=2, assignments=None) for name in names]
@@ -128,7 +130,7 @@ def alter(wire: Wire, *resources: tuple[int, str, list[tuple[str, int, str | Non
     return [each.error_code for each in wire.call(request, 1).responses]
 
 
-def test_an_operation_that_is_none(topic: str, wire: Wire, make_topic: Callable[..., str]) -> None:
+def test_an_unknown_config_operation(topic: str, wire: Wire, make_topic: Callable[..., str]) -> None:
     other = make_topic()
     bad: Any = (ConfigResourceType.TOPIC, other, [("retention.ms", NO_OPERATION, "5")])
     fine = ("retention.ms", AlterConfigOp.SET, "5")
@@ -161,12 +163,12 @@ def test_an_operation_that_is_none(topic: str, wire: Wire, make_topic: Callable[
         (11, [*[UnknownTopicOrPartition.code] * 4, UnsupportedVersion.code]),
     ],
 )
-def test_times_that_a_version_does_not_know(version: int, codes: list[int], wire: Wire) -> None:
+def test_special_timestamps_that_a_version_does_not_know(version: int, codes: list[int], wire: Wire) -> None:
     found = [wire.list_offsets("absent", time, version=version).error_code for time in (-3, -4, -5, -6, -7)]
     assert found == codes
 
 
-def test_a_marker_of_nobody_for_nothing(topic: str, wire: Wire) -> None:
+def test_a_marker_without_producer_or_partitions(topic: str, wire: Wire) -> None:
     for nobody in ((-1, 0), (5, -1)):
         assert mark(wire, nobody, True, topic, 7) == [UnknownTopicOrPartition.code]
         assert mark(wire, nobody, True, topic, 0, 7) == [UnknownServerError.code] * 2

@@ -37,7 +37,7 @@ def create(wire: Wire, *topics, version: int = 7, validate_only: bool = False):
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_who_asks_first_for_a_topic_has_it_made_for_the_next(version: int, wire: Wire, unique) -> None:
+def test_a_metadata_request_creates_the_topic_for_the_next_request(version: int, wire: Wire, unique) -> None:
     name = unique("auto")
     (topic,) = wire.metadata(name, version=version, create=True).topics
     assert (topic.error_code, topic.name, topic.topic_id, topic.partitions) == (
@@ -171,7 +171,7 @@ def test_assignments(wire: Wire, unique) -> None:
         assert refused.error_code == code, (assignments, more, refused)
 
 
-def test_siblings_are_created(wire: Wire, unique) -> None:
+def test_other_topics_of_the_request_are_created(wire: Wire, unique) -> None:
     good, bad = unique("t"), "not good"
     answer = create(wire, new_topic(good), new_topic(bad))
     assert (answer[good].error_code, answer[bad].error_code) == (NONE, InvalidTopicException.code)
@@ -212,7 +212,7 @@ def test_delete_by_name_and_id_at_once(topic: str, wire: Wire) -> None:
     assert wire.metadata(topic).topics[0].error_code == NONE
 
 
-def test_a_topic_made_again_is_another(make_topic, wire: Wire) -> None:
+def test_a_recreated_topic_has_another_id(make_topic, wire: Wire) -> None:
     topic = make_topic()
     wire.produce(topic, batch(b"x"))
     first = wire.topic_id(topic)

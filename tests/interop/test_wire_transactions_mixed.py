@@ -84,7 +84,7 @@ def test_only_partitions_without_a_marker_are_shown(hanging: tuple[Transacting, 
     ],
     ids=["its producer", "a newer epoch", "another producer"],
 )
-def test_a_transaction_whose_markers_are_missing_refuses_all(
+def test_a_transaction_without_all_its_markers_refuses_every_request(
     id_offset: int, epoch_offset: int, verified: int, old_end: int, hanging: tuple[Transacting, str], wire: Wire
 ) -> None:
     """Who asks is told to come again before it is looked at who asks; except by the end of the first protocol."""
@@ -143,7 +143,7 @@ def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
         (KIP890, FIRST, OutOfOrderSequenceNumber.code),
     ],
 )
-def test_the_first_attempt_decides_whether_a_sequence_may_begin_anywhere(
+def test_the_first_attempt_decides_whether_a_sequence_may_start_above_0(
     first: int, then: int, code: int, begin: Begin, topic: str
 ) -> None:
     """The partition does not know the producer. What it was to write first was refused, yet how it came counts."""
@@ -158,7 +158,7 @@ def test_the_first_attempt_decides_whether_a_sequence_may_begin_anywhere(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_of_an_epoch_that_is_over_are_refused_before_the_transaction_is_looked_for(
+def test_offsets_of_an_old_epoch_are_refused_before_the_transaction_is_checked(
     version: int, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     one, group = begin(), find_group(wire, unique("g"))
@@ -206,7 +206,7 @@ def shown(wire: Wire, group: str) -> tuple[bool, int]:
 
 
 @pytest.mark.parametrize("transactional", [True, False])
-def test_a_group_whose_first_offsets_are_refused_is_there_but_shown_with_the_next_write_only(
+def test_a_group_whose_first_offsets_are_refused_is_listed_after_its_next_write(
     transactional: bool, begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     one, group = begin(), find_group(wire, unique("g"))
@@ -223,7 +223,7 @@ def test_a_group_whose_first_offsets_are_refused_is_there_but_shown_with_the_nex
         assert wire.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == code
 
 
-def test_metadata_that_is_too_large_is_refused_before_the_epoch_of_a_member(
+def test_too_large_metadata_is_refused_before_the_member_epoch_is_checked(
     begin: Begin, topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     one, group = begin(), find_group(wire, unique("g"))

@@ -152,7 +152,7 @@ MISSHAPEN = {"two": TWO, "none": b"", "old": _old(), "cut": ONE[:-1]}
 
 @pytest.mark.parametrize("version", [3, 9, 12])
 @pytest.mark.parametrize("shape", MISSHAPEN)
-def test_the_shape_of_records_comes_before_acks_and_internal_topics(
+def test_records_are_checked_before_acks_and_internal_topics(
     shape: str, version: int, topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     find_group(wire, unique("g"))
@@ -195,7 +195,7 @@ def test_records_of_a_partition_that_comes_twice(
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_an_error_of_the_whole_names_each_partition_once(version: int, wire: Wire) -> None:
+def test_an_error_of_the_request_names_each_partition_once(version: int, wire: Wire) -> None:
     """In the order of a hash map; whether the topics exist is not looked at."""
     no_batch = ONE[:8] + b"\0\0\0\1" + ONE[12:]
     entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData

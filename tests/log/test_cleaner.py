@@ -241,7 +241,7 @@ def test_a_commit_marker_goes_when_its_records_are_gone(bench: Callable[..., Ben
     assert b.offsets() == [2, 3, 4, 5, 6]
 
 
-def test_an_open_transaction_is_not_passed(bench: Callable[..., Bench]) -> None:
+def test_cleaning_stops_at_an_open_transaction(bench: Callable[..., Bench]) -> None:
     b = bench()
     b.append((b"a", b"1"))
     b.append((b"a", b"2"))
@@ -288,7 +288,7 @@ def test_the_last_batch_of_a_producer_stays_as_an_empty_one(bench: Callable[...,
     assert b.batches()[0].base_offset == 2
 
 
-def test_the_last_batch_of_a_round_stays_so_that_the_offset_is_known(bench: Callable[..., Bench]) -> None:
+def test_the_last_batch_of_a_round_stays_to_keep_its_offset(bench: Callable[..., Bench]) -> None:
     b = bench()
     b.append((b"a", b"1"))
     b.append((None, b"keyless"))
@@ -334,7 +334,7 @@ def test_max_compaction_lag(bench: Callable[..., Bench]) -> None:
     assert b.offsets() == [1]
 
 
-def test_small_segments_grow_together(bench: Callable[..., Bench]) -> None:
+def test_small_segments_are_merged(bench: Callable[..., Bench]) -> None:
     b = bench(segment_bytes=1000)
     for n in range(60):
         b.append((b"%d" % (n % 10), b"v" * 20))
@@ -517,7 +517,7 @@ def test_damage_makes_a_log_uncleanable_with_one_line(
     assert b.clean() == 0
 
 
-def test_a_log_that_changes_under_the_work_is_left_as_it_is(bench: Callable[..., Bench]) -> None:
+def test_a_log_that_changes_during_cleaning_is_left_unchanged(bench: Callable[..., Bench]) -> None:
     b = bench()
     for n in range(4):
         b.append((b"a", b"%d" % n))

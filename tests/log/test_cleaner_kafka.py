@@ -205,7 +205,7 @@ def write_everything(oracle: Oracle, round_number: int) -> None:
     oracle.produce(plain, (f"active-{round_number}", "1"))
 
 
-def test_kafka_leaves_what_we_leave(oracle: Oracle, tmp_path: Path) -> None:
+def test_kafka_and_ottla_compact_to_the_same_records(oracle: Oracle, tmp_path: Path) -> None:
     clean_to = 0
     for number in range(3):
         write_everything(oracle, number)

@@ -157,7 +157,7 @@ def test_more_buffers_than_one_writev_takes(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_a_second_process_is_kept_off(tmp_path: Path) -> None:
+def test_a_second_process_cannot_lock_the_folder(tmp_path: Path) -> None:
     disk = PosixDisk(tmp_path)
     disk.lock()
     with pytest.raises(KafkaStorageError, match="another process uses the data folder"):

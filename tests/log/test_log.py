@@ -40,7 +40,7 @@ def test_append_stamps_and_reports(open_t: Open, make_batch: Make) -> None:
     assert log.epochs.entries == [(4, 0)]
 
 
-def test_batches_of_one_buffer_are_written_as_they_lie(open_t: Open, make_batch: Make) -> None:
+def test_batches_of_one_buffer_are_written_unchanged(open_t: Open, make_batch: Make) -> None:
     pieces = [bytes(make_batch(n).view()) for n in (1, 2, 3)]
     frame = bytearray(b"header" + b"".join(pieces) + b"footer")
     log = open_t()
@@ -221,7 +221,7 @@ def test_retention_by_time(open_t: Open, make_batch: Make, clock: ManualClock) -
     assert log.delete_old_segments() == 0
 
 
-def test_retention_spares_what_is_not_replicated(open_t: Open, make_batch: Make, clock: ManualClock) -> None:
+def test_retention_keeps_records_above_the_high_watermark(open_t: Open, make_batch: Make, clock: ManualClock) -> None:
     log = open_t(segment_bytes=200, retention_ms=1000)
     fill(log, make_batch, 10)
     log.update_high_watermark(7)
@@ -396,7 +396,7 @@ def test_a_lookup_reads_the_same_in_a_small_and_a_large_log(
     assert max(costs) <= 16384
 
 
-def test_a_misleading_index_is_made_anew(open_t: Open, make_batch: Make) -> None:
+def test_a_wrong_index_is_rebuilt(open_t: Open, make_batch: Make) -> None:
     log = open_t(index_interval_bytes=100)
     fill(log, make_batch, 50)
     index = log.active_segment.offset_index
@@ -410,9 +410,7 @@ def test_a_misleading_index_is_made_anew(open_t: Open, make_batch: Make) -> None
         assert log.read(offset, 10).records.position == offset // 2 * size
 
 
-def test_what_was_asked_for_is_found_again_without_the_disk(
-    open_t: Open, make_batch: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_lookup_needs_no_disk(open_t: Open, make_batch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_t(index_interval_bytes=100)
     fill(log, make_batch, 400)
     size = make_batch(2).size

@@ -173,7 +173,7 @@ def test_deletions_that_a_stop_interrupted_are_finished(start: Start, disk: Disk
     again.close()
 
 
-def test_strays_are_set_aside(start: Start, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_stray_partitions_are_renamed(start: Start, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     manager = start()
     manager.get_or_create("t", 0)
     manager.mark_stray("t", 0)
@@ -187,7 +187,7 @@ def test_strays_are_set_aside(start: Start, disk: Disk, caplog: pytest.LogCaptur
     again.close()
 
 
-def test_names_that_are_no_partitions_are_ignored(start: Start, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_folders_that_are_no_partitions_are_ignored(start: Start, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     start().close()
     disk.mkdir("lost+found")
     manager = start()

@@ -105,7 +105,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.disk.close()
 
 
-def test_a_log_goes_on_in_another_folder(world: World, make_batch: Make) -> None:
+def test_a_log_continues_in_another_folder(world: World, make_batch: Make) -> None:
     for _ in range(40):
         world.log.append([make_batch(5, size=100)])
     assert len(world.log.segments) > 3
@@ -132,7 +132,7 @@ def test_a_log_goes_on_in_another_folder(world: World, make_batch: Make) -> None
     assert world.reopened() == after
 
 
-def test_what_is_appended_removed_and_replaced_meanwhile(world: World, make_batch: Make, monkeypatch: Any) -> None:
+def test_changes_during_a_move_are_copied(world: World, make_batch: Make, monkeypatch: Any) -> None:
     """Random work on a log between the rounds of its moves to and fro."""
     monkeypatch.setattr(moves_module, "_REST_BYTES", 1_500)
     rng = random.Random(7)
@@ -177,7 +177,7 @@ def test_a_file_that_was_replaced_is_copied_again(world: World, make_batch: Make
     assert world.moved == [KEY] and world.disk.read_bytes(path) == replaced
 
 
-def test_a_move_that_a_stop_interrupts_is_left_for_the_next_start(world: World, make_batch: Make) -> None:
+def test_an_interrupted_move_continues_at_the_next_start(world: World, make_batch: Make) -> None:
     world.log.append([make_batch(5)])
     world.moves.start(KEY, world.two)
     (folder,) = world.names(world.two)
@@ -191,7 +191,7 @@ def test_a_move_that_a_stop_interrupts_is_left_for_the_next_start(world: World, 
     again.close()
 
 
-def test_a_log_that_is_busy_is_not_taken_away(world: World, make_batch: Make) -> None:
+def test_a_busy_log_is_not_replaced(world: World, make_batch: Make) -> None:
     world.log.append([make_batch(5)])
     world.busy = True
     world.moves.start(KEY, world.two)
@@ -204,7 +204,7 @@ def test_a_log_that_is_busy_is_not_taken_away(world: World, make_batch: Make) ->
     assert len(world.content()) == world.log.size_bytes
 
 
-def test_a_move_that_is_called_off_leaves_nothing(world: World, make_batch: Make) -> None:
+def test_a_cancelled_move_leaves_nothing(world: World, make_batch: Make) -> None:
     world.log.append([make_batch(5)])
     world.moves.start(KEY, world.two)
     world.moves.cancel(KEY)
@@ -255,7 +255,7 @@ def test_a_log_comes_back_if_its_copy_cannot_take_its_place(world: World, make_b
     assert world.reopened() == before
 
 
-def test_moves_to_where_it_is_or_of_what_is_not_are_none(world: World) -> None:
+def test_moves_to_the_same_folder_or_of_unknown_logs_are_ignored(world: World) -> None:
     world.moves.start(KEY, world.one)
     world.moves.start(("nobody", 3), world.two)
     assert world.jobs == [] and world.names(world.two) == []

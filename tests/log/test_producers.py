@@ -38,7 +38,7 @@ def test_a_duplicate_of_the_last_five_batches_gets_its_first_offset(open_t: Open
     assert log.log_end_offset == 14
 
 
-def test_half_a_duplicate_is_none(open_t: Open, make_batch: Make) -> None:
+def test_a_partial_duplicate_is_refused(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     log.append([make_batch(4, producer=(9, 0, 0))])
     for count, sequence in [(2, 0), (2, 2), (4, 2)]:
@@ -94,7 +94,7 @@ def test_nothing_changes_when_one_of_several_batches_is_refused(open_t: Open, ma
     assert log.log_end_offset == 3
 
 
-def test_coordinators_and_replicas_are_not_asked_for_sequences(open_t: Open, make_batch: Make) -> None:
+def test_appends_of_coordinators_and_replicas_need_no_sequence(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     for _ in range(2):
         log.append([make_batch(1, producer=(9, 0, -1), transactional=True)], origin=Origin.COORDINATOR)
@@ -223,7 +223,7 @@ def test_a_broken_snapshot_is_replaced_by_a_replay(
     assert log.append([make_batch(2, producer=(1, 0, 2))]).duplicate is True
 
 
-def test_truncation_takes_the_state_back(open_t: Open, make_batch: Make) -> None:
+def test_truncation_restores_the_producer_state(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     for n in range(4):
         log.append([make_batch(2, producer=(1, 0, 2 * n), transactional=True)])
@@ -304,7 +304,7 @@ def test_snapshot_bytes() -> None:
             decode_snapshot(data[:size])
 
 
-def test_a_batch_that_waits_for_its_transaction_holds_back_what_comes_behind(open_t: Open, make_batch: Make) -> None:
+def test_a_batch_that_waits_for_its_transaction_delays_later_batches(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     log.producers.begins(9, 0, 3, bumps=False, now_ms=START_MS)
     with pytest.raises(OutOfOrderSequenceNumber, match=r"4 \(incoming seq. number\), 3 \(earliest seen sequence\)"):
@@ -323,7 +323,7 @@ def test_a_batch_that_waits_for_its_transaction_holds_back_what_comes_behind(ope
     assert log.append([make_batch(1, producer=(9, 1, 1), transactional=True)]).first_offset == 2
 
 
-def test_what_waits_for_its_transaction_is_forgotten_in_time(open_t: Open, make_batch: Make) -> None:
+def test_a_batch_that_waits_for_its_transaction_expires(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     log.producers.begins(9, 0, 0, bumps=True, now_ms=START_MS)
     log.producers.expire(START_MS + log.producers.expiration_ms - 1)

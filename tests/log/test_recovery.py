@@ -99,7 +99,7 @@ def move(disk: Disk, segment: int, position: int, offset: int) -> None:
 
 @pytest.mark.parametrize("segment", [0, 8])
 @pytest.mark.parametrize("shift", [-2, -1, 1, 2, 64, 1 << 40, -(1 << 62)])
-def test_a_damaged_offset_costs_no_other_batch(
+def test_a_damaged_offset_loses_no_other_batch(
     open_t: Open, make_batch: Make, disk: Disk, segment: int, shift: int
 ) -> None:
     """As in Kafka: all is kept, since the batches behind it are sound."""
@@ -119,9 +119,7 @@ def test_a_damaged_offset_costs_no_other_batch(
     assert open_t(clean=True, segment_bytes=500, index_interval_bytes=100).log_end_offset == 16
 
 
-def test_batches_that_come_again_at_the_end_are_cut_there_and_kept_before(
-    open_t: Open, make_batch: Make, disk: Disk
-) -> None:
+def test_duplicate_batches_at_the_end_are_cut(open_t: Open, make_batch: Make, disk: Disk) -> None:
     log = open_t(segment_bytes=500)
     fill(log, make_batch, 7)
     size = log.segments[0].size // 4
@@ -325,7 +323,7 @@ def test_crc_helper_is_crc32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
-def test_an_aborted_transaction_outlives_the_power_of_the_disk(
+def test_an_aborted_transaction_survives_a_power_loss(
     open_t: Open, make_batch: Make, make_marker: Make, disk: Disk
 ) -> None:
     """The marker is flushed before its entry of the transaction index is written: a recovery makes it again."""

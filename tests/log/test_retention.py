@@ -71,7 +71,7 @@ def test_by_time_the_newest_record_of_a_segment_counts(shelf: Callable[..., Shel
     assert s.manager.delete_old_segments() == 0
 
 
-def test_by_size_no_more_goes_than_must(shelf: Callable[..., Shelf]) -> None:
+def test_by_size_no_more_is_deleted_than_needed(shelf: Callable[..., Shelf]) -> None:
     s = shelf()
     one = s.log.segments[0].size
     s.config.retention_bytes = 3 * one + 1
@@ -83,7 +83,7 @@ def test_by_size_no_more_goes_than_must(shelf: Callable[..., Shelf]) -> None:
     assert s.log.size_bytes == 0
 
 
-def test_by_start_offset_whole_segments_go(shelf: Callable[..., Shelf]) -> None:
+def test_by_start_offset_whole_segments_are_deleted(shelf: Callable[..., Shelf]) -> None:
     s = shelf(delete=False)
     s.log.advance_log_start_offset(3)
     assert s.manager.delete_old_segments() == 1
@@ -92,7 +92,7 @@ def test_by_start_offset_whole_segments_go(shelf: Callable[..., Shelf]) -> None:
     assert len(s.log.segments) == 1
 
 
-def test_nothing_above_the_high_watermark_goes(shelf: Callable[..., Shelf]) -> None:
+def test_nothing_above_the_high_watermark_is_deleted(shelf: Callable[..., Shelf]) -> None:
     s = shelf(retention_bytes=0)
     s.log.update_high_watermark(5)
     assert s.manager.delete_old_segments() == 2
@@ -107,7 +107,7 @@ def test_nothing_above_the_high_watermark_goes(shelf: Callable[..., Shelf]) -> N
         ({}, 2, "due to log start offset 2 breach"),
     ],
 )
-def test_each_deletion_is_a_line(
+def test_each_deletion_is_logged(
     shelf: Callable[..., Shelf],
     caplog: pytest.LogCaptureFixture,
     settings: dict[str, int],
@@ -124,7 +124,7 @@ def test_each_deletion_is_a_line(
     assert reason in caplog.messages[0]
 
 
-def test_a_log_that_nobody_opened_stays_closed_until_it_is_due(shelf: Callable[..., Shelf]) -> None:
+def test_an_unopened_log_stays_closed_until_it_is_due(shelf: Callable[..., Shelf]) -> None:
     s = shelf(retention_ms=10_000)
     s.reopen()
     s.clock.advance(10_001)
@@ -135,7 +135,7 @@ def test_a_log_that_nobody_opened_stays_closed_until_it_is_due(shelf: Callable[.
     assert s.is_open()
 
 
-def test_an_unopened_log_is_looked_at_once(shelf: Callable[..., Shelf], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unopened_log_is_examined_once(shelf: Callable[..., Shelf], monkeypatch: pytest.MonkeyPatch) -> None:
     s = shelf(retention_ms=10_000)
     s.reopen()
     looks = []
@@ -161,7 +161,7 @@ def test_an_unopened_log_is_looked_at_once(shelf: Callable[..., Shelf], monkeypa
         ({"delete": False, "retention_bytes": 0, "retention_ms": 0}, 0, False),
     ],
 )
-def test_what_the_files_of_an_unopened_log_tell(
+def test_an_unopened_log_is_judged_by_its_files(
     shelf: Callable[..., Shelf], settings: dict[str, Any], start: int, due: bool
 ) -> None:
     s = shelf()

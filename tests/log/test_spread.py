@@ -44,7 +44,7 @@ def manager_of(disk: SpreadDisk) -> LogManager:
     return manager
 
 
-def test_a_partition_goes_where_the_fewest_are(spread: Spread) -> None:
+def test_a_new_partition_goes_to_the_folder_with_the_fewest(spread: Spread) -> None:
     disk = spread()
     disk.mkdir(METADATA_FOLDER)
     for number in range(7):
@@ -68,7 +68,7 @@ def test_cordoned_folders_get_no_new_partitions(spread: Spread) -> None:
     assert (place(disk, "t-0"), place(disk, "t-1")) == ("two", "two")
 
 
-def test_what_was_made_is_found_again(spread: Spread) -> None:
+def test_partitions_are_found_again_after_a_restart(spread: Spread) -> None:
     disk = spread()
     for number in range(4):
         disk.mkdir(f"t-{number}")
@@ -120,7 +120,7 @@ def test_each_folder_has_its_own_checkpoints(spread: Spread) -> None:
     assert checkpoints.read_offsets(disk, "some-checkpoint") == {("t", 1): 11, ("t", 2): 12, ("t", 4): 14}
 
 
-def test_each_folder_says_whose_it_is(spread: Spread) -> None:
+def test_each_folder_has_its_own_meta_properties(spread: Spread) -> None:
     manager = manager_of(spread())
     metas = [MetaProperties.read(part) for part in manager.disk.parts()]
     assert [(meta.cluster_id, meta.node_id) for meta in metas if meta] == [("cluster", 1)] * 3
@@ -134,7 +134,7 @@ def test_each_folder_says_whose_it_is(spread: Spread) -> None:
     again.close()
 
 
-def test_a_stop_was_clean_if_it_was_in_every_folder_that_there_was(spread: Spread, tmp_path: Path) -> None:
+def test_a_stop_is_clean_only_if_every_folder_says_so(spread: Spread, tmp_path: Path) -> None:
     manager_of(spread("one", "two")).close()
     grown = manager_of(spread())
     assert grown.clean_start, "a new folder has nothing to be recovered"
@@ -143,7 +143,7 @@ def test_a_stop_was_clean_if_it_was_in_every_folder_that_there_was(spread: Sprea
     assert not manager_of(spread()).clean_start
 
 
-def test_folders_of_different_clusters_do_not_go_together(spread: Spread, tmp_path: Path) -> None:
+def test_folders_of_different_clusters_are_refused(spread: Spread, tmp_path: Path) -> None:
     manager_of(spread("one")).close()
     other = PosixDisk(tmp_path / "two")
     other.mkdir("")

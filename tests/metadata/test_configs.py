@@ -69,7 +69,7 @@ def test_lists_grow_and_shrink_from_their_default(
     assert there.image.configs.get(resource, {}).get(key) == after
 
 
-def test_a_topics_unchanged_value_is_not_written_again_but_a_brokers_is(there: Any) -> None:
+def test_an_unchanged_value_is_written_again_for_brokers_only(there: Any) -> None:
     for resource, key, written in ((TOPIC, "retention.ms", 1), (BROKER, "log.retention.ms", 2)):
         before = len(there.written)
         for _ in range(2):
@@ -230,7 +230,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("resource", "changes", "error", "message"), REFUSED)
-def test_refusals_have_kafkas_codes_and_words(
+def test_refusals_have_kafkas_codes_and_messages(
     there: Any, resource: Any, changes: Any, error: type[KafkaError], message: str
 ) -> None:
     before = len(there.written)
@@ -240,13 +240,13 @@ def test_refusals_have_kafkas_codes_and_words(
     assert len(there.written) == before
 
 
-def test_what_is_not_there_can_be_deleted(there: Any) -> None:
+def test_deleting_an_unset_config_is_no_error(there: Any) -> None:
     for resource, key in ((TOPIC, "nope"), (BROKER, "node.id"), (BROKER, "nope")):
         increment(there, resource, ConfigChange(key, None, AlterConfigOp.DELETE))
         assert resource not in there.image.configs
 
 
-def test_min_insync_replicas_of_the_cluster_stays_while_leaders_depend_on_it(there: Any) -> None:
+def test_the_clusters_min_insync_replicas_stays_while_elr_is_enabled(there: Any) -> None:
     increment(there, CLUSTER, ConfigChange("min.insync.replicas", "1"))
     message = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
     with pytest.raises(InvalidConfig, match=message):

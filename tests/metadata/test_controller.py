@@ -35,7 +35,7 @@ def refused(world: Any, topic: NewTopic) -> KafkaError:
     return outcome
 
 
-def test_a_topic_has_the_brokers_defaults_where_nothing_is_said(make_world: Any) -> None:
+def test_a_topic_gets_the_brokers_defaults(make_world: Any) -> None:
     world = make_world(1, 2, 3, num_partitions=4, default_replication_factor=2)
     create(world, "t")
     partitions = world.image.topics["t"].partitions
@@ -47,7 +47,7 @@ def test_a_topic_has_the_brokers_defaults_where_nothing_is_said(make_world: Any)
         assert partition.directories == [broker.to_bytes(16, "big") for broker in partition.replicas]
 
 
-def test_one_refused_topic_does_not_refuse_its_siblings(world: Any) -> None:
+def test_one_refused_topic_does_not_refuse_the_others(world: Any) -> None:
     outcomes = world.controller.create_topics([NewTopic("a"), NewTopic("b b"), NewTopic("c")])
     assert [type(outcome) for outcome in outcomes] == [TopicState, InvalidTopicException, TopicState]
     assert list(world.image.topics) == ["a", "c"]
@@ -122,7 +122,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("topic", "error", "message"), REFUSED, ids=lambda value: getattr(value, "name", None))
-def test_refusals_have_kafkas_words(world: Any, topic: NewTopic, error: type[KafkaError], message: str) -> None:
+def test_refusals_have_kafkas_messages(world: Any, topic: NewTopic, error: type[KafkaError], message: str) -> None:
     create(world, "there", "a.b")
     found = refused(world, topic)
     assert (type(found), found.message) == (error, message)
@@ -193,7 +193,7 @@ GROWTH_REFUSED: list[tuple[str, int, list[list[int]] | None, type[KafkaError], s
 
 
 @pytest.mark.parametrize(("name", "count", "assignments", "error", "message"), GROWTH_REFUSED)
-def test_growth_is_refused_whole(
+def test_refused_growth_changes_nothing(
     world: Any, name: str, count: int, assignments: Any, error: type[KafkaError], message: str
 ) -> None:
     create(world, "t", num_partitions=3)

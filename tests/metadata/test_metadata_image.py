@@ -81,7 +81,7 @@ def test_a_restart_is_the_same_replay(make_world: Any, operations: list[tuple[st
         assert decoded == record, "and the records survive the log"
 
 
-def test_naming_a_leader_starts_a_new_epoch_even_if_it_is_the_same(world: Any) -> None:
+def test_electing_the_same_leader_starts_a_new_epoch(world: Any) -> None:
     world.controller.create_topics([NewTopic("t")])
     topic = world.image.topics["t"]
     for fields, epochs in (({"leader": 1}, (1, 1)), ({"isr": [1]}, (1, 2)), ({"leader": -1}, (2, 3))):
@@ -89,7 +89,7 @@ def test_naming_a_leader_starts_a_new_epoch_even_if_it_is_the_same(world: Any) -
         assert (topic.partitions[0].leader_epoch, topic.partitions[0].partition_epoch) == epochs
 
 
-def test_a_derived_cache_can_tell_that_something_changed(world: Any) -> None:
+def test_the_version_tells_whether_the_image_changed(world: Any) -> None:
     before = world.image.version
     world.append([stored.NoOpRecord()])
     assert world.image.version == before, "nothing is kept of a no-op"

@@ -70,7 +70,7 @@ def test_a_preferred_leader_out_of_sync_or_away_does_not(three: Any) -> None:
         elect(three, ElectionType.PREFERRED)
 
 
-def test_an_unclean_election_takes_whom_it_can_get(three: Any) -> None:
+def test_an_unclean_election_takes_any_live_replica(three: Any) -> None:
     with pytest.raises(ElectionNotNeeded):
         elect(three, ElectionType.UNCLEAN)
     change(three, leader=-1, isr=[1])
@@ -84,7 +84,7 @@ def test_an_unclean_election_takes_whom_it_can_get(three: Any) -> None:
         elect(three, ElectionType.UNCLEAN)
 
 
-def test_what_is_not_there_has_no_leader(three: Any) -> None:
+def test_unknown_partitions_cannot_be_elected(three: Any) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="No such topic as x"):
         elect(three, ElectionType.PREFERRED, "x")
     with pytest.raises(UnknownTopicOrPartition, match="No such partition as t-7"):
@@ -103,7 +103,7 @@ def test_another_order_or_fewer_replicas_are_done_at_once(three: Any) -> None:
     assert found.directories == three.controller.directories([2])
 
 
-def test_a_new_replica_is_added_first_and_can_be_called_back(three: Any) -> None:
+def test_a_new_replica_is_added_first_and_can_be_cancelled(three: Any) -> None:
     move(three, [4, 2])
     found = partition(three)
     assert found.replicas == [4, 2, 1, 3]
@@ -124,7 +124,7 @@ def test_a_move_that_caught_up_completes(three: Any) -> None:
     assert (found.replicas, found.isr, found.leader, is_reassigning(found)) == ([4, 2], [2, 4], 4, False)
 
 
-def test_calling_back_may_need_an_unclean_election(three: Any) -> None:
+def test_cancelling_may_need_an_unclean_election(three: Any) -> None:
     move(three, [4])
     change(three, isr=[4], leader=4)
     with pytest.raises(InvalidReplicaAssignment, match="it would require an unclean leader election"):

@@ -60,7 +60,7 @@ QUOTAS_REFUSED = [
 
 
 @pytest.mark.parametrize(("entity", "operations", "message"), QUOTAS_REFUSED)
-def test_quotas_are_refused_in_kafkas_words(world: Any, entity: Any, operations: Any, message: str) -> None:
+def test_refused_quotas_have_kafkas_messages(world: Any, entity: Any, operations: Any, message: str) -> None:
     [error] = alter(world, (entity, operations)).values()
     assert isinstance(error, InvalidRequest)
     assert error.message == message
@@ -115,7 +115,7 @@ def test_quotas_are_found_by_part(world: Any) -> None:
         ),
     ],
 )
-def test_questions_about_quotas_are_checked(world: Any, components: Any, error: type[KafkaError], message: str) -> None:
+def test_quota_filters_are_checked(world: Any, components: Any, error: type[KafkaError], message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         find_quotas(world.image, [QuotaFilter(*component) for component in components], False)
     assert (caught.type, caught.value.message) == (error, message)
@@ -175,13 +175,13 @@ def test_credentials_are_set_and_removed(world: Any) -> None:
         ),
     ],
 )
-def test_credentials_are_refused_a_user(world: Any, deletions: Any, upsertions: Any, outcomes: Any) -> None:
+def test_refused_credentials_name_their_user(world: Any, deletions: Any, upsertions: Any, outcomes: Any) -> None:
     scram(world, (), [("u", 1, 4096)])
     assert scram(world, deletions, upsertions) == outcomes
     assert ("u", 1) in world.image.credentials
 
 
-def test_unknown_and_repeated_users_are_said(world: Any) -> None:
+def test_unknown_and_duplicate_users_are_reported(world: Any) -> None:
     scram(world, (), [("u", 1, 4096)])
     described = describe_credentials(world.image, ["u", "u", "no"])
     assert {
@@ -264,7 +264,7 @@ def test_acls_are_found_by_pattern(world: Any) -> None:
         ),
     ],
 )
-def test_acls_are_refused_in_kafkas_words(world: Any, change: Any, error: type[KafkaError], message: str) -> None:
+def test_refused_acls_have_kafkas_messages(world: Any, change: Any, error: type[KafkaError], message: str) -> None:
     first, refused, last = add(world, READ, READ._replace(**change), DENIED)
     assert first is last is None
     assert refused is not None

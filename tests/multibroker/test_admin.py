@@ -96,7 +96,7 @@ def test_settings_of_one_broker_and_of_all() -> None:
     on_cluster(scenario)
 
 
-def test_each_broker_tells_of_its_own_replicas() -> None:
+def test_each_broker_describes_its_own_replicas() -> None:
     async def scenario(cluster: ottla.Cluster, client: Client) -> None:
         cluster.create_topic("t", assignments=[[1, 2], [2, 3]])
         await cluster.wait_in_sync()
@@ -138,7 +138,7 @@ def test_the_controller_leads_the_quorum_and_brokers_observe() -> None:
     on_cluster(scenario, preset="kafka")
 
 
-def test_groups_and_transactions_are_listed_by_who_coordinates_them() -> None:
+def test_groups_and_transactions_are_listed_by_their_coordinator() -> None:
     async def scenario(cluster: ottla.Cluster, client: Client) -> None:
         cluster.create_topic("t")
         await cluster.wait_in_sync()
@@ -169,7 +169,7 @@ def test_groups_and_transactions_are_listed_by_who_coordinates_them() -> None:
     on_cluster(scenario)
 
 
-def test_a_broker_that_serves_can_be_forgotten_and_comes_back_with_a_start() -> None:
+def test_an_unregistered_broker_returns_with_a_restart() -> None:
     async def scenario(cluster: ottla.Cluster, client: Client) -> None:
         cluster.create_topic("t", assignments=[[2, 3, 1]])
         await cluster.wait_in_sync()
@@ -184,7 +184,7 @@ def test_a_broker_that_serves_can_be_forgotten_and_comes_back_with_a_start() -> 
     on_cluster(scenario)
 
 
-def test_an_offset_is_not_told_before_the_followers_have_it() -> None:
+def test_an_offset_is_visible_when_the_followers_have_it() -> None:
     async def scenario(cluster: ottla.Cluster, client: Client) -> None:
         cluster.create_topic("t")
 

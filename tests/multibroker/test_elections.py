@@ -120,7 +120,7 @@ def test_eligible_leaders_have_what_was_committed(run: Any, wire: Any) -> None:
     run(scenario)
 
 
-def test_a_crash_makes_no_eligible_leader_but_the_last_one_leads_again(run: Any, wire: Any) -> None:
+def test_after_a_crash_only_the_last_leader_is_elected(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2]], config=TWO)
         await wire.produce(cluster, 1, b"a")
@@ -139,7 +139,7 @@ def test_a_crash_makes_no_eligible_leader_but_the_last_one_leads_again(run: Any,
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_unclean_elections_are_a_choice(run: Any, wire: Any, unclean: bool) -> None:
+def test_unclean_elections_depend_on_the_setting(run: Any, wire: Any, unclean: bool) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic(
             "t", assignments=[[1, 2]], config={**ONE, "unclean.leader.election.enable": str(unclean).lower()}
@@ -157,7 +157,7 @@ def test_unclean_elections_are_a_choice(run: Any, wire: Any, unclean: bool) -> N
     run(scenario)
 
 
-def test_the_controller_refuses_changes_of_who_does_not_lead(run: Any) -> None:
+def test_the_controller_refuses_isr_changes_of_other_brokers(run: Any) -> None:
     """AlterPartition (KIP-497, KIP-903)."""
 
     async def scenario(cluster: Any) -> None:

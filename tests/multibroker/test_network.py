@@ -42,7 +42,7 @@ def test_a_request_to_the_other_side_hangs_and_times_out(run: Any) -> None:
     run(scenario)
 
 
-def test_a_request_arrives_when_the_network_is_whole_in_time(run: Any) -> None:
+def test_a_request_arrives_if_the_network_heals_in_time(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.partition_network([1], [2, 3])
         asked = through(cluster, 1, new_topic("t"), 7)
@@ -55,7 +55,7 @@ def test_a_request_arrives_when_the_network_is_whole_in_time(run: Any) -> None:
     run(scenario)
 
 
-def test_an_answer_hangs_as_well(run: Any) -> None:
+def test_answers_hang_too(run: Any) -> None:
     """What was asked is done on the other side, though nobody hears of it."""
 
     async def scenario(cluster: Any) -> None:
@@ -79,7 +79,7 @@ def test_an_answer_hangs_as_well(run: Any) -> None:
     run(scenario)
 
 
-def test_who_dies_behind_the_cut_gets_nothing_after_it(run: Any) -> None:
+def test_a_broker_that_dies_in_a_partition_gets_no_old_requests(run: Any) -> None:
     """A broker that starts again does not find the requests of its former life."""
 
     async def scenario(cluster: Any) -> None:
@@ -102,7 +102,7 @@ def test_who_dies_behind_the_cut_gets_nothing_after_it(run: Any) -> None:
     run(scenario)
 
 
-def test_a_follower_that_is_cut_off_from_its_leader_goes_on_at_once_when_it_can(run: Any, wire: Any) -> None:
+def test_a_follower_fetches_as_soon_as_the_network_is_whole(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]], config={"min.insync.replicas": 2})
         await cluster.wait_in_sync()

@@ -38,7 +38,7 @@ async def settle(cluster: Any) -> None:
     await cluster.wait_until(lambda c: len(set(watermarks(c).values()) | set(ends(c).values())) == 1)
 
 
-def test_the_high_watermark_walks_one_round_behind(run: Any, wire: Any) -> None:
+def test_the_high_watermark_follows_one_fetch_later(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2, 3)
         await cluster.wait_in_sync()
@@ -57,7 +57,7 @@ def test_the_high_watermark_walks_one_round_behind(run: Any, wire: Any) -> None:
     run(scenario)
 
 
-def test_a_reader_does_not_see_what_is_not_committed(run: Any, wire: Any) -> None:
+def test_consumers_see_committed_records_only(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2)
         await cluster.wait_in_sync()
@@ -114,7 +114,7 @@ def test_an_isr_that_shrinks_after_the_append(run: Any, wire: Any) -> None:
     run(scenario)
 
 
-def test_who_lags_leaves_the_isr_and_comes_back(run: Any, wire: Any) -> None:
+def test_a_lagging_replica_leaves_the_isr_and_returns(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2, 3)
         await cluster.wait_in_sync()
@@ -233,7 +233,7 @@ def test_epochs_fence_readers(run: Any, wire: Any, epoch: int, code: int) -> Non
     run(scenario)
 
 
-def test_what_a_leader_says_of_its_epochs(run: Any, wire: Any) -> None:
+def test_end_offsets_of_leader_epochs(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2, 3)
         await wire.produce(cluster, 1, b"a", b"b")
@@ -266,7 +266,7 @@ def fetch_as(replica_id: int, replica_epoch: int, leader_epoch: int = 0) -> Any:
     )
 
 
-def test_a_follower_of_before_its_restart_is_not_heard(run: Any, wire: Any) -> None:
+def test_a_fetch_of_an_old_broker_epoch_is_refused(run: Any, wire: Any) -> None:
     """KIP-903; and a replica that is none gets an error which makes it look again."""
 
     async def scenario(cluster: Any) -> None:

@@ -114,7 +114,7 @@ def test_clients_are_sent_to_the_listener_that_they_came_by(tmp_path: Path) -> N
     )
 
 
-def test_without_an_address_of_its_own_a_broker_is_where_the_client_came_to() -> None:
+def test_a_wildcard_listener_advertises_the_address_that_the_client_used() -> None:
     async def scenario(cluster: ottla.Cluster) -> None:
         port = cluster.bootstrap.split(",")[0].rpartition(":")[2]
         async with Client(f"127.0.0.1:{port}") as client:
@@ -123,7 +123,7 @@ def test_without_an_address_of_its_own_a_broker_is_where_the_client_came_to() ->
     on_cluster(scenario, host="0.0.0.0")
 
 
-def test_users_and_their_rights_are_known_to_every_broker() -> None:
+def test_users_and_acls_are_known_to_every_broker() -> None:
     async def scenario(cluster: ottla.Cluster) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
         await cluster.wait_in_sync()
@@ -204,7 +204,7 @@ def test_unsigned_bearer_tokens_with_a_real_client() -> None:
         assert cluster.group("g").state in ("Stable", "Empty")
 
 
-def test_rates_are_each_brokers_own() -> None:
+def test_each_broker_measures_its_own_rates() -> None:
     async def scenario(cluster: ottla.Cluster) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
         await cluster.wait_in_sync()

@@ -37,7 +37,7 @@ def joining() -> Beat:
     )
 
 
-def test_a_group_outlives_its_coordinator(run: Any, wire: Any) -> None:
+def test_a_group_survives_its_coordinator(run: Any, wire: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", 4)
 

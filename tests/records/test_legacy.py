@@ -108,7 +108,7 @@ def test_inner_offsets_are_relative_in_format_1_and_absolute_in_0():
         assert [record.offset for record in wrapper.records()] == [40, 41, 42]
 
 
-def test_an_append_time_wrapper_speaks_for_its_messages():
+def test_an_append_time_wrapper_sets_the_time_of_its_messages():
     (wrapper,) = message_set(build_message_set(THREE, 1, LZ4, append_time_ms=NOW + 99))
     assert wrapper.timestamp_type == LOG_APPEND_TIME
     assert {record.timestamp for record in wrapper.records()} == {NOW + 99}
@@ -202,7 +202,7 @@ def test_formats_can_be_mixed_in_a_log():
 
 @given(st.binary(max_size=120), st.integers(0, 1), st.integers(0, 7))
 @settings(deadline=None, max_examples=50)
-def test_garbage_never_escapes_as_another_exception(garbage, magic, attributes):
+def test_garbage_raises_no_other_exception(garbage, magic, attributes):
     for data in (
         garbage,
         encode_message(3, magic, attributes, NOW, None, garbage),

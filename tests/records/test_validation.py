@@ -330,7 +330,7 @@ def test_an_append_flag_is_cleared_where_the_producer_sets_the_time():
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("claimed", [NOW, NOW + 500, -1])
-def test_a_wrong_maximum_is_put_right(codec, claimed):
+def test_a_wrong_maximum_timestamp_is_corrected(codec, claimed):
     data = patched(three(codec=codec), max_timestamp=claimed)
     result = validate(data, PLAIN, NOW)
     assert result.max_timestamp == NOW + 2
@@ -592,7 +592,7 @@ BOUNDARIES = [-(1 << 31), -2, -1, 0, 1, 2, 3, 51, 52, 53, 0x10, 0x12, 0x20, 0x23
 
 
 @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4])
-def test_many_records_are_taken_unread(codec):
+def test_many_records_are_accepted_without_reading_them(codec):
     assert is_sound(Batch(build_batch(MANY, codec=codec)), ValidationOptions(), NOW)
 
 
@@ -600,7 +600,7 @@ SINGLE = [Record(0, NOW, None, b"v" * 100), Record(0, NOW, b"key", b"v" * 30), R
 
 
 @pytest.mark.parametrize("record", SINGLE[:2])
-def test_one_small_record_is_taken_after_a_few_looks(record):
+def test_one_small_record_is_accepted_after_a_few_checks(record):
     assert is_sound(Batch(build_batch([record])), ValidationOptions(), NOW)
 
 
@@ -613,7 +613,9 @@ def test_one_small_record_is_taken_after_a_few_looks(record):
     skew_ms=st.sampled_from([0, -2 * HOUR_MS, 2 * HOUR_MS, -HOUR_MS - 1]),
 )
 @settings(deadline=None, max_examples=1000)
-def test_what_is_sound_is_what_the_long_way_takes_as_it_is(records, codec, options, changes, damage, skew_ms):
+def test_the_quick_check_accepts_what_full_validation_keeps_unchanged(
+    records, codec, options, changes, damage, skew_ms
+):
     data = bytearray(build_batch(records, codec=codec))
     fields = dict(zip(FIELDS, HEADER.unpack_from(data), strict=True))
     for name, value in changes.items():

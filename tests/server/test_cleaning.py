@@ -172,7 +172,7 @@ def test_a_changed_policy_takes_effect(run: Run, run_broker: Any) -> None:
     run(main())
 
 
-def test_a_stop_ends_the_work(run: Run, run_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_the_cleaning(run: Run, run_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "PROCESS_FROM_BYTES", 0)
 
     async def main() -> None:
@@ -221,7 +221,7 @@ def test_retention_runs_and_says_what_it_deletes(run: Run, run_broker: Any, capl
     run(main())
 
 
-def test_compact_and_delete_expires_with_the_cleaners_beat(run: Run, run_broker: Any) -> None:
+def test_compact_and_delete_expires_in_the_cleaners_interval(run: Run, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock) as running:
@@ -236,7 +236,7 @@ def test_compact_and_delete_expires_with_the_cleaners_beat(run: Run, run_broker:
     run(main())
 
 
-def test_a_sweep_gives_others_their_turn(run: Run, run_broker: Any) -> None:
+def test_a_retention_sweep_yields_to_requests(run: Run, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(START_MS)) as running:
             client = await running.connect()
@@ -258,7 +258,7 @@ def job_for(tmp_path: Path, data: bytes) -> CleaningJob:
     return CleaningJob("t-0", "t-0", LogConfig(), [Source(0, len(data), 0, 0)], 0, 100, START_MS)
 
 
-def test_a_process_hands_back_what_went_wrong(tmp_path: Path) -> None:
+def test_a_cleaner_process_reports_its_error(tmp_path: Path) -> None:
     damaged = keyed(b"k", b"value", START_MS)
     damaged[-3] ^= 1
     work = ProcessWork(job_for(tmp_path, bytes(damaged)), str(tmp_path), None)
@@ -291,7 +291,7 @@ def test_a_process_does_not_outlive_its_broker(tmp_path: Path) -> None:
     work.close()
 
 
-def test_without_a_process_a_thread_does_it(
+def test_a_thread_cleans_where_processes_are_not_possible(
     run: Run,
     run_broker: Any,
     tmp_path: Path,

@@ -78,7 +78,7 @@ def directories(running: Any, topic: str) -> dict[int, list[bytes]]:
     }
 
 
-def test_partitions_are_spread_and_told_to_the_metadata(run: Any, run_broker: Any, disks: Disks) -> None:
+def test_partitions_are_spread_and_registered_in_the_metadata(run: Any, run_broker: Any, disks: Disks) -> None:
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
@@ -152,7 +152,7 @@ def test_replicas_are_moved_while_they_are_used(run: Any, run_broker: Any, disks
     run(main())
 
 
-def test_a_topic_that_is_deleted_is_moved_nowhere(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+def test_a_deleted_topic_ends_its_move(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
@@ -166,9 +166,7 @@ def test_a_topic_that_is_deleted_is_moved_nowhere(run: Any, run_broker: Any, dis
 
 
 @pytest.mark.parametrize("left", ["a copy beside the log", "a copy and no log"])
-def test_a_move_that_a_crash_interrupted_is_brought_to_its_end(
-    run: Any, run_broker: Any, disks: Disks, tmp_path: Path, left: str
-) -> None:
+def test_a_move_continues_after_a_crash(run: Any, run_broker: Any, disks: Disks, tmp_path: Path, left: str) -> None:
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
@@ -192,9 +190,7 @@ def test_a_move_that_a_crash_interrupted_is_brought_to_its_end(
     run(main())
 
 
-def test_a_folder_that_is_missing_is_not_taken_for_an_empty_one(
-    run: Any, run_broker: Any, disks: Disks, tmp_path: Path
-) -> None:
+def test_a_missing_folder_is_not_treated_as_empty(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()

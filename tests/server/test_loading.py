@@ -75,7 +75,7 @@ async def loaded(client: Any) -> tuple[int, int]:
             return error_code, offset
 
 
-def test_others_are_served_while_a_group_is_loaded(run: Any, run_broker: Any) -> None:
+def test_other_requests_are_served_while_a_group_loads(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await filled(running)

@@ -36,7 +36,7 @@ def sample(page: str, name: str) -> float:
     return float(line.rsplit(" ", 1)[1])
 
 
-def test_what_the_page_says(run: Any, run_broker: Any) -> None:
+def test_the_metrics_page_shows_requests_and_topics(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
@@ -110,7 +110,7 @@ def test_share_groups(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_errors_are_counted_wherever_they_stand(run: Any, run_broker: Any) -> None:
+def test_errors_are_counted_at_every_level_of_a_response(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
@@ -138,7 +138,7 @@ def test_errors_are_counted_wherever_they_stand(run: Any, run_broker: Any) -> No
     run(main())
 
 
-def test_every_response_has_a_place_for_its_errors() -> None:
+def test_the_errors_of_every_response_are_found() -> None:
     """Those of whole requests stand at the top; what each response class can say is found through its fields."""
     found = {key for key, message in RESPONSES.items() if error_finder(message)(message()) == []}
     assert found == set(RESPONSES)

@@ -98,7 +98,7 @@ NOT_AT_START = (
 )
 
 
-def test_a_start_imports_little(tmp_path: Path) -> None:
+def test_a_start_imports_few_modules(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", START, str(tmp_path / "d")], capture_output=True, text=True, check=True
     )
@@ -116,7 +116,7 @@ def test_every_api_is_handled_as_it_is_announced() -> None:
         assert api.request.API_KEY == api.response.API_KEY == api.key
 
 
-def test_what_is_not_announced_cannot_be_handled() -> None:
+def test_an_api_that_is_not_announced_has_no_handler() -> None:
     class OddRequest(Message, key=9999, versions="0"):
         """Nobody knows it."""
 

@@ -413,7 +413,7 @@ def check_all_or_nothing(caller: Caller, done: list[str], commit: bool) -> None:
 @pytest.mark.parametrize("share_written", [0.0, 0.5, 1.0], ids=["not written", "torn", "written"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", [12, 11], ids=["KIP-890", "first protocol"])
-def test_a_stop_at_any_write_leaves_all_or_nothing(version: int, commit: bool, share_written: float) -> None:
+def test_a_crash_at_any_write_leaves_all_or_nothing(version: int, commit: bool, share_written: float) -> None:
     async def life(stop_at: int) -> bool:
         disk = StoppingDisk()
         caller = await started(disk)
@@ -442,7 +442,7 @@ def test_a_stop_at_any_write_leaves_all_or_nothing(version: int, commit: bool, s
     assert asyncio.run(lives()) > 12, "the scenario has that many writes"
 
 
-def test_a_decided_end_is_finished_by_the_restart_alone() -> None:
+def test_a_restart_completes_a_decided_end() -> None:
     """Between the decision and the last marker: the new process writes the rest before it serves anybody."""
 
     async def life() -> None:
@@ -497,7 +497,7 @@ def test_a_zombie_is_fenced(running: Any) -> None:
     running(act)
 
 
-def test_what_takes_too_long_is_aborted_and_readers_go_on(running: Any) -> None:
+def test_a_transaction_that_times_out_is_aborted(running: Any) -> None:
     def act(caller: Caller) -> None:
         producer = caller.init("tx")
         assert caller.send("tx", producer, 0, 0, b"late", 12) == 0

@@ -16,12 +16,12 @@ from support.simulating.ensemble import run_cluster_seed
 from support.simulating.loop import Lost
 
 
-def test_promises_hold_in_a_cluster(seed: int) -> None:
+def test_a_simulated_cluster_keeps_its_promises(seed: int) -> None:
     world = run_cluster_seed(seed)
     assert world.starts >= 3
 
 
-def test_a_seed_gives_the_same_run_of_a_cluster_again() -> None:
+def test_the_same_seed_gives_the_same_cluster_run() -> None:
     assert run_cluster_seed(4).trace == run_cluster_seed(4).trace != run_cluster_seed(5).trace
 
 
@@ -42,7 +42,9 @@ def commit_what_the_leader_has(leadership: Leadership) -> None:
     ],
     ids=["too early", "never cut", "nothing to follow"],
 )
-def test_it_would_notice(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]) -> None:
+def test_a_broken_cluster_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]
+) -> None:
     """Clusters that acknowledge what one broker has, keep what no leader has, or copy nothing.
 
     Where a write needs two replicas, one that copies nothing shows first as a request without an answer.

@@ -111,7 +111,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("fsync", [False, True], ids=["cached", "flushed"])
-def test_any_operation_may_fail(forever: bool, fsync: bool) -> None:
+def test_any_disk_operation_may_fail(forever: bool, fsync: bool) -> None:
     unharmed = play(0, False, fsync)
     total = unharmed.spent
     assert total > 200

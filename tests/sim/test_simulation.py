@@ -15,12 +15,12 @@ from support.crashing.history import Violation
 from support.simulating.world import run_seed
 
 
-def test_promises_hold(seed: int) -> None:
+def test_a_simulated_broker_keeps_its_promises(seed: int) -> None:
     world = run_seed(seed)
     assert world.lives == 4
 
 
-def test_a_seed_gives_the_same_run_again() -> None:
+def test_the_same_seed_gives_the_same_run() -> None:
     assert run_seed(3).trace == run_seed(3).trace != run_seed(5).trace
 
 
@@ -36,7 +36,9 @@ def acknowledge_without_flushing(log: Log, up_to_offset: int | None = None) -> N
         (LogManager, "_flushed", lambda manager, log: None),
     ],
 )
-def test_it_would_notice(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]) -> None:
+def test_a_broken_broker_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]
+) -> None:
     """Brokers that keep what they refused, do not flush what they promise to, or flush records without their topic."""
     monkeypatch.setattr(owner, name, mistake)
     with pytest.raises(Violation):

@@ -39,7 +39,7 @@ def produce(bootstrap: str, **settings: Any) -> Any:
     return outcome[0]
 
 
-def test_a_fault_strikes_whoever_is_asked() -> None:
+def test_a_fault_applies_to_every_broker() -> None:
     with ottla.Cluster(3) as cluster:
         cluster.create_topic("t", assignments=[[1, 2, 3]])
         cluster.wait_in_sync()
@@ -216,7 +216,7 @@ def test_the_data_folder_of_one_broker_is_refused_untouched(tmp_path: Path) -> N
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_somebody_asked_for_goes_before_the_defaults_of_a_cluster() -> None:
+def test_given_settings_override_the_defaults_of_a_cluster() -> None:
     with ottla.Cluster(2, settings={"default.replication.factor": 1}) as cluster:
         cluster.create_topic("t")
         assert len(cluster.partition("t").replicas) == 1

@@ -97,7 +97,9 @@ def test_the_test_preset() -> None:
     ],
 )
 @pytest.mark.parametrize("start", [ottla.serve, lambda **options: ottla.Cluster(1, **options)])
-def test_only_for_tests_a_topic_is_there_at_once(start: Any, options: dict[str, Any], codes: list[int]) -> None:
+def test_only_the_test_preset_creates_a_topic_within_the_first_request(
+    start: Any, options: dict[str, Any], codes: list[int]
+) -> None:
     with start(**options) as broker:
         host, _, port = broker.bootstrap.partition(",")[0].rpartition(":")
         with Client((host, int(port))) as client:

@@ -175,7 +175,7 @@ def test_black_hole(broker: ServedBroker, produce: Any) -> None:
     assert records(broker) == []
 
 
-def test_acks_0_is_told_by_a_closed_connection(broker: ServedBroker, produce: Any) -> None:
+def test_acks_0_fails_by_a_closed_connection(broker: ServedBroker, produce: Any) -> None:
     broker.topic("t").create()
     fault = broker.faults.error("Produce", "INVALID_RECORD")
     assert produce(broker.bootstrap, "t", acks=0) is None

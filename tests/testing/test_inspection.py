@@ -50,7 +50,7 @@ def test_keys_go_where_clients_put_them(broker: ServedBroker) -> None:
     assert [(r.partition, r.key) for r in mine.records()] == [(r.partition, r.key) for r in theirs.records()]
 
 
-def test_waiting_is_answered_by_the_append(run: Any) -> None:
+def test_a_wait_ends_with_the_append(run: Any) -> None:
     async def main() -> None:
         async with ottla.Broker() as broker:
             waiting = asyncio.create_task(broker.topic("t").wait_for(lambda record: record.text == "b", timeout=10))
@@ -64,7 +64,7 @@ def test_waiting_is_answered_by_the_append(run: Any) -> None:
     run(main())
 
 
-def test_waiting_in_vain_shows_what_was_there(run: Any, broker: ServedBroker) -> None:
+def test_a_wait_that_fails_shows_the_records(run: Any, broker: ServedBroker) -> None:
     broker.topic("t").append(["apple"])
     with pytest.raises(AssertionError, match=r'(?s)no record in topic t .* it holds:\n  t-0@0: "apple"'):
         broker.topic("t").wait_for(lambda record: False, timeout=0.01)

@@ -10,7 +10,7 @@ from ottla.testing import VirtualClock, serve
 from ottla.testing.clock import HOPS_MAX
 
 
-def test_timestamps_follow(produce: Any) -> None:
+def test_timestamps_follow_the_clock(produce: Any) -> None:
     with serve(clock="virtual", settings={"log.message.timestamp.type": "LogAppendTime"}) as broker:
         assert produce(broker.bootstrap, "t") is None
         broker.clock.advance(hours=2)
@@ -91,7 +91,7 @@ def test_a_clock_does_not_go_back(run: Any) -> None:
     run(main())
 
 
-def test_a_long_way_is_gone_in_bounded_steps(run: Any) -> None:
+def test_a_long_advance_is_made_in_bounded_steps(run: Any) -> None:
     async def main() -> None:
         async with ottla.Broker(clock="virtual") as broker:
             runs = []

@@ -117,7 +117,7 @@ def test_malformed_headers(data: bytes) -> None:
         decode_request_header(data)
 
 
-def test_a_client_id_that_is_no_text_is_replaced() -> None:
+def test_invalid_utf8_in_a_client_id_is_replaced() -> None:
     header, _ = decode_request_header(b"\x00\x12\x00\x03\x00\x00\x00\x05\x00\x02a\xff\x00")
     assert header.client_id == "a\ufffd"
 

@@ -38,7 +38,7 @@ def outcome(decoder: Any, data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_both_ways_agree(name: str, samples: Any) -> None:
+def test_compiled_and_interpreted_codecs_agree(name: str, samples: Any) -> None:
     cls = ALL[name]
     for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
         walked, compiled = interpreting_decoder(cls, version), cls.decoder(version)
@@ -64,7 +64,7 @@ def test_ready_made_items() -> None:
         assert encoded_by(encoder, ready) == encoded_by(encoder, plain) == plain.encode(9)
 
 
-def test_what_comes_often_is_compiled() -> None:
+def test_frequent_messages_get_compiled_codecs() -> None:
     class Ping(Message, versions="0-4", flexible="4+"):
         """Nobody used it before."""
 

@@ -180,7 +180,7 @@ def test_unknown_tags_are_skipped() -> None:
     assert Orders.decode(head + b"\x01\x63\x02xx" + b"\x00\x00", 2).orders[0].number == 1
 
 
-def test_a_field_outside_its_versions_is_dropped_and_comes_back_as_its_default() -> None:
+def test_a_field_outside_its_versions_is_not_encoded() -> None:
     message = Orders(orders=[Orders.Order(number=1, flag=9, address=Orders.Address(street="s"))], payload=b"x")
     (order,) = Orders.decode(message.encode(0), 0).orders
     assert (order.flag, order.address, order.origin) == (7, None, Orders.Address())
@@ -280,7 +280,7 @@ def test_a_traceback_shows_the_generated_source() -> None:
     assert "o.name.encode()" in "".join(traceback.format_exception(caught.value))
 
 
-def test_every_negative_length_is_null_where_null_may_be() -> None:
+def test_every_negative_length_is_null_in_nullable_fields() -> None:
     data = b"\x00\x00" + b"\xff\xfe" + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x00"
     assert Strings.decode(data, 1) == Strings(name="", note=None, data=b"", maybe=b"")
 
@@ -297,7 +297,7 @@ def test_every_negative_length_is_null_where_null_may_be() -> None:
         (b"\xf5\x80", "\ufffd\ufffd"),
     ],
 )
-def test_requests_replace_what_is_no_text(sent: bytes, read: str) -> None:
+def test_requests_replace_invalid_utf8(sent: bytes, read: str) -> None:
     class AskRequest(Message, versions="0-1", flexible="1+"):
         name: str = string("0+")
 

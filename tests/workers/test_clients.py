@@ -230,9 +230,7 @@ def test_transactions_survive_a_restart_with_fewer_workers(serve: Callable[..., 
 
 
 @pytest.mark.parametrize("coordinator", [1, 2])
-def test_markers_that_a_kill_kept_back_are_written_by_the_next_start(
-    serve: Callable[..., Any], coordinator: int
-) -> None:
+def test_the_next_start_writes_markers_that_a_kill_prevented(serve: Callable[..., Any], coordinator: int) -> None:
     """The decision is noted by one worker, and the one that leads the partition has not heard of it."""
     serving = serve(2)
     admin = AdminClient({"bootstrap.servers": serving.bootstrap})

@@ -120,7 +120,7 @@ def test_a_port_in_use_is_found_before_anything_is_touched(serve: Serve, tmp_pat
     assert not (tmp_path / "data").exists()
 
 
-def test_a_second_broker_is_kept_off_the_folder(serve: Serve) -> None:
+def test_a_second_broker_cannot_use_the_folder(serve: Serve) -> None:
     serving = serve(2)
     for workers in (1, 2):
         code, errors = serve(workers, ready=False).finish()
@@ -131,13 +131,13 @@ def test_a_second_broker_is_kept_off_the_folder(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("options", [("--ephemeral",), ("--control", "0")])
-def test_what_goes_with_one_worker_only(serve: Serve, options: tuple[str, ...]) -> None:
+def test_options_that_need_a_single_worker_are_refused(serve: Serve, options: tuple[str, ...]) -> None:
     code, errors = serve(2, *options, ready=False).finish()
     assert code == 1
     assert errors == f"ottla: {options[0]} goes with one worker only, not with --workers 2\n"
 
 
-def test_a_start_with_another_number_of_workers_spreads_the_partitions(serve: Serve, tmp_path: Path) -> None:
+def test_another_number_of_workers_spreads_the_partitions_again(serve: Serve, tmp_path: Path) -> None:
     serving = serve(2)
     fill(serving)
     assert Counter(serving.leaders("t").values()) == {1: 3, 2: 3}
@@ -156,7 +156,7 @@ def test_a_start_with_another_number_of_workers_spreads_the_partitions(serve: Se
         assert (tmp_path / "data" / CLEAN).exists()
 
 
-def test_the_same_number_of_workers_leaves_everything_in_place(serve: Serve) -> None:
+def test_the_same_number_of_workers_keeps_the_partitions_in_place(serve: Serve) -> None:
     serving = serve(2)
     fill(serving)
     before = serving.leaders("t")
@@ -207,7 +207,7 @@ def test_every_worker_asks_the_authorizer(serve: Serve) -> None:
     assert serving.stop()[0] == 0
 
 
-def test_what_workers_ask_of_each_other_needs_no_permission(serve: Serve) -> None:
+def test_requests_between_workers_need_no_permission(serve: Serve) -> None:
     serving = serve(2, "--set", AUTHORIZER, "--set", "super.users=User:ANONYMOUS")
     create(serving.wire(), "t", 2)
     for number in range(4):

@@ -74,7 +74,7 @@ def test_a_topic_is_ready_everywhere_when_its_creation_is_answered(serving: Any,
             assert create(wires[asked % 3 + 1], name).error_code == TopicAlreadyExists.code
 
 
-def test_a_topic_that_comes_again_elsewhere_is_a_new_one(wires: dict[int, Any]) -> None:
+def test_a_topic_recreated_at_another_worker_is_new(wires: dict[int, Any]) -> None:
     for number in range(12):
         leader, asked = number % 3 + 1, wires[number // 3 % 3 + 1]
         assert create(asked, "again", assignments=[[leader]]).error_code == 0
@@ -83,7 +83,7 @@ def test_a_topic_that_comes_again_elsewhere_is_a_new_one(wires: dict[int, Any]) 
         assert deleted.responses[0].error_code == 0
 
 
-def test_topics_are_created_by_asking_for_them_at_any_worker(serving: Any, wires: dict[int, Any]) -> None:
+def test_a_metadata_request_to_any_worker_creates_topics(serving: Any, wires: dict[int, Any]) -> None:
     for asked, wire in wires.items():
         wanted = [MetadataRequest.MetadataRequestTopic(name=f"auto-{asked}")]
         first, topic = (
@@ -179,7 +179,7 @@ def test_a_brokers_own_settings_and_log_levels_are_its_own(wires: dict[int, Any]
     assert described(wires[2], ConfigResourceType.BROKER_LOGGER, "2", "root") != "WARN"
 
 
-def test_producer_ids_are_never_given_twice(wires: dict[int, Any]) -> None:
+def test_producer_ids_are_never_repeated(wires: dict[int, Any]) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     given = [wire.call(request, 4) for _ in range(1100) for wire in wires.values()]
     assert {answer.error_code for answer in given} == {0}

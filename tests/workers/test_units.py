@@ -181,7 +181,7 @@ def test_a_stop_is_clean_when_every_worker_closed_its_logs(all_closed: bool) -> 
     assert disk.exists(".kafka_cleanshutdown") is all_closed
 
 
-def test_a_follower_opens_its_own_and_leaves_the_marker_to_the_controller() -> None:
+def test_a_follower_opens_its_own_logs_and_leaves_the_clean_stop_marker() -> None:
     disk = MemoryDisk()
     whole = logs_of(ControllerLogs, disk)
     identity = whole.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
@@ -251,7 +251,7 @@ def test_calls_are_answered_at_once_later_or_with_an_error() -> None:
     asyncio.run(run())
 
 
-def test_the_end_of_a_worker_ends_what_waits_for_it() -> None:
+def test_the_end_of_a_worker_fails_requests_that_wait_for_it() -> None:
     async def run() -> None:
         never: Reply[None] = Reply()
         first, second, received = await linked(lambda *_: never)
@@ -268,7 +268,7 @@ def test_the_end_of_a_worker_ends_what_waits_for_it() -> None:
     asyncio.run(run())
 
 
-def test_a_worker_that_dies_behind_its_last_words_is_noticed() -> None:
+def test_a_worker_that_dies_after_its_last_message_is_noticed() -> None:
     """uvloop, which serves, tells once of a socket with an error: here the other end had something left to read."""
 
     async def run() -> None:
@@ -308,7 +308,7 @@ async def beside_a_socket() -> tuple[Link, socket.socket, list[Any]]:
     return link, there, told
 
 
-def test_who_looks_for_an_answer_has_it_before_it_goes_on() -> None:
+def test_a_polled_answer_is_there_before_the_caller_continues() -> None:
     async def run() -> None:
         link, there, told = await beside_a_socket()
         there.sendall(packed(("answer", (1, "yes"))))
@@ -345,7 +345,7 @@ def test_other_messages_wait_for_the_loop_and_keep_their_order(first: str, at_on
     asyncio.run(run())
 
 
-def test_no_answer_overtakes_what_waits_for_the_loop() -> None:
+def test_no_answer_overtakes_messages_that_wait_for_the_loop() -> None:
     async def run() -> None:
         link, there, told = await beside_a_socket()
         there.sendall(packed(("word", (1,))))
@@ -362,7 +362,7 @@ def test_no_answer_overtakes_what_waits_for_the_loop() -> None:
     asyncio.run(run())
 
 
-def test_after_looking_in_vain_questions_are_asked_without_it() -> None:
+def test_after_a_poll_in_vain_requests_are_sent_without_polling() -> None:
     async def run() -> None:
         link, there, told = await beside_a_socket()
         link.ask_and_look(lambda *answer: told.append(answer), "question")
@@ -379,7 +379,7 @@ def test_after_looking_in_vain_questions_are_asked_without_it() -> None:
     asyncio.run(run())
 
 
-def test_a_worker_that_is_gone_while_its_answer_is_looked_for_is_noticed() -> None:
+def test_a_worker_that_dies_during_a_poll_is_noticed() -> None:
     async def run() -> None:
         link, there, told = await beside_a_socket()
         there.sendall(packed(("first", (1,))))
@@ -395,7 +395,7 @@ def test_a_worker_that_is_gone_while_its_answer_is_looked_for_is_noticed() -> No
 
 
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_last_words_that_a_look_found_are_heard_before_the_end(new_loop: Callable[[], Any]) -> None:
+def test_messages_found_by_a_poll_are_handled_before_the_end(new_loop: Callable[[], Any]) -> None:
     async def run() -> None:
         link, there, told = await beside_a_socket()
         there.sendall(packed(*LAST_WORDS))
@@ -408,7 +408,7 @@ def test_last_words_that_a_look_found_are_heard_before_the_end(new_loop: Callabl
         runner.run(run())
 
 
-def test_a_service_that_breaks_is_answered_and_keeps_nothing_from_being_served() -> None:
+def test_a_failing_service_is_answered_and_others_go_on() -> None:
     def service(link: Link, name: str, arguments: tuple[Any, ...]) -> Any:
         if name == "break":
             raise ZeroDivisionError
@@ -429,7 +429,7 @@ def test_a_service_that_breaks_is_answered_and_keeps_nothing_from_being_served()
     asyncio.run(run())
 
 
-def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:
+def test_a_handle_and_the_first_message_arrive_before_the_loop_runs() -> None:
     left, right = socket.socketpair()
     reading, writing = os.pipe()
 
@@ -452,7 +452,7 @@ def test_a_handle_and_the_first_message_come_before_there_is_a_loop() -> None:
         os.close(each)
 
 
-def test_a_worker_that_our_own_stop_met_while_it_started_is_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_stopped_during_its_start_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> _Watch:
         watch = _Watch({}, -1, lambda: None)
         watch._ended(1, 1)  # the first could not start

@@ -28,7 +28,7 @@ def rejoin(world: Any, member_id: str, owned: list[int]) -> Any:
     return world.join(member_id=member_id, protocols=(("range", world.subscription("t", owned={"t": owned})),))
 
 
-def test_up_and_down_again(world: Any, persisted_state: Any) -> None:
+def test_a_group_is_upgraded_and_downgraded(world: Any, persisted_state: Any) -> None:
     world.topic("t")
     old = classic_consumer(world)
     joined = world.consumer("new", 0, topics=["t"], group_id="g")
@@ -83,7 +83,7 @@ def test_an_empty_group_just_changes_its_type(world: Any, persisted_state: Any) 
         ("disabled", False, False),
     ],
 )
-def test_the_policy(make_world: Any, policy: str, up: bool, down: bool) -> None:
+def test_the_migration_policy_decides(make_world: Any, policy: str, up: bool, down: bool) -> None:
     world = make_world()
     world.topic("t")
     classic_consumer(world)
@@ -107,7 +107,7 @@ def test_groups_of_other_kinds_are_not_upgraded(world: Any) -> None:
     assert world.group("odd").state_name == "Stable"
 
 
-def test_those_who_wait_in_the_old_group_are_sent_to_join_again(world: Any) -> None:
+def test_members_that_wait_in_the_classic_group_must_rejoin(world: Any) -> None:
     world.topic("t")
     old = classic_consumer(world)
     other_id, waiting = world.new_member(protocols=(("range", world.subscription("t")),))

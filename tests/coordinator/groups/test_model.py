@@ -185,7 +185,7 @@ class Coordinator(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("interval_ms", [0, 1000])
-def test_random_lives(make_world: Any, persisted_state: Any, interval_ms: int) -> None:
+def test_random_operations_equal_a_replay_of_the_log(make_world: Any, persisted_state: Any, interval_ms: int) -> None:
     class Bound(Coordinator):
         @staticmethod
         def make_world() -> Any:

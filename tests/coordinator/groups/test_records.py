@@ -114,12 +114,12 @@ def test_the_hand_made_offset_codec_agrees_with_the_schema(value: CommittedOffse
         (b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00", b"\x00\x07"),
     ],
 )
-def test_corrupt_records_are_told_apart(key: bytes | None, value: bytes) -> None:
+def test_kinds_of_corruption_are_distinguished(key: bytes | None, value: bytes) -> None:
     with pytest.raises(CorruptRecord):
         decode_record(key, value)
 
 
-def test_unknown_types_are_somebody_elses() -> None:
+def test_unknown_record_types_are_skipped() -> None:
     assert decode_record(b"\x00\x63rest", b"\x00\x00") is None
 
 

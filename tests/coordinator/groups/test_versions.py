@@ -176,7 +176,7 @@ def test_offsets_in_every_version() -> None:
     on_a_broker(test)
 
 
-def test_looking_and_deleting_in_every_version() -> None:
+def test_describe_list_and_delete_in_every_version() -> None:
     async def test(call: Call) -> None:
         await call(commit("o"), 9)
         for version in range(ListGroupsRequest.MAX_VERSION + 1):

@@ -45,7 +45,7 @@ def described(world: Any, group_id: str) -> Any:
     return requests.describe_consumer_groups(world.coordinator, [group_id])[0]
 
 
-def test_an_offset_is_seen_when_it_is_committed(world: Any) -> None:
+def test_an_offset_is_visible_when_it_is_replicated(world: Any) -> None:
     world.commit({("t", 0): 1, ("u", 0): 1})
     world.writer.hold = True
     waiting = [commit(world, "t", 0, 2), commit(world, "u", 0, 2), commit(world, "t", 0, 3)]
@@ -63,7 +63,7 @@ def test_an_offset_is_seen_when_it_is_committed(world: Any) -> None:
     assert world.offset("t", 0).committed_offset == 4
 
 
-def test_a_group_that_is_only_about_to_be_is_not_listed(world: Any) -> None:
+def test_a_group_is_listed_when_its_record_is_replicated(world: Any) -> None:
     world.writer.hold = True
     commit(world, "t", 0, 2, "new")
     assert states(world) == {}
@@ -74,7 +74,7 @@ def test_a_group_that_is_only_about_to_be_is_not_listed(world: Any) -> None:
     assert world.offset("t", 0, group_id="new").committed_offset == 2
 
 
-def test_what_is_deleted_is_seen_until_that_is_committed(world: Any) -> None:
+def test_a_deleted_group_is_visible_until_the_deletion_is_replicated(world: Any) -> None:
     world.commit({("t", 0): 1, ("u", 1): 7})
     world.writer.hold = True
     partition = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)
@@ -108,7 +108,7 @@ def test_a_consumer_group_is_described_as_it_is_committed(world: Any) -> None:
     assert after.group_epoch > before.group_epoch
 
 
-def test_stable_offsets_are_the_newest_and_wait(world: Any) -> None:
+def test_a_stable_fetch_waits_for_replication(world: Any) -> None:
     world.commit({("t", 0): 1})
     world.writer.hold = True
     commit(world, "t", 0, 2)
@@ -132,7 +132,7 @@ def test_an_answer_without_records_waits_for_those_before_it(world: Any) -> None
             _ = answer.value
 
 
-def test_a_write_that_takes_too_long_is_given_up(world: Any) -> None:
+def test_a_write_that_is_not_replicated_in_time_fails(world: Any) -> None:
     world.writer.hold = True
     answer = commit(world, "t", 0, 2)
     world.clock.advance(4_999)

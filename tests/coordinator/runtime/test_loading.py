@@ -40,7 +40,7 @@ def lead_slowly(world: Any, partition: int, group: str, count: int = 300) -> Any
     return world.coordinator.lead(partition, world.writer, slow_log(world.clock, offset_of(group), count))
 
 
-def test_only_its_own_groups_hear_that_a_partition_loads(world: Any) -> None:
+def test_only_groups_of_a_loading_partition_are_refused(world: Any) -> None:
     lead_slowly(world, 2, CLS)
     assert world.commit({("t", 0): 5}, group_id=NEW) == {("t", 0): 0}
     with pytest.raises(CoordinatorLoadInProgress):
@@ -51,7 +51,7 @@ def test_only_its_own_groups_hear_that_a_partition_loads(world: Any) -> None:
     assert {group.group_id: group.error_code for group in described} == {NEW: 0, CLS: 14, TXG: 16}
 
 
-def test_a_load_takes_as_many_turns_as_it_has_slices(world: Any) -> None:
+def test_a_load_yields_after_every_slice(world: Any) -> None:
     shard = lead_slowly(world, 2, CLS, count=1000)
     assert 9 <= run_turns(world.turns) <= 11
     assert world.coordinator.shard_for(CLS) is shard
@@ -142,7 +142,7 @@ def make_stable_group(world: Any) -> str:
     return str(member)
 
 
-def test_a_log_that_cannot_be_read_keeps_nobody_else_from_loading(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_log_does_not_stop_other_loads(world: Any, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Iterator[Batch]:
         yield from slow_log(world.clock, offset_of(CLS), 300)
         raise KafkaStorageError
@@ -238,7 +238,7 @@ def test_share_state_loads_in_slices(world: Any) -> None:
 # -- the loader itself
 
 
-def test_a_slice_is_as_long_as_it_says_and_no_longer() -> None:
+def test_a_slice_ends_after_its_time() -> None:
     clock, turns = ManualClock(), []
     loader = Loader(clock, turns.append)
     at_ms: list[float] = []

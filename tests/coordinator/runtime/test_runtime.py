@@ -30,13 +30,13 @@ def test_java_hash(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
-def test_groups_are_where_kafka_put_them() -> None:
+def test_groups_map_to_the_partitions_that_kafka_uses() -> None:
     """Of a real broker with four partitions: the partitions that golden/*.log came from."""
     assert [internal_partition(group, 4) for group in ("new", "cls", "simple", "txg")] == [0, 2, 2, 3]
     assert internal_partition("polygenelubricants", 50) == 0
 
 
-def test_a_group_that_is_not_served_here(make_world: Any) -> None:
+def test_a_group_of_another_coordinator_is_refused(make_world: Any) -> None:
     world = make_world(offsets_partitions=4)
     coordinator = world.coordinator
     assert coordinator.shard_for("new").partition == 0
@@ -60,7 +60,7 @@ def test_a_group_that_is_not_served_here(make_world: Any) -> None:
         coordinator.shard_for("new")
 
 
-def test_an_answer_that_waits_for_replicas(world: Any) -> None:
+def test_an_answer_waits_for_replicas(world: Any) -> None:
     world.topic("t")
     world.writer.hold = True
     answers = [world.shard.run(world.shard.offsets.commit(*commit_request(world, offset))) for offset in (1, 2)]
@@ -69,7 +69,7 @@ def test_an_answer_that_waits_for_replicas(world: Any) -> None:
     assert [answer.value.topics[0].partitions[0].error_code for answer in answers] == [0, 0]
 
 
-def test_an_answer_whose_records_were_lost(world: Any) -> None:
+def test_an_answer_fails_when_its_records_are_lost(world: Any) -> None:
     world.topic("t")
     world.writer.hold = True
     answer = world.shard.run(world.shard.offsets.commit(*commit_request(world, 1)))

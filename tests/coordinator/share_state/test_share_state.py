@@ -85,7 +85,7 @@ def test_combined(known: Any, newer: Any, start: int, expected: Any) -> None:
     assert list(found) == [StateBatch(*each) for each in expected]
 
 
-def test_combined_as_one_offset_after_the_other() -> None:
+def test_combined_batches_equal_offset_by_offset_updates() -> None:
     chance = random.Random(7)
     for _ in range(300):
         model: dict[int, tuple[int, int]] = {}
@@ -115,7 +115,7 @@ def test_combined_as_one_offset_after_the_other() -> None:
                 assert left.last + 1 < right.first or left[2:] != right[2:]
 
 
-def test_what_is_written_is_read(log: Log) -> None:
+def test_written_state_is_read_back(log: Log) -> None:
     shard = lead(log)
     assert code(shard, lambda: shard.read(KEY, 0)) == InvalidRequest.code
     assert code(shard, lambda: shard.write(KEY, 0, 0, 3, 0, [])) == InvalidRequest.code
@@ -134,7 +134,7 @@ def test_what_is_written_is_read(log: Log) -> None:
     assert lead(log).states == shard.states
 
 
-def test_fencing(log: Log) -> None:
+def test_old_epochs_are_fenced(log: Log) -> None:
     shard = lead(log)
     shard.run(shard.initialize(KEY, 3, -1))
     assert shard.states[KEY].done_count == NO_COUNT
@@ -148,7 +148,7 @@ def test_fencing(log: Log) -> None:
     assert shard.states[KEY].state_epoch == 3
 
 
-def test_a_snapshot_after_so_many_updates(log: Log) -> None:
+def test_a_snapshot_follows_the_configured_number_of_updates(log: Log) -> None:
     shard = lead(log, updates_per_snapshot=3)
     shard.run(shard.initialize(KEY, 1, 0))
     for offset in range(4):
@@ -185,7 +185,7 @@ def test_deleted(log: Log) -> None:
     assert shard.run(shard.summary(KEY)) == ShareState()
 
 
-def test_old_snapshots_are_made_anew(log: Log) -> None:
+def test_old_snapshots_are_rewritten(log: Log) -> None:
     shard = lead(log)
     shard.run(shard.initialize(KEY, 1, 5))
     shard.run(shard.write(KEY, 1, 0, 6, 0, []))

@@ -158,7 +158,7 @@ def world() -> World:
     return World().lead()
 
 
-def test_the_life_of_a_transaction(world: World) -> None:
+def test_a_transaction_begins_and_commits(world: World) -> None:
     producer = world.init()
     assert producer == (4001, 0)
     world.add(producer, P0, P2)
@@ -303,9 +303,7 @@ def test_a_deleted_topic_needs_no_marker(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [InvalidProducerEpoch(), TransactionCoordinatorFenced()])
-def test_a_partition_with_a_newer_marker_leaves_the_end_to_the_next_coordinator(
-    world: World, error: KafkaError
-) -> None:
+def test_a_newer_marker_leaves_the_end_to_the_next_coordinator(world: World, error: KafkaError) -> None:
     producer = world.init()
     world.add(producer, P0, P1)
     world.markers.refuse[P0] = error
@@ -318,7 +316,7 @@ def test_a_partition_with_a_newer_marker_leaves_the_end_to_the_next_coordinator(
     assert [marker.coordinator_epoch for _, marker in later.markers.written] == [8, 8]
 
 
-def test_an_end_that_cannot_be_noted_is_refused_and_nothing_happened(world: World) -> None:
+def test_an_end_that_cannot_be_written_changes_nothing(world: World) -> None:
     producer = world.init()
     world.add(producer, P0)
     world.partition.fail_with = KafkaStorageError()
@@ -330,7 +328,7 @@ def test_an_end_that_cannot_be_noted_is_refused_and_nothing_happened(world: Worl
     assert world.end(producer) == (4001, 1)
 
 
-def test_a_completion_that_cannot_be_noted_is_noted_later(world: World) -> None:
+def test_a_completion_that_cannot_be_written_is_retried(world: World) -> None:
     producer = world.init()
     world.add(producer, P0)
 
@@ -348,7 +346,7 @@ def test_a_completion_that_cannot_be_noted_is_noted_later(world: World) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_was_decided_is_finished_after_a_restart(world: World, commit: bool) -> None:
+def test_a_decided_transaction_is_completed_after_a_restart(world: World, commit: bool) -> None:
     producer = world.init()
     world.add(producer, P0, P1)
     world.markers.refuse = {P0: NotLeaderOrFollower(), P1: NotLeaderOrFollower()}
@@ -393,7 +391,7 @@ def test_answers_wait_until_the_record_is_committed(world: World) -> None:
     assert len(world.markers.written) == 1
 
 
-def test_what_is_not_committed_is_not_described(world: World) -> None:
+def test_an_uncommitted_state_is_not_described(world: World) -> None:
     producer = world.init()
     world.partition.hold = True
     world.coordinator.add_partitions(ID, producer, [P0], 2)
@@ -427,7 +425,7 @@ def test_a_decision_that_was_not_replicated_is_not_carried_out(world: World) -> 
 # -- finding, describing, listing
 
 
-def test_who_serves_an_id() -> None:
+def test_a_transactional_id_maps_to_its_coordinator() -> None:
     world = World()
     with pytest.raises(NotCoordinator):
         world.init()
@@ -516,7 +514,7 @@ FROM_KAFKA = {
 
 
 @pytest.mark.parametrize("key", FROM_KAFKA)
-def test_records_are_kafkas_byte_for_byte(key: str) -> None:
+def test_records_equal_kafkas_bytes(key: str) -> None:
     value, expected = FROM_KAFKA[key]
     record = decode_record(bytes.fromhex(key), bytes.fromhex(value))
     assert record is not None and record.transaction == expected
@@ -559,7 +557,7 @@ def test_damaged_records_are_refused(key: bytes | None, value: bytes | None) -> 
         decode_record(key, value)
 
 
-def test_a_damaged_record_is_said_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_is_logged_once_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     world = World().lead()
     world.init()
     bad = [Record(0, START_MS, b"\0\0\0\x05ab", b""), Record(1, START_MS, None, b"")]
@@ -571,7 +569,7 @@ def test_a_damaged_record_is_said_once_and_left_out(caplog: pytest.LogCaptureFix
     assert len([line for line in caplog.records if line.levelname == "ERROR"]) == 1
 
 
-def test_a_batch_that_cannot_be_read_is_said_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_batch_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     world = World().lead()
     world.init()
     torn = bytearray(build_batch([Record(0, START_MS, b"key", b"value")]))

@@ -95,14 +95,14 @@ def ended() -> World:
     return world
 
 
-def test_what_is_written_here_alone_is_complete_with_the_answer() -> None:
+def test_markers_of_local_partitions_are_written_before_the_answer() -> None:
     world = World()
     world.add(HERE)
     world.commit()
     assert world.state is State.COMPLETE_COMMIT
 
 
-def test_the_next_transaction_waits_for_the_markers_of_the_last(ended: World) -> None:
+def test_the_next_transaction_waits_for_the_last_markers(ended: World) -> None:
     added = ended.add(THERE)
     assert isinstance(added, Reply) and not added.done
     ended.markers.arrive()
@@ -111,14 +111,14 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last(ended: World) ->
     assert ended.coordinator.describe(ID).partitions == {THERE}
 
 
-def test_a_producer_that_starts_anew_waits_for_them_too(ended: World) -> None:
+def test_a_new_producer_also_waits_for_the_last_markers(ended: World) -> None:
     made = ended.coordinator.init_producer(ID, 60_000, None)
     assert isinstance(made, Reply) and not made.done
     ended.markers.arrive()
     assert isinstance(made.value, Identity) and ended.state is State.EMPTY
 
 
-def test_who_waits_is_refused_with_its_own_error(ended: World) -> None:
+def test_a_waiting_request_gets_its_own_error(ended: World) -> None:
     ended.producer = ended.producer._replace(producer_epoch=ended.producer.producer_epoch - 1)
     added = ended.add(THERE)
     ended.markers.arrive()
@@ -127,14 +127,14 @@ def test_who_waits_is_refused_with_its_own_error(ended: World) -> None:
 
 
 @pytest.mark.parametrize("error", [NotLeaderOrFollower(), InvalidProducerEpoch()])
-def test_markers_that_cannot_be_written_now_let_nobody_wait(ended: World, error: KafkaError) -> None:
+def test_markers_that_fail_for_now_make_requests_retry(ended: World, error: KafkaError) -> None:
     added = ended.add(THERE)
     ended.markers.arrive(error)
     with pytest.raises(ConcurrentTransactions):
         _ = added.value
 
 
-def test_a_coordinator_that_resigns_lets_nobody_wait(ended: World) -> None:
+def test_a_resigning_coordinator_answers_waiting_requests(ended: World) -> None:
     added = ended.add(THERE)
     ended.coordinator.resign(0)
     with pytest.raises(ConcurrentTransactions):

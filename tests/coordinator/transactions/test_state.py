@@ -151,11 +151,11 @@ def outcome(known: Transaction, step: Callable[[Transaction], Transaction | None
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
 @pytest.mark.parametrize("name", INPUTS)
-def test_every_pair(name: str, state: State) -> None:
+def test_every_request_in_every_state(name: str, state: State) -> None:
     assert outcome(transaction(state), INPUTS[name]) == EXPECTED[name][STATES.index(state)]
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_has_every_pair() -> None:
     assert EXPECTED.keys() == INPUTS.keys()
 
 
@@ -172,7 +172,7 @@ def test_markers_complete_a_prepared_end(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_nothing_else_can_be_completed(state: State) -> None:
+def test_only_a_prepared_end_can_be_completed(state: State) -> None:
     with pytest.raises(AssertionError):
         machine.completed(transaction(state), NOW_MS)
 
@@ -185,7 +185,7 @@ def test_a_new_producer_gets_epoch_0_even_if_it_expects_another() -> None:
         assert (made.producer_id, made.producer_epoch, made.last_producer_epoch) == (OWN, 0, -1)
 
 
-def test_a_repeated_init_is_known_only_to_the_producer_that_asked_before() -> None:
+def test_a_repeated_init_is_accepted_from_the_same_producer_only() -> None:
     made = init(CURRENT)(transaction(EMPTY))
     assert made is not None and made.last_producer_epoch == EPOCH
     assert outcome(made, init(CURRENT)) == f"Empty {EPOCH + 1}"
@@ -204,7 +204,7 @@ def test_after_a_fence_the_old_producer_may_come_back_once() -> None:
     assert outcome(first_protocol, init(CURRENT)) == FENCED
 
 
-def test_the_last_epoch_is_never_given_out() -> None:
+def test_the_last_epoch_is_never_used() -> None:
     known = transaction(EMPTY, epoch=LAST_CLIENT_EPOCH)
     made = init(None)(known)
     assert made is not None
@@ -217,7 +217,7 @@ def test_the_last_epoch_is_never_given_out() -> None:
     assert again is not None and (again.producer_id, again.producer_epoch) == (NEXT_ID, 0)
 
 
-def test_an_end_at_the_last_epoch_goes_on_with_a_new_id() -> None:
+def test_an_end_at_the_last_epoch_gives_a_new_producer_id() -> None:
     own = Identity(OWN, LAST_CLIENT_EPOCH)
     prepared = end(own, True)(transaction(ONGOING, epoch=LAST_CLIENT_EPOCH))
     assert prepared is not None
@@ -230,7 +230,7 @@ def test_an_end_at_the_last_epoch_goes_on_with_a_new_id() -> None:
     assert outcome(done, end(own, False)) == INVALID
 
 
-def test_a_fence_at_the_last_epoch_brings_a_new_id() -> None:
+def test_a_fence_at_the_last_epoch_gives_a_new_producer_id() -> None:
     """Seen on Kafka 4.3.1: the next init goes on from there."""
     opened = transaction(ONGOING, epoch=LAST_CLIENT_EPOCH)
     fenced = machine.fenced(opened, NOW_MS, 2, lambda: NEXT_ID)
@@ -245,7 +245,7 @@ def test_a_fence_at_the_last_epoch_brings_a_new_id() -> None:
     assert (first_protocol.producer_id, first_protocol.producer_epoch) == (OWN, MAX_EPOCH)
 
 
-def test_an_init_with_another_epoch_than_the_last_trips_over_it() -> None:
+def test_an_init_with_a_wrong_last_epoch_is_fenced() -> None:
     """Seen on Kafka 4.3.1: UNKNOWN_SERVER_ERROR even for a repeated init."""
     known = transaction(EMPTY, epoch=LAST_CLIENT_EPOCH, last_producer_epoch=LAST_CLIENT_EPOCH - 1)
     assert outcome(known, init(Identity(OWN, LAST_CLIENT_EPOCH - 1))) == "UNKNOWN_SERVER_ERROR"
@@ -273,7 +273,7 @@ def test_only_open_transactions_time_out_and_only_idle_ids_expire() -> None:
     assert not machine.is_expired(transaction(EMPTY), START_MS + 499, 500)
 
 
-def test_names_and_numbers_are_kafkas() -> None:
+def test_states_have_kafkas_names_and_numbers() -> None:
     assert [(state.number, state.value) for state in State] == [
         (0, "Empty"),
         (1, "Ongoing"),

@@ -223,7 +223,7 @@ def formatted(*records: Message) -> MemoryDisk:
     return disk
 
 
-def test_a_folder_begins_with_what_it_was_formatted_with(run: Any, run_broker: Any) -> None:
+def test_a_new_folder_has_the_records_of_its_formatting(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         disk = formatted(
             stored.FeatureLevelRecord(name="metadata.version", feature_level=30),
@@ -512,7 +512,7 @@ def test_voters_are_fixed(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_a_broker_does_not_forget_itself(run: Any, run_broker: Any) -> None:
+def test_a_broker_cannot_unregister_itself(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()

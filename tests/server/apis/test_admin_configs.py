@@ -137,7 +137,7 @@ def test_what_cannot_be_described(run: Any, run_broker: Any, kind: int, name: st
     run(main())
 
 
-def test_an_unknown_type_fails_the_whole_question(run: Any, run_broker: Any) -> None:
+def test_an_unknown_resource_type_fails_the_whole_request(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
@@ -157,7 +157,7 @@ def test_an_unknown_type_fails_the_whole_question(run: Any, run_broker: Any) -> 
     run(main())
 
 
-def test_secrets_are_never_told(run: Any, run_broker: Any) -> None:
+def test_secrets_are_never_described(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
@@ -238,7 +238,7 @@ def test_single_changes(run: Any, run_broker: Any, version: int) -> None:
     run(main())
 
 
-def test_a_topics_limit_is_in_force_with_the_answer(run: Any, run_broker: Any) -> None:
+def test_a_changed_topic_limit_holds_when_it_is_answered(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()

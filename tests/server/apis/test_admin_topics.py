@@ -115,7 +115,7 @@ def test_duplicates_and_the_metadata_topic_come_last(run: Any, run_broker: Any) 
     run(main())
 
 
-def test_validated_topics_have_an_id_but_are_not_there(run: Any, run_broker: Any) -> None:
+def test_validated_topics_are_answered_but_not_created(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -127,7 +127,7 @@ def test_validated_topics_have_an_id_but_are_not_there(run: Any, run_broker: Any
     run(main())
 
 
-def test_no_time_at_all_is_too_little(run: Any, run_broker: Any) -> None:
+def test_a_timeout_of_zero_is_too_short(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -383,7 +383,7 @@ def elections(*wanted: tuple[str, list[int]], kind: int = 0, timeout_ms: int = 1
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_an_election_that_nobody_needs(run: Any, run_broker: Any, version: int) -> None:
+def test_an_election_that_is_not_needed(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()

@@ -198,7 +198,7 @@ async def conversation(version: int, seed: int, running: Any) -> tuple[list[byte
 
 
 @pytest.mark.parametrize("version", range(LAST_VERSION + 1))
-def test_the_short_way_answers_and_keeps_as_the_ordinary_one(
+def test_repeated_commits_equal_ordinary_ones(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     async def main() -> None:
@@ -361,7 +361,7 @@ def test_commits_that_come_together_are_written_together(
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
-def test_a_disk_that_fails_is_told(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_a_disk_error_is_answered(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     def append(self: MemoryFile, buffers: Any) -> int:
         raise KafkaStorageError("no space left")
 
@@ -380,7 +380,7 @@ def test_a_disk_that_fails_is_told(run: Any, run_broker: Any, monkeypatch: pytes
     run(main())
 
 
-def test_where_followers_are_to_be_waited_for_it_is_the_ordinary_way(
+def test_commits_that_wait_for_followers_take_the_ordinary_way(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

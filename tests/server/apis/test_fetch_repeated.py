@@ -146,7 +146,7 @@ async def conversation(version: int, running: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_VERSION + 1))
-def test_the_short_way_answers_as_the_ordinary_one(
+def test_repeated_fetches_equal_ordinary_ones(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, version: int
 ) -> None:
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_the_short_way_answers_as_the_ordinary_one(
 
 
 @pytest.mark.parametrize("version", [12, 17])
-def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, version: int) -> None:
+def test_a_recreated_topic_is_read_from_its_own_log(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()

@@ -113,7 +113,7 @@ async def conversation(seed: int, version: int, running: Any) -> tuple[list[byte
 
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, 14))
-def test_the_short_way_answers_as_the_ordinary_one(
+def test_repeated_produces_equal_ordinary_ones(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     async def main() -> None:
@@ -144,7 +144,7 @@ def test_a_transaction_takes_the_ordinary_way(run: Any, run_broker: Any, monkeyp
 
 
 @pytest.mark.parametrize("version", [9, 13])
-def test_a_topic_that_was_made_anew_is_another(run: Any, run_broker: Any, version: int) -> None:
+def test_a_recreated_topic_gets_its_own_records(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
@@ -198,7 +198,7 @@ def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.
     run(main())
 
 
-def test_a_failing_disk_is_told(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_is_answered(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
@@ -292,7 +292,7 @@ def test_requests_that_come_together_are_stored_as_one_by_one(
     run(main())
 
 
-def test_what_cannot_be_written_together_is_tried_one_by_one(
+def test_requests_that_cannot_be_written_together_are_written_one_by_one(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = MemoryFile.append

@@ -50,7 +50,7 @@ async def described(client: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", ["feature", "setting"])
-def test_switched_off(run: Any, run_broker: Any, how: str) -> None:
+def test_streams_groups_can_be_disabled(run: Any, run_broker: Any, how: str) -> None:
     async def main() -> None:
         off = {"group.coordinator.rebalance.protocols": "classic,consumer"} if how == "setting" else {}
         async with run_broker(settings={**NODE, **off}) as running:
@@ -100,7 +100,7 @@ def test_a_group_survives_a_restart(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_what_tests_do_with_groups(run: Any, run_broker: Any) -> None:
+def test_groups_are_inspected_and_rebalanced_by_the_testing_api(run: Any, run_broker: Any) -> None:
     """The embedded broker's handles: rebalance, evict a member, forget the group."""
 
     async def main() -> None:

@@ -30,14 +30,14 @@ def row(pace: Pace, connection: object, look: Looking) -> None:
     assert look.looked == 0
 
 
-def test_after_a_quick_row_the_next_is_looked_for() -> None:
+def test_the_loop_polls_after_a_row_of_quick_requests() -> None:
     pace, look = Pace(), Looking()
     row(pace, "a", look)
     pace.stay("a", AT_ONCE, look)
     assert look.looked == 1
 
 
-def test_what_was_in_vain_needs_another_row() -> None:
+def test_a_poll_in_vain_needs_another_row_of_quick_requests() -> None:
     pace, look = Pace(), Looking()
     row(pace, "a", look)
     pace.stay("a", AT_ONCE, look)
@@ -48,7 +48,7 @@ def test_what_was_in_vain_needs_another_row() -> None:
     assert look.looked == 2
 
 
-def test_nobody_is_stayed_with_who_is_slow_or_not_alone() -> None:
+def test_slow_or_several_connections_are_not_polled() -> None:
     pace, look = Pace(), Looking()
     for _ in range(3 * ROW):
         pace.stay("a", MUCH_LATER, look)
@@ -58,7 +58,7 @@ def test_nobody_is_stayed_with_who_is_slow_or_not_alone() -> None:
     assert look.looked == 0
 
 
-def test_one_is_alone_when_nobody_else_has_come_lately() -> None:
+def test_a_connection_is_alone_after_others_are_quiet() -> None:
     pace, look = Pace(), Looking()
     pace.stay("a", AT_ONCE, look)
     assert pace.is_with_one
@@ -70,14 +70,14 @@ def test_one_is_alone_when_nobody_else_has_come_lately() -> None:
     assert pace.is_with_one
 
 
-def test_others_get_their_turn() -> None:
+def test_other_connections_get_their_turn() -> None:
     pace, look = Pace(), Looking(finds=1 << 40)
     row(pace, "a", look)
     pace.stay("a", AT_ONCE, look)  # comes back, though there is always one more
     assert look.looked >= 1
 
 
-def test_requests_are_served_by_staying(run: Any, run_broker: Any) -> None:
+def test_requests_are_served_while_polling(run: Any, run_broker: Any) -> None:
     """What is sent behind an answer is answered, in order, whoever takes it from the socket; so is the end."""
 
     async def main() -> None:

@@ -49,7 +49,7 @@ def test_frames_may_arrive_in_any_pieces(run: Any, run_broker: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="only Linux lets a socket choose")
-def test_a_client_on_this_machine_is_sent_to_without_pacing(run: Any, run_broker: Any) -> None:
+def test_a_local_connection_uses_no_pacing(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -237,7 +237,7 @@ def test_a_peer_that_leaves_during_a_long_poll_is_forgotten(run: Any, run_broker
     run(main())
 
 
-def test_a_stop_answers_those_who_wait(run: Any, run_broker: Any) -> None:
+def test_a_stop_answers_waiting_requests(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()

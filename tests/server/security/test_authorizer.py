@@ -131,7 +131,7 @@ def test_every_api_is_decided_about() -> None:
     assert undecided == []
 
 
-def test_an_authorizer_that_we_do_not_have(run: Any, run_broker: Any) -> None:
+def test_an_unknown_authorizer_class_is_refused(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings={"authorizer.class.name": "com.example.Own"}):
             pytest.fail("it started")
@@ -146,7 +146,7 @@ def test_super_users() -> None:
         super_users("alice")
 
 
-def test_acls_stay_across_restarts_and_are_in_force_with_their_answer(
+def test_acls_hold_when_answered_and_after_a_restart(
     run: Any, run_broker: Any, acl_settings: Any, tmp_path: Any
 ) -> None:
     from ottla.log.files import PosixDisk
@@ -196,7 +196,7 @@ def _produce(topic: str) -> Any:
     )
 
 
-def test_everybody_where_there_are_no_acls(run: Any, run_broker: Any, acl_settings: Any) -> None:
+def test_allow_everyone_if_no_acl_found(run: Any, run_broker: Any, acl_settings: Any) -> None:
     async def main() -> None:
         settings = {**acl_settings, "allow.everyone.if.no.acl.found": "true"}
         async with run_broker(settings=settings) as running:
@@ -207,7 +207,7 @@ def test_everybody_where_there_are_no_acls(run: Any, run_broker: Any, acl_settin
     run(main())
 
 
-def test_a_log_that_cannot_be_flooded(caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     import logging
 
     clock = ManualClock(0)

@@ -168,7 +168,7 @@ def test_a_rotated_key_is_fetched_when_a_token_names_it(
     run(main())
 
 
-def test_a_withdrawn_key_is_no_good_after_the_next_refresh(
+def test_a_withdrawn_key_is_refused_after_the_next_refresh(
     run: Any, run_broker: Any, oauth: Any, provider: Provider
 ) -> None:
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_a_withdrawn_key_is_no_good_after_the_next_refresh(
     run(main())
 
 
-def test_a_provider_in_trouble_is_asked_again_and_the_known_keys_stay(
+def test_known_keys_stay_while_the_provider_fails(
     run: Any, run_broker: Any, oauth: Any, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_a_start_without_keys_fails_and_says_why(
 
 
 @pytest.mark.parametrize("url", ["ftp://localhost/keys", "/etc/keys"])
-def test_an_address_that_is_none(run: Any, run_broker: Any, oauth: Any, url: str) -> None:
+def test_an_invalid_jwks_url_is_refused(run: Any, run_broker: Any, oauth: Any, url: str) -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match=r"begins with file:, http:// or https://"):
             async with run_broker(settings=oauth(url)):
@@ -254,7 +254,7 @@ def test_an_address_that_is_none(run: Any, run_broker: Any, oauth: Any, url: str
     run(main())
 
 
-def test_https_trusts_whom_the_jaas_line_says(
+def test_https_uses_the_trust_store_of_the_jaas_line(
     run: Any, run_broker: Any, oauth: Any, certificates: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "*")

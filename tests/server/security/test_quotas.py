@@ -114,7 +114,7 @@ def _produce(topic: str, size: int, acks: int = -1) -> Any:
     )
 
 
-def test_a_produce_without_answers_is_held_back_too(run: Any, run_broker: Any) -> None:
+def test_acks_0_is_throttled_too(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock) as running:
@@ -205,7 +205,7 @@ def test_shared_bytes(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_a_stop_does_not_wait_for_who_is_held_back(run: Any, run_broker: Any) -> None:
+def test_a_stop_does_not_wait_for_throttled_clients(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client, other = await running.connect(), await running.connect()
@@ -251,7 +251,7 @@ def test_the_most_specific_quota_counts(
     run(main())
 
 
-def test_users_of_sasl_have_their_own(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+def test_sasl_users_have_their_own_quotas(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock, settings=sasl_settings()) as running:
@@ -351,7 +351,7 @@ def test_an_address_may_have_its_own_limit(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_connections_in_all_wait_for_a_place(run: Any, run_broker: Any) -> None:
+def test_connections_above_the_total_limit_wait(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings={"max.connections": 1}) as running:
             first = await running.connect()
@@ -364,7 +364,7 @@ def test_connections_in_all_wait_for_a_place(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_the_listener_between_brokers_makes_room_for_itself(
+def test_the_inter_broker_listener_closes_an_idle_connection_for_room(
     run: Any, run_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {

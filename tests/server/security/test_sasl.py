@@ -135,7 +135,7 @@ def test_any_other_request_first_closes(run: Any, run_broker: Any, sasl_settings
     run(main())
 
 
-def test_a_request_where_a_token_is_due_is_answered_and_closed(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+def test_a_request_instead_of_a_token_is_answered_and_closes(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:
             client = await running.connect()
@@ -232,7 +232,7 @@ def test_plain_refusals(run: Any, run_broker: Any, sasl_settings: Any, token: by
     run(main())
 
 
-def test_a_failure_takes_its_time(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+def test_a_failed_login_is_answered_after_the_delay(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         clock = ManualClock(1_700_000_000_000)
         settings = sasl_settings(connection__failed__authentication__delay__ms=100)
@@ -541,7 +541,7 @@ def test_new_keys_are_read_when_a_token_names_one(
     run(main())
 
 
-def test_a_mistake_of_ours_is_a_refusal(
+def test_an_internal_error_refuses_the_login(
     run: Any,
     run_broker: Any,
     sasl_settings: Any,
@@ -563,7 +563,7 @@ def test_a_mistake_of_ours_is_a_refusal(
     assert any(record.exc_info for record in caplog.records)
 
 
-def test_scram_messages_of_absurd_length_are_not_looked_through() -> None:
+def test_very_long_scram_messages_are_refused_unparsed() -> None:
     def never(_: str) -> Any:
         raise AssertionError
 
@@ -619,7 +619,7 @@ def token_settings(sasl_settings: Any) -> dict[str, object]:
     )
 
 
-def test_the_life_of_a_delegation_token(run: Any, run_broker: Any, token_settings: Any) -> None:
+def test_a_delegation_token_is_created_renewed_and_expired(run: Any, run_broker: Any, token_settings: Any) -> None:
     async def main() -> None:
         clock = ManualClock(1_700_000_000_000)
         async with run_broker(clock=clock, settings=token_settings) as running:
@@ -660,7 +660,7 @@ def test_the_life_of_a_delegation_token(run: Any, run_broker: Any, token_setting
     run(main())
 
 
-def test_tokens_of_others_and_where_there_are_none(
+def test_tokens_of_other_users_and_disabled_tokens(
     run: Any, run_broker: Any, token_settings: Any, sasl_settings: Any
 ) -> None:
     async def main() -> None:
@@ -778,7 +778,7 @@ def test_sasl_inside_tls(run: Any, run_broker: Any, certificates: Any, sasl_sett
     run(main())
 
 
-def test_the_handshake_request_is_the_registry_s(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+def test_the_handshake_request_comes_from_the_registry(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     """A handshake of a version from the future closes, as any request of an unknown version does."""
 
     async def main() -> None:

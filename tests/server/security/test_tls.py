@@ -159,7 +159,7 @@ def test_a_new_certificate_counts_for_new_connections(run: Any, run_broker: Any,
     ],
     ids=str,
 )
-def test_a_new_certificate_is_for_the_same_server_unless_allowed(
+def test_a_new_certificate_needs_the_same_names_unless_allowed(
     run: Any, run_broker: Any, certificates: Any, allowed: tuple[str, ...], names: tuple[str, ...], refusal: str | None
 ) -> None:
     more = {f"ssl__allow__{kind}__changes": "true" for kind in allowed}
@@ -257,7 +257,9 @@ def test_settings_that_cannot_work_stop_the_start(
 
 
 @pytest.mark.parametrize(("left", "told"), [("CERTIFICATE", "no private key"), ("PRIVATE KEY", "no certificate")])
-def test_what_a_key_store_lacks_is_told(run: Any, run_broker: Any, certificates: Any, left: str, told: str) -> None:
+def test_a_key_store_error_says_what_is_missing(
+    run: Any, run_broker: Any, certificates: Any, left: str, told: str
+) -> None:
     blocks = re.findall(
         rf"-----BEGIN [A-Z ]*{left}-----.*?-----END [A-Z ]*{left}-----\n", certificates.server.read_text(), re.S
     )

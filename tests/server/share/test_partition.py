@@ -99,7 +99,7 @@ class World:
         return {offset: run.state for run in self.partition.in_flight.runs for offset in range(run.first, run.last + 1)}
 
 
-def test_records_go_out_once() -> None:
+def test_records_are_acquired_once() -> None:
     world = World()
     assert world.read(most=6) == [(0, 7, 1)], "batches are not parted"
     assert world.read("other") == [(8, 19, 1)]
@@ -111,7 +111,7 @@ def test_records_go_out_once() -> None:
     assert world.tell("m", (8, 9, [ACCEPT])) == InvalidRecordState.code, "somebody else's"
 
 
-def test_parts_of_about_the_wanted_size() -> None:
+def test_acquired_batches_have_about_the_wanted_size() -> None:
     assert World().read(batch_size=3) == [(base, base + 3, 1) for base in range(0, 20, 4)]
     assert World().read(batch_size=5) == [(0, 7, 1), (8, 15, 1), (16, 19, 1)]
     assert World().read(most=6, batch_size=3) == [(0, 3, 1), (4, 7, 1)]
@@ -159,11 +159,11 @@ def test_all_or_nothing(batches: Any, code: int) -> None:
     assert world.tell("m", (4, 7, [ACCEPT])) == 0
 
 
-def test_nothing_in_hand() -> None:
+def test_acknowledging_records_that_were_not_acquired() -> None:
     assert World().tell("m", (0, 1, [ACCEPT])) == InvalidRecordState.code
 
 
-def test_locks_run_out() -> None:
+def test_locks_expire() -> None:
     world = World(deliveries=2)
     assert world.read("m", 4) == [(0, 3, 1)]
     world.clock.advance(LOCK_MS - 1)
@@ -190,7 +190,7 @@ def test_a_renewed_lock() -> None:
     assert world.read("n", 2) == [(0, 0, 2), (3, 3, 2)]
 
 
-def test_a_member_that_goes() -> None:
+def test_a_leaving_member_releases_its_records() -> None:
     world = World()
     world.read("m", 4)
     world.read("n", 4)
@@ -198,7 +198,7 @@ def test_a_member_that_goes() -> None:
     assert world.read("n", 4) == [(0, 3, 2)]
 
 
-def test_what_fails_again_and_again_comes_in_small_portions() -> None:
+def test_records_that_fail_repeatedly_come_in_small_batches() -> None:
     world = World(8, 2)
     seen = []
     for _ in range(14):
@@ -226,7 +226,7 @@ def test_parts_of_a_batch_come_back() -> None:
     assert world.read(most=3, exact=True) == [(3, 5, 4)]
 
 
-def test_so_many_in_hand() -> None:
+def test_the_number_of_acquired_records_is_limited() -> None:
     world = World(records=6)
     assert world.read("m") == [(0, 7, 1)], "the limit is soft by a batch"
     assert world.read("n") == []
@@ -236,7 +236,7 @@ def test_so_many_in_hand() -> None:
     assert world.read("n") == [(8, 11, 1)]
 
 
-def test_a_log_that_begins_later() -> None:
+def test_a_log_whose_start_moved() -> None:
     world = World()
     world.read("m", 8)
     world.tell("m", (6, 6, [ACCEPT]))
@@ -260,7 +260,7 @@ def test_holes_in_the_log() -> None:
     assert world.start == 16
 
 
-def test_what_was_let_go_may_be_gone_when_it_is_read_again() -> None:
+def test_released_records_may_be_deleted_before_they_are_read_again() -> None:
     world = World()
     assert world.read("m", 8) == [(0, 7, 1)]
     world.tell("m", (1, 2, [RELEASE]))
@@ -272,7 +272,7 @@ def test_what_was_let_go_may_be_gone_when_it_is_read_again() -> None:
     assert world.start == 12
 
 
-def test_aborted_records_are_taken_out() -> None:
+def test_aborted_records_are_skipped() -> None:
     world = World()
     given = world.partition.acquire("m", 0, [(0, 3), (4, 7), (8, 11)], 500, 500, exact=False)
     assert world.partition.archive([(4, 7), (9, 9)], given) == [(0, 3, 1), (8, 8, 1), (10, 11, 1)]
@@ -281,7 +281,7 @@ def test_aborted_records_are_taken_out() -> None:
     assert world.start == 8
 
 
-def test_a_restart_goes_on_with_what_was_stored() -> None:
+def test_a_restart_continues_with_the_stored_state() -> None:
     world = World()
     world.read("m", 8)
     world.tell("m", (0, 0, [ACCEPT]), (1, 1, [RELEASE]), (5, 5, [REJECT]))
@@ -292,7 +292,7 @@ def test_a_restart_goes_on_with_what_was_stored() -> None:
     assert world.states()[5] == ARCHIVED
 
 
-def test_what_cannot_be_stored_is_taken_back() -> None:
+def test_an_acknowledgement_that_cannot_be_stored_is_undone() -> None:
     world = World()
     world.read("m", 4)
     world.storage.error = CoordinatorNotAvailable()
@@ -303,7 +303,7 @@ def test_what_cannot_be_stored_is_taken_back() -> None:
     assert world.tell("m", (0, 3, [ACCEPT])) == 0
 
 
-def test_while_it_is_being_stored() -> None:
+def test_acknowledgements_while_the_state_is_stored() -> None:
     world = World()
     world.read("m", 4)
     world.storage.hold = True
@@ -314,7 +314,7 @@ def test_while_it_is_being_stored() -> None:
     assert world.read("n") == [(0, 1, 2)]
 
 
-def test_a_lock_that_runs_out_while_its_record_is_being_stored() -> None:
+def test_a_lock_that_expires_while_the_state_is_stored() -> None:
     world = World()
     world.read("m", 4)
     world.storage.hold = True
@@ -360,7 +360,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_course_of_things(seed: int) -> None:
+def test_random_operations_keep_the_invariants(seed: int) -> None:
     chance = random.Random(seed)
     world = World(chance.choice((1, 3, 4)), 10, deliveries=chance.choice((2, 3, 5)), records=chance.choice((12, 100)))
     model = Model(world.limits.deliveries)

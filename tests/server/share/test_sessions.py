@@ -37,7 +37,7 @@ def test_epochs_follow_each_other() -> None:
     assert session.epoch == 1
 
 
-def test_what_cannot_begin_or_end() -> None:
+def test_invalid_first_and_last_epochs() -> None:
     sessions = ShareSessions(1)
     for epoch in (1, FINAL_EPOCH):
         with pytest.raises(ShareSessionNotFound):
@@ -51,7 +51,7 @@ def test_what_cannot_begin_or_end() -> None:
     assert sessions.for_fetching(KEY, FINAL_EPOCH, [A], [], "c", acknowledges=False) is sessions.find(KEY)
 
 
-def test_a_partition_twice_begins_nothing_and_ends_the_older_session() -> None:
+def test_a_duplicate_partition_opens_no_session_and_closes_the_old_one() -> None:
     sessions = ShareSessions(1)
     opened(sessions)
     with pytest.raises(UnknownServerError):

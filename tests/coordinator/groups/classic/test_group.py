@@ -27,7 +27,7 @@ def value(answer: Any) -> Any:
     return answer.value if isinstance(answer, Reply) else answer
 
 
-def test_the_life_of_a_group(world: Any, persisted_state: Any) -> None:
+def test_members_join_sync_and_leave(world: Any, persisted_state: Any) -> None:
     """Join, sync, leave: the generations and the records, as in golden/classic-group.log."""
     member_id, joined = world.new_member()
     assert (joined.generation_id, joined.leader, joined.protocol_name) == (1, member_id, "range")
@@ -114,7 +114,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout(make_world: Any) -> N
     assert len(first.value.members) == 7
 
 
-def test_who_does_not_rejoin_in_time_is_out(world: Any) -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed(world: Any) -> None:
     a, b = world.stable(2, rebalance_timeout_ms=5000)
     answer = world.join(member_id=a, rebalance_timeout_ms=5000)
     assert world.heartbeat(b, 2) == RebalanceInProgress.code
@@ -123,7 +123,7 @@ def test_who_does_not_rejoin_in_time_is_out(world: Any) -> None:
     assert set(world.group().members) == {a}
 
 
-def test_who_does_not_sync_in_time_is_out(world: Any) -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed(world: Any) -> None:
     a, b = world.stable(2, rebalance_timeout_ms=5000)
     answer = world.join(member_id=a, rebalance_timeout_ms=5000)
     world.join(member_id=b, rebalance_timeout_ms=5000)
@@ -147,7 +147,7 @@ def test_a_heartbeat_and_a_commit_keep_a_member_alive(world: Any) -> None:
     assert world.group().is_empty
 
 
-def test_the_leader_dies(world: Any) -> None:
+def test_a_dead_leader_is_replaced(world: Any) -> None:
     a, b = world.stable(2)
     world.clock.advance(9000)
     world.heartbeat(b, 2)
@@ -159,7 +159,7 @@ def test_the_leader_dies(world: Any) -> None:
     assert a not in world.group().members
 
 
-def test_the_vote(world: Any) -> None:
+def test_members_vote_for_the_protocol(world: Any) -> None:
     """Only protocols that all support stand; each member's favourite among them gets its vote."""
     options = [(("x", b""), ("a", b"1"), ("b", b"2")), (("b", b"3"), ("a", b"4")), (("b", b"5"), ("a", b"6"))]
     ids = [world.new_member(protocols=protocols)[0] for protocols in options[:1]]
@@ -205,7 +205,7 @@ def test_a_static_member_with_another_protocol_rebalances(world: Any) -> None:
     assert (again.generation_id, again.protocol_name) == (2, "sticky")
 
 
-def test_an_old_incarnation_that_waits_is_fenced(world: Any) -> None:
+def test_a_waiting_request_of_a_replaced_static_member_is_fenced(world: Any) -> None:
     a, b = world.join(instance_id="a", version=9), None
     world.sync(a.member_id, 1, {a.member_id: b""}, instance_id="a")
     b = world.join(instance_id="b")
@@ -235,12 +235,12 @@ def test_an_administrator_removes_a_static_member_by_its_instance(world: Any) ->
 
 
 @pytest.mark.parametrize(("version", "expected"), [(2, (25, [])), (5, (0, [25]))])
-def test_leaving_a_group_that_is_not_there(world: Any, version: int, expected: Any) -> None:
+def test_leaving_an_unknown_group(world: Any, version: int, expected: Any) -> None:
     answer = world.leave("stranger", group_id="nope", version=version)
     assert (answer.error_code, [member.error_code for member in answer.members]) == expected
 
 
-def test_a_rebalance_sends_those_who_sync_back_to_join(world: Any) -> None:
+def test_a_rebalance_tells_syncing_members_to_rejoin(world: Any) -> None:
     a, b = world.stable(2)
     world.join(member_id=a)
     world.join(member_id=b)
@@ -286,7 +286,7 @@ def test_a_generation_begins_with_the_commit_of_its_assignments(world: Any) -> N
     assert world.group().state_name == "Stable"
 
 
-def test_who_joins_before_the_assignments_are_committed_sends_those_who_sync_back_to_join(world: Any) -> None:
+def test_a_join_before_the_assignments_are_committed_makes_syncing_members_rejoin(world: Any) -> None:
     first = world.join(instance_id="i")
     world.writer.hold = True
     syncing = world.sync(first.member_id, 1, {first.member_id: b"all"}, instance_id="i")
@@ -298,7 +298,7 @@ def test_who_joins_before_the_assignments_are_committed_sends_those_who_sync_bac
     assert (again.generation_id, joining.value.generation_id) == (2, 2)
 
 
-def test_who_leaves_before_the_assignments_are_committed_sends_those_who_sync_back_to_join(world: Any) -> None:
+def test_a_leave_before_the_assignments_are_committed_makes_syncing_members_rejoin(world: Any) -> None:
     a, b = world.stable(2)
     world.join(member_id=a)
     world.join(member_id=b)
@@ -319,7 +319,7 @@ def test_assignments_that_are_not_committed_in_time_rebalance(world: Any) -> Non
     assert world.group().state_name == "PreparingRebalance"
 
 
-def test_restart_in_the_middle(world: Any) -> None:
+def test_a_restart_during_a_rebalance(world: Any) -> None:
     """Members of a stable group go on as if nothing had happened; who waited is told to find the coordinator."""
     a, b = world.stable(2)
     world.restart()
@@ -340,7 +340,7 @@ def test_an_oversized_group_from_the_log_rebalances(make_world: Any) -> None:
     assert world.group().state_name == "PreparingRebalance"
 
 
-def test_nothing_is_left_ticking(world: Any) -> None:
+def test_a_stopped_coordinator_has_no_timers(world: Any) -> None:
     leader, _ = world.stable(2)
     world.join(member_id=leader)
     world.join()

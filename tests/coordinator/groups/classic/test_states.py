@@ -247,7 +247,7 @@ def send(world: Any, name: str, a: str, b: str, generation: int) -> Any:
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", TABLE)
-def test_pair(world: Any, persisted_state: Any, name: str, state: str) -> None:
+def test_every_state_answers_every_request(world: Any, persisted_state: Any, name: str, state: str) -> None:
     answer, after = TABLE[name][STATES.index(state)]
     members = bring_to(world, state)
     assert send(world, name, *members) == answer
@@ -258,7 +258,7 @@ def test_pair(world: Any, persisted_state: Any, name: str, state: str) -> None:
 
 @pytest.mark.parametrize("target", list(State))
 @pytest.mark.parametrize("source", list(State))
-def test_only_the_tables_transitions_are_possible(source: State, target: State) -> None:
+def test_only_transitions_of_the_table_are_possible(source: State, target: State) -> None:
     group = ClassicGroup("g", 0, source)
     if target in TRANSITIONS[source]:
         group.move_to(target, 5)

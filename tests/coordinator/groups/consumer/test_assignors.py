@@ -45,7 +45,7 @@ def test_every_subscribed_partition_has_one_subscribed_owner(
 
 
 @given(groups, counts)
-def test_uniform_is_level(group: dict[str, frozenset[bytes]], partitions: dict[bytes, int]) -> None:
+def test_uniform_assignments_are_balanced(group: dict[str, frozenset[bytes]], partitions: dict[bytes, int]) -> None:
     """No partition could move to a reader that has two less than its owner."""
     assignment = assign_uniform(specs(group), partitions)
     loads = load(assignment)
@@ -67,7 +67,7 @@ def test_uniform_moves_no_more_than_it_must(members: list[str], joining: str, pa
 
 
 @given(groups, counts, st.data())
-def test_uniform_gives_the_partitions_of_who_left(
+def test_uniform_reassigns_the_partitions_of_a_member_that_left(
     group: dict[str, frozenset[bytes]], partitions: dict[bytes, int], data: st.DataObject
 ) -> None:
     before = assign_uniform(specs(group), partitions)
@@ -100,7 +100,7 @@ def test_range_takes_static_members_first() -> None:
     assert assign_range(members, dict.fromkeys(TOPICS, 1))["z"] == {TOPICS[0]: frozenset({0})}
 
 
-def test_partitions_that_are_gone_are_dropped() -> None:
+def test_deleted_partitions_are_dropped() -> None:
     """A topic that was deleted and made again under its old id cannot be; one with fewer partitions can."""
     for topics in (frozenset(TOPICS[:1]), frozenset(TOPICS[:2])):
         members = {

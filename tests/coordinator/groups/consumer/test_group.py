@@ -49,7 +49,7 @@ def test_refused_heartbeats_change_nothing(world: Any, member_id: str, epoch: in
     assert not world.writer.batches
 
 
-def test_nothing_subscribed_is_epoch_1(world: Any) -> None:
+def test_a_member_without_subscriptions_has_epoch_1(world: Any) -> None:
     answer = world.consumer("me", 0, topics=[])
     assert (answer.member_epoch, world.assignment(answer)) == (1, {})
     assert world.group("n").state_name == "Stable"
@@ -62,7 +62,7 @@ def test_version_0_makes_the_member_id(world: Any) -> None:
     assert answer.member_epoch == 2
 
 
-def test_a_partition_moves_when_its_owner_let_go(world: Any) -> None:
+def test_a_partition_moves_after_its_owner_revoked_it(world: Any) -> None:
     world.topic("t")
     told: Any = lambda answer: (answer.member_epoch, world.assignment(answer))  # noqa: E731
     assert told(world.consumer("m1", 0, topics=["t"])) == (2, {"t": [0, 1, 2]})
@@ -80,7 +80,7 @@ def test_a_partition_moves_when_its_owner_let_go(world: Any) -> None:
     assert world.group("n").state_name == "Stable"
 
 
-def test_epochs_fence(world: Any) -> None:
+def test_wrong_epochs_are_fenced(world: Any) -> None:
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
     assert world.consumer("mX", 1) == UnknownMemberId.code
@@ -89,7 +89,7 @@ def test_epochs_fence(world: Any) -> None:
     assert world.consumer("mX", -1) == UnknownMemberId.code
 
 
-def test_a_lost_answer_may_be_asked_for_again(world: Any) -> None:
+def test_a_heartbeat_can_be_repeated_after_a_lost_answer(world: Any) -> None:
     """The previous epoch is accepted from a member that owns nothing beyond its assignment."""
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
@@ -125,7 +125,7 @@ def test_targets_are_not_computed_more_often_than_the_interval(make_world: Any) 
     assert world.consumer("m2", 2, owned={}).member_epoch == 3
 
 
-def test_a_static_member_keeps_its_place(world: Any, persisted_state: Any) -> None:
+def test_a_static_member_keeps_its_partitions(world: Any, persisted_state: Any) -> None:
     world.topic("t")
     assert world.consumer("a1", 0, topics=["t"], instance_id="i").member_epoch == 2
     assert world.consumer("a2", 0, topics=["t"], instance_id="i") == UnreleasedInstanceId.code
@@ -172,7 +172,7 @@ def test_the_groups_own_session_timeout_wins(world: Any) -> None:
     assert world.group("n").is_empty
 
 
-def test_who_does_not_revoke_in_time_is_removed(world: Any) -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed(world: Any) -> None:
     world.topic("t")
     world.consumer("m1", 0, topics=["t"], rebalance_timeout_ms=20_000)
     world.consumer("m2", 0, topics=["t"])
@@ -194,7 +194,7 @@ def test_new_partitions_reach_the_group(world: Any) -> None:
     assert (answer.member_epoch, world.assignment(answer)) == (3, {"t": [0, 1, 2]})
 
 
-def test_a_topic_that_appears_and_goes(world: Any) -> None:
+def test_a_topic_that_is_created_and_deleted(world: Any) -> None:
     answer = world.consumer("m1", 0, topics=["t"])
     assert (answer.member_epoch, world.assignment(answer)) == (2, {})
     world.topic("t", 2)
@@ -275,7 +275,7 @@ def test_a_restart_brings_everything_back(world: Any, persisted_state: Any) -> N
         (3, 99, UnknownTopicOrPartition.code),
     ],
 )
-def test_commits_at_an_older_epoch_count_for_partitions_held_since(
+def test_an_older_epoch_may_commit_for_partitions_held_since_then(
     world: Any, epoch: int, partition: int, code: int
 ) -> None:
     world.topic("t")

@@ -63,7 +63,7 @@ def topic(world: Any) -> None:
     world.topic("t")
 
 
-def test_a_commit_without_membership_makes_a_simple_group(world: Any, persisted_state: Any) -> None:
+def test_a_commit_without_a_member_creates_a_simple_group(world: Any, persisted_state: Any) -> None:
     assert world.commit({("t", 0): 5}, metadata="note") == {("t", 0): 0}
     found = world.offset("t", 0)
     assert (found.committed_offset, found.metadata, found.committed_leader_epoch) == (5, "note", -1)
@@ -98,12 +98,12 @@ def test_every_version_commits(world: Any, version: int, metadata: str | None) -
     assert world.offset("t", 0, group_id="").metadata == (metadata or "")
 
 
-def test_one_bad_partition_does_not_fail_its_siblings(world: Any) -> None:
+def test_one_bad_partition_does_not_fail_the_others(world: Any) -> None:
     assert world.commit({("t", 0): 1, ("zz", 0): 1, ("t", 99): 1}) == {("t", 0): 0, ("zz", 0): 3, ("t", 99): 3}
     assert world.offset("t", 0).committed_offset == 1
 
 
-def test_fetching_what_is_not_there_is_no_error(world: Any) -> None:
+def test_fetching_an_uncommitted_offset_is_no_error(world: Any) -> None:
     found = world.offset("t", 0, group_id="nope")
     assert (found.committed_offset, found.error_code, found.metadata) == (-1, 0, "")
     world.commit({("t", 0): 1})

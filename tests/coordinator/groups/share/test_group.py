@@ -123,7 +123,7 @@ def test_refused_heartbeats_change_nothing(
     assert not world.writer.batches
 
 
-def test_partitions_come_when_their_state_is_there(world: Any, share: FakeState) -> None:
+def test_partitions_are_assigned_when_their_state_is_initialized(world: Any, share: FakeState) -> None:
     topic = world.topic("t", 2)
     joined = beat(world, "m", 0, ["t"])
     assert (joined.member_epoch, owned(joined), joined.heartbeat_interval_ms) == (2, [], 5000)
@@ -142,7 +142,7 @@ def test_partitions_come_when_their_state_is_there(world: Any, share: FakeState)
     assert beat(world, "other", 3) == UnknownMemberId.code
 
 
-def test_a_coordinator_that_does_not_answer_is_asked_again(world: Any, share: FakeState) -> None:
+def test_failed_state_requests_are_repeated(world: Any, share: FakeState) -> None:
     world.topic("t", 1)
     share.error = CoordinatorNotAvailable()
     beat(world, "m", 0, ["t"])
@@ -179,7 +179,7 @@ def test_a_silent_member_is_removed(world: Any, share: FakeState) -> None:
     assert "s" in world.shard.groups, "share groups do not expire"
 
 
-def test_a_group_has_room_for_so_many(share: FakeState, world: Any) -> None:
+def test_a_full_group_refuses_members(share: FakeState, world: Any) -> None:
     world.settings.share_max_size = 1
     world.topic("t", 1)
     assigned(world)
@@ -249,7 +249,7 @@ def test_groups_of_other_kinds_are_left_alone(world: Any, share: FakeState) -> N
     assert describe.describe_classic(world.shard, "s", 6).error_code == GroupIdNotFound.code
 
 
-def test_described(world: Any, share: FakeState) -> None:
+def test_groups_are_described(world: Any, share: FakeState) -> None:
     world.topic("t", 1)
     assigned(world)
     found = world.shard.other("share").describe("s")
@@ -349,14 +349,14 @@ def spec(topics: str, **target: Any) -> MemberSpec:
 
 
 @pytest.mark.parametrize(("members", "partitions"), [(1, 1), (1, 5), (2, 5), (3, 3), (5, 2), (7, 3), (4, 1)])
-def test_everybody_gets_something_and_nothing_is_left(members: int, partitions: int) -> None:
+def test_every_member_gets_partitions_and_every_partition_a_member(members: int, partitions: int) -> None:
     found = assign_simple({f"m{number}": spec("t") for number in range(members)}, {b"t": frozenset(range(partitions))})
     sizes = [sum(map(len, target.values())) for target in found.values()]
     assert min(sizes) >= 1 and max(sizes) - min(sizes) <= 1
     assert {index for target in found.values() for index in target[b"t"]} == set(range(partitions))
 
 
-def test_the_target_is_kept_where_it_is_balanced() -> None:
+def test_a_balanced_target_does_not_change() -> None:
     found = assign_simple({"a": spec("t", t=[0, 1, 2, 3]), "b": spec("t")}, {b"t": frozenset(range(4))})
     assert found == {"a": {b"t": frozenset({2, 3})}, "b": {b"t": frozenset({0, 1})}}
     assert assign_simple({"a": spec("t", t=[1]), "b": spec("t", t=[0])}, {b"t": frozenset({0, 1})}) == {

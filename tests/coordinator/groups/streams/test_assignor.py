@@ -64,7 +64,7 @@ def test_standby_copies_are_in_other_processes(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
 
 
-def test_copies_without_a_process_to_live_in(caplog: pytest.LogCaptureFixture) -> None:
+def test_standby_copies_that_no_process_can_hold(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = assign(members(m1="p", m2="p"), topology(A=4), 1)
     assert [count(target, "standby") for target in found.values()] == [0, 0]
@@ -77,7 +77,7 @@ SHAPES = st.dictionaries(st.sampled_from(["a", "b", "C", "D"]), st.integers(1, 7
 
 @settings(max_examples=60, deadline=None)
 @given(before=PROCESSES, after=PROCESSES, shape=SHAPES, replicas=st.integers(0, 2))
-def test_every_task_has_one_home(
+def test_every_task_has_one_owner(
     before: dict[str, str], after: dict[str, str], shape: dict[str, int], replicas: int
 ) -> None:
     previous = assign(members(None, **before), topology(**shape), replicas)

@@ -113,7 +113,7 @@ def test_a_silent_member_is_removed(world: Any) -> None:
         second.own()
 
 
-def test_who_does_not_let_go_in_time_is_removed(world: Any) -> None:
+def test_a_member_that_does_not_release_tasks_in_time_is_removed(world: Any) -> None:
     first, second = Member(world, "a"), Member(world, "b")
     first.beat(), second.beat()
     first.beat()  # is told to give up tasks, and does not say that it did
@@ -129,7 +129,7 @@ def test_who_does_not_let_go_in_time_is_removed(world: Any) -> None:
     assert second.active == {0, 1, 2, 3}
 
 
-def test_letting_go_stops_the_clock(world: Any) -> None:
+def test_releasing_tasks_cancels_the_rebalance_timeout(world: Any) -> None:
     first, second = Member(world, "a"), Member(world, "b")
     first.beat(), second.beat(), first.beat(), first.own()
     for _ in range(10):
@@ -165,7 +165,7 @@ def test_a_group_that_is_empty_when_the_delay_is_over(make_world: WorldMaker) ->
     assert statuses(member.beat()) == [5]  # again, for those who come now
 
 
-def test_assignments_keep_their_distance(make_world: WorldMaker) -> None:
+def test_assignments_wait_for_the_assignment_interval(make_world: WorldMaker) -> None:
     world = make_world(streams_initial_rebalance_delay_ms=0, streams_assignment_interval_ms=1000)
     world.topic("t", 4)
     first, second = Member(world, "a"), Member(world, "b")
@@ -205,7 +205,7 @@ def test_a_full_group(make_world: WorldMaker) -> None:
     first.own()
 
 
-def test_what_could_not_be_written_has_not_happened(world: Any) -> None:
+def test_a_failed_write_changes_nothing(world: Any) -> None:
     member = Member(world, "a")
     world.writer.fail_with = CoordinatorNotAvailable()
     with pytest.raises(CoordinatorNotAvailable):
@@ -222,7 +222,7 @@ def test_what_could_not_be_written_has_not_happened(world: Any) -> None:
     assert member.active == {0, 1, 2, 3, 4, 5}
 
 
-def test_members_of_an_unknown_state_start_over(world: Any) -> None:
+def test_members_with_an_unknown_state_start_again(world: Any) -> None:
     member = Member(world, "a")
     member.beat()
     group = world.group("s")
@@ -235,7 +235,7 @@ def test_members_of_an_unknown_state_start_over(world: Any) -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, 5])
-def test_a_topology_with_a_negative_epoch_or_twice_the_same_name(world: Any, epoch: int) -> None:
+def test_a_topology_with_a_negative_epoch_or_duplicate_names_is_refused(world: Any, epoch: int) -> None:
     broken = shape("t", epoch=epoch)
     if epoch > 0:
         broken.subtopologies *= 2
@@ -318,7 +318,7 @@ def test_a_new_coordinator_knows_everything(world: Any) -> None:
     assert sorted(first.active | second.active | third.active) == [0, 1, 2, 3]
 
 
-def test_sessions_begin_anew_with_a_new_coordinator(world: Any) -> None:
+def test_a_new_coordinator_restarts_the_sessions(world: Any) -> None:
     first, second = Member(world, "a"), Member(world, "b")
     first.beat(), second.beat(), first.beat()
     world.clock.advance(20_000)
@@ -332,7 +332,7 @@ def test_sessions_begin_anew_with_a_new_coordinator(world: Any) -> None:
     assert world.group("s").is_empty
 
 
-def test_a_group_that_goes_leaves_nothing(world: Any) -> None:
+def test_a_deleted_group_leaves_nothing(world: Any) -> None:
     member = Member(world, "a")
     member.beat()
     assert world.commit({("t", 0): 7}, group_id="s", member_id="a", epoch=member.epoch) == {("t", 0): 0}
@@ -359,7 +359,7 @@ def test_an_empty_group_lives_as_long_as_its_offsets(world: Any) -> None:
     assert world.fresh().groups == {}
 
 
-def test_an_empty_group_without_offsets_is_swept_away(world: Any) -> None:
+def test_an_empty_group_without_offsets_is_removed(world: Any) -> None:
     member = Member(world, "a")
     member.beat(), member.beat(member_epoch=-1)
     assert state(world) == "Empty"
@@ -402,7 +402,7 @@ def test_listing(world: Any) -> None:
     assert requests.list_groups(world.coordinator, ["NotReady"]).groups == []
 
 
-def test_the_topic_of_a_group_is_looked_at_when_it_changes(world: Any) -> None:
+def test_changed_topics_update_the_groups_that_read_them(world: Any) -> None:
     member = Member(world, "a")
     member.beat(), member.own()
     group = world.group("s")
