@@ -8,7 +8,7 @@ the file that uses it:
     else:
         recovery_scan = lazy("ottla.log.recovery_scan")
 
-The first use of `recovery_scan.sound_entries` imports it. Type checkers and editors read the first half, and
+The first use of `recovery_scan.valid_entries` imports it. Type checkers and editors read the first half, and
 `tests/test_architecture.py` checks that both halves name the same module. The same way serves for heavy modules of
 others, for those that are not always installed, and for modules that need each other.
 """

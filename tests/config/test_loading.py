@@ -50,9 +50,12 @@ def test_a_named_preset_goes_below_the_file(file: Path) -> None:
 
 def test_copies_of_a_config_keep_its_preset(file: Path) -> None:
     config = Config.load(preset="test").with_static({"num.partitions": 2}).with_dynamic(cluster={})
-    assert (config.preset, config.tells_new_topics) == ("test", True)
-    assert [Config.load(preset=preset).tells_new_topics for preset in (None, "dev", "kafka")] == [False] * 3
-    assert (Config.load(str(file)).preset, Config.load(str(file), preset="test").tells_new_topics) == (None, True)
+    assert (config.preset, config.shows_new_topics_at_once) == ("test", True)
+    assert [Config.load(preset=preset).shows_new_topics_at_once for preset in (None, "dev", "kafka")] == [False] * 3
+    assert (Config.load(str(file)).preset, Config.load(str(file), preset="test").shows_new_topics_at_once) == (
+        None,
+        True,
+    )
 
 
 def test_unknown_preset() -> None:

@@ -19,7 +19,7 @@ from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.loader import Loader
 from ottla.errors import KafkaError, MemberIdRequired
 from ottla.records.batch import Batch, batches
-from ottla.server.randomness import SeededChance
+from ottla.server.randomness import SeededRandomness
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
@@ -135,7 +135,7 @@ class World:
             self.settings,
             self.clock,
             self.timer,
-            SeededChance(1).uuid,
+            SeededRandomness(1).uuid,
             Loader(self.clock, self.turns.append),
         )
         self.coordinator.start()
@@ -178,7 +178,7 @@ class World:
             self.settings,
             ManualClock(0),
             Timer(ManualClock(0)),
-            SeededChance(1).uuid,
+            SeededRandomness(1).uuid,
         )
         shard.load(map(Batch, self.writer.batches))
         return shard

@@ -12,7 +12,7 @@ from ottla.clock import ManualClock
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.log.loader import open_log
 from ottla.log.log import Log
-from ottla.log.multi_dir_disk import SpreadDisk
+from ottla.log.multi_dir_disk import MultiDirDisk
 from ottla.log.options import LogConfig
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
 
@@ -32,7 +32,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     elif request.param == "posix":
         made = PosixDisk(tmp_path / "data")
     else:
-        made = SpreadDisk([str(tmp_path / name) for name in ("data", "more", "most")])
+        made = MultiDirDisk([str(tmp_path / name) for name in ("data", "more", "most")])
     made.mkdir("")
     yield made
     made.close()

@@ -15,7 +15,7 @@ from ottla.log import replica_moves as moves_module
 from ottla.log.files import PosixDisk
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.log.multi_dir_disk import SpreadDisk
+from ottla.log.multi_dir_disk import MultiDirDisk
 from ottla.log.options import LogConfig
 from ottla.log.replica_moves import Moves
 from ottla.records.batch import Batch
@@ -29,7 +29,7 @@ class World:
     """A log in the first of two folders; work in the background is done when the test says so."""
 
     def __init__(self, folder: Path) -> None:
-        self.disk = SpreadDisk([str(folder / "one"), str(folder / "two")])
+        self.disk = MultiDirDisk([str(folder / "one"), str(folder / "two")])
         self.clock = ManualClock(1_700_000_000_000)
         self.timer = Timer(self.clock)
         tokens = iter(range(10_000))

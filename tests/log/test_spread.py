@@ -13,29 +13,29 @@ from ottla.log import checkpoints
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
-from ottla.log.multi_dir_disk import METADATA_FOLDER, SpreadDisk
+from ottla.log.multi_dir_disk import METADATA_FOLDER, MultiDirDisk
 from ottla.log.options import LogConfig
 
 NAMES = ("one", "two", "three")
-Spread = Callable[..., SpreadDisk]
+Spread = Callable[..., MultiDirDisk]
 
 
 @pytest.fixture
 def spread(tmp_path: Path) -> Spread:
-    def make(*names: str, metadata: str | None = None) -> SpreadDisk:
+    def make(*names: str, metadata: str | None = None) -> MultiDirDisk:
         roots = [str(tmp_path / name) for name in names or NAMES]
-        disk = SpreadDisk(roots, None if metadata is None else str(tmp_path / metadata))
+        disk = MultiDirDisk(roots, None if metadata is None else str(tmp_path / metadata))
         disk.mkdir("")
         return disk
 
     return make
 
 
-def place(disk: SpreadDisk, folder: str) -> str:
+def place(disk: MultiDirDisk, folder: str) -> str:
     return Path(disk.resolve(folder)).parent.name
 
 
-def manager_of(disk: SpreadDisk) -> LogManager:
+def manager_of(disk: MultiDirDisk) -> LogManager:
     tokens = iter(range(100, 200))
     manager = LogManager(
         disk, lambda _: LogConfig(), ManualClock(1_700_000_000_000), new_token=lambda: f"{next(tokens):032x}"

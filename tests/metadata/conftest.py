@@ -13,7 +13,7 @@ from ottla.wire.stored import metadata as stored
 
 
 class Counting:
-    """Chance without any: ids count up, choices are the first."""
+    """Randomness without any: ids count up, choices are the first."""
 
     def __init__(self) -> None:
         self.ids = 0

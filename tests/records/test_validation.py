@@ -43,7 +43,7 @@ from ottla.records.validation import (
     Depth,
     Origin,
     ValidationOptions,
-    is_sound,
+    may_store_as_is,
     record_errors_of,
     validate,
 )
@@ -593,7 +593,7 @@ BOUNDARIES = [-(1 << 31), -2, -1, 0, 1, 2, 3, 51, 52, 53, 0x10, 0x12, 0x20, 0x23
 
 @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4])
 def test_many_records_are_accepted_without_reading_them(codec):
-    assert is_sound(Batch(build_batch(MANY, codec=codec)), ValidationOptions(), NOW)
+    assert may_store_as_is(Batch(build_batch(MANY, codec=codec)), ValidationOptions(), NOW)
 
 
 SINGLE = [Record(0, NOW, None, b"v" * 100), Record(0, NOW, b"key", b"v" * 30), Record(0, NOW, b"key", None)]
@@ -601,7 +601,7 @@ SINGLE = [Record(0, NOW, None, b"v" * 100), Record(0, NOW, b"key", b"v" * 30), R
 
 @pytest.mark.parametrize("record", SINGLE[:2])
 def test_one_small_record_is_accepted_after_a_few_checks(record):
-    assert is_sound(Batch(build_batch([record])), ValidationOptions(), NOW)
+    assert may_store_as_is(Batch(build_batch([record])), ValidationOptions(), NOW)
 
 
 @given(
@@ -624,7 +624,7 @@ def test_the_quick_check_accepts_what_full_validation_keeps_unchanged(
     HEADER.pack_into(data, 0, *fields.values())
     struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]) ^ damage)
     before = bytes(data)
-    if is_sound(Batch(data), options, NOW + skew_ms):
+    if may_store_as_is(Batch(data), options, NOW + skew_ms):
         assert validate(data, options, NOW + skew_ms).append_time_ms == -1
         assert data == before
 
@@ -641,6 +641,6 @@ def test_one_record_is_sound_only_if_it_can_be_read(record, changes):
     for place, byte in changes.items():  # its size, deltas, the size of key and value, the number of headers
         data[HEADER.size + place if place >= 0 else len(data) + place] = byte
     struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
-    if is_sound(Batch(data), ValidationOptions(), NOW):
+    if may_store_as_is(Batch(data), ValidationOptions(), NOW):
         (read,) = Batch(data).records()
         assert (read.timestamp, read.offset, read.headers) == (NOW, 0, ())

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from ottla.errors import NONE, KafkaStorageError, LogDirNotFound, UnknownTopicOrPartition
-from ottla.log.multi_dir_disk import SpreadDisk
+from ottla.log.multi_dir_disk import MultiDirDisk
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.topics import DeleteTopicsRequest
 
 UNASSIGNED = bytes(15) + b"\1"
-Disks = Callable[..., SpreadDisk]
+Disks = Callable[..., MultiDirDisk]
 
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Disks:
-    return lambda *names: SpreadDisk([str(tmp_path / name) for name in names or ("one", "two", "three")])
+    return lambda *names: MultiDirDisk([str(tmp_path / name) for name in names or ("one", "two", "three")])
 
 
 async def described(client: Any, *wanted: tuple[str, list[int]]) -> dict[str, dict[tuple[str, int], tuple[int, bool]]]:
@@ -216,8 +216,8 @@ def test_a_missing_folder_is_not_treated_as_empty(run: Any, run_broker: Any, dis
 
 
 def test_metadata_in_a_folder_of_its_own(run: Any, run_broker: Any, tmp_path: Path) -> None:
-    def disk() -> SpreadDisk:
-        return SpreadDisk([str(tmp_path / "one")], str(tmp_path / "metadata"))
+    def disk() -> MultiDirDisk:
+        return MultiDirDisk([str(tmp_path / "one")], str(tmp_path / "metadata"))
 
     async def main() -> None:
         async with run_broker(disk=disk()) as running:

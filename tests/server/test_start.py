@@ -13,7 +13,7 @@ from ottla import lazy_imports
 from ottla.api_table import APIS
 from ottla.enums import AnsweredBy
 from ottla.server.api import OpenToAll, RequestContext, Route, handles, registered_apis
-from ottla.server.randomness import SystemChance
+from ottla.server.randomness import SystemRandomness
 from ottla.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.schema import WALKS, Message
 
@@ -142,7 +142,7 @@ def test_apis_with_changes() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 256, 257])
 def test_chance_is_below_its_limit(limit: int) -> None:
-    drawn = {SystemChance().randbelow(limit) for _ in range(500)}
+    drawn = {SystemRandomness().randbelow(limit) for _ in range(500)}
     assert min(drawn) >= 0
     assert max(drawn) < limit
     assert len(drawn) > limit / 4

@@ -76,6 +76,6 @@ def test_frequent_messages_get_compiled_codecs() -> None:
         encoded = message.encode(4)
         assert Ping.decode(encoded, 4) == message
         assert (4 in Ping._encoders) is (4 in Ping._decoders) is (number >= WALKS)
-    assert Ping.encoder_for_now(4) is Ping.encoder(4)
+    assert Ping.early_encoder(4) is Ping.encoder(4)
     with pytest.raises(ValueError, match="versions 0 to 4, not 5"):
         message.encode(5)

@@ -133,11 +133,11 @@ def test_a_follower_writes_no_metadata() -> None:
 
 def test_one_folder_holds_one_replica() -> None:
     from ottla.config import Config
-    from ottla.server.randomness import SeededChance
+    from ottla.server.randomness import SeededRandomness
 
     image = image_of({1: FOLDER, 2: FOLDER}, {})
     controller = SharedFolderController(
-        image, FollowedMetadata(image, 1), lambda: Config.load(preset="dev"), SeededChance(1), lambda _: FOLDER
+        image, FollowedMetadata(image, 1), lambda: Config.load(preset="dev"), SeededRandomness(1), lambda _: FOLDER
     )
     from ottla.metadata.controller import NewTopic
 

@@ -161,7 +161,7 @@ def _disk(config: Config) -> Disk:
     folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
     if len(folders) == 1 and metadata_folder == folders[0]:
         return PosixDisk(folders[0])
-    return multi_dir_disk.SpreadDisk(folders, metadata_folder)
+    return multi_dir_disk.MultiDirDisk(folders, metadata_folder)
 
 
 def run(arguments: argparse.Namespace) -> int:

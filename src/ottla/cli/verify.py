@@ -237,10 +237,10 @@ def _print(
     clean = "" if (folder / ".kafka_cleanshutdown").exists() or any(folder.glob("*.log")) else "; not closed cleanly"
     size = terminal.human_bytes(sum(report.size for report in reports))
     counts = Counter(finding.severity for finding in findings)
-    is_sound = not counts.keys() - {"note"}
+    is_clean = not counts.keys() - {"note"}
     verdict = ", ".join(terminal.counted(n, kind) for kind, n in counts.items() if kind != "note") or "nothing wrong"
     partitions = terminal.counted(len(reports), "partition")
-    terminal.note(f"{partitions}, {size}: {terminal.paint(verdict, 'green' if is_sound else 'red', sys.stderr)}{clean}")
+    terminal.note(f"{partitions}, {size}: {terminal.paint(verdict, 'green' if is_clean else 'red', sys.stderr)}{clean}")
 
 
 def _draw_all(reports: list[PartitionReport]) -> None:

@@ -87,7 +87,7 @@ class Fetcher:
                 self._stale = set()
             self._start_fetches()
         except (KafkaError, ConnectionLost) as error:
-            await self._bear(error)
+            await self._wait_or_raise(error)
             return []
         if not self._tasks:
             return []
@@ -102,12 +102,12 @@ class Fetcher:
                 found += await self._take(asked, response)
             except (KafkaError, ConnectionLost) as error:
                 self._stale |= {topic for topic, _ in self.positions}
-                await self._bear(error)
+                await self._wait_or_raise(error)
         if found:
             self._backoff_s, self._deadline = FIRST_BACKOFF_S, None
         return found
 
-    async def _bear(self, error: KafkaError | ConnectionLost) -> None:
+    async def _wait_or_raise(self, error: KafkaError | ConnectionLost) -> None:
         """Wait a little after a failure that may pass, and raise it when it did not for long."""
         loop = asyncio.get_running_loop()
         if isinstance(error, KafkaError) and not error.retriable:

@@ -15,7 +15,7 @@ from ottla.config.broker_keys import DYNAMIC_ONLY_KEYS, SERVER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.keys import CLUSTER_WIDE, READ_ONLY, ChangeRefused, ConfigError, ConfigKey, to_text
 from ottla.config.listeners import Listener, parse_listeners, parse_protocol_map
-from ottla.config.loading import LISTENER_PREFIX, TELLS_NEW_TOPICS, Setting, base_key, collect, unknown_warnings
+from ottla.config.loading import LISTENER_PREFIX, SHOW_NEW_TOPICS_AT_ONCE, Setting, base_key, collect, unknown_warnings
 from ottla.config.rules import check_broker
 from ottla.config.security_keys import SECURITY_KEYS
 from ottla.lazy_imports import lazy
@@ -176,9 +176,9 @@ class Config:
         return self._advertised
 
     @property
-    def tells_new_topics(self) -> bool:
+    def shows_new_topics_at_once(self) -> bool:
         """Whether clients find a topic with the request that makes it, not with the next."""
-        return self.preset in TELLS_NEW_TOPICS
+        return self.preset in SHOW_NEW_TOPICS_AT_ONCE
 
     @property
     def inter_broker_listener(self) -> str:

@@ -123,7 +123,7 @@ class LogManager:
         """
         disk = self.disk
         disk.mkdir("")
-        found = ownership.look_up(disk, node_id)
+        found = ownership.read_owners(disk, node_id)
         disk.lock()
         self._locked = True
         used = [part for part, meta in found if meta is not None]
@@ -281,7 +281,7 @@ class LogManager:
         self._flushed_with.discard((topic, partition))
         self._remove_later(former, log.config.file_delete_delay_ms)
 
-    def take_up(self, topic: str, partition: int, folder: str) -> None:
+    def finish_exchange(self, topic: str, partition: int, folder: str) -> None:
         """A copy whose exchange a crash interrupted: the log itself is set aside already."""
         self.disk.rename(folder, f"{topic}-{partition}")
         self._unopened[topic, partition] = None

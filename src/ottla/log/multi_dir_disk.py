@@ -20,7 +20,7 @@ _COPY_BYTES: Final = 1 << 20
 _GIVEN_UP: Final = ("-delete", "-stray")
 
 
-class SpreadDisk(PosixDisk):
+class MultiDirDisk(PosixDisk):
     """Partitions in the folders `roots`, the metadata log in `metadata_root` (the first if it is not given)."""
 
     def __init__(
@@ -172,9 +172,9 @@ class SpreadDisk(PosixDisk):
 
     # -- the rest ----------------------------------------------------------------------------------------------
 
-    def for_thread(self) -> SpreadDisk:
+    def for_thread(self) -> MultiDirDisk:
         roots = [part.root for part in self._folders]
-        return SpreadDisk(roots, max_open_files=THREAD_OPEN_FILES, places=self._places)
+        return MultiDirDisk(roots, max_open_files=THREAD_OPEN_FILES, places=self._places)
 
     def lock(self) -> None:
         for part in self._parts:

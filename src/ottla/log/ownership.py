@@ -15,16 +15,16 @@ Found: TypeAlias = Sequence[tuple[Disk, MetaProperties | None]]
 """What each folder says; None of a new one."""
 
 
-def look_up(disk: Disk, node_id: int) -> Found:
+def read_owners(disk: Disk, node_id: int) -> Found:
     """Refuses folders of another node, of different clusters, and those that are no data folders."""
-    found = [(part, _whose(part, node_id)) for part in disk.parts()]
+    found = [(part, _owner(part, node_id)) for part in disk.parts()]
     ids = {meta.cluster_id for _, meta in found if meta is not None}
     if len(ids) > 1:
         raise KafkaStorageError(f"the data folders belong to different clusters ({', '.join(sorted(ids))})")
     return found
 
 
-def _whose(part: Disk, node_id: int) -> MetaProperties | None:
+def _owner(part: Disk, node_id: int) -> MetaProperties | None:
     meta = MetaProperties.read(part)
     if meta is None:
         _refuse_foreign(part)

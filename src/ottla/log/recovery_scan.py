@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SCAN_BYTES: Final = 1 << 20
 
 
-def sound_entries(segment: Segment) -> Iterator[tuple[Located, Batch | None]]:
+def valid_entries(segment: Segment) -> Iterator[tuple[Located, Batch | None]]:
     """Every entry that is whole and right by its checksum; no batch for those of format 0 and 1."""
     for located, chunk in _whole_entries(segment):
         batch = Batch(chunk) if memoryview(chunk)[MAGIC_OFFSET] >= CURRENT_MAGIC else None

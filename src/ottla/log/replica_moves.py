@@ -20,7 +20,7 @@ from ottla.log.checkpoints import TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.log import DELETED_SUFFIX, Log
 from ottla.log.manager import FUTURE_SUFFIX, LogManager, marked_folder
-from ottla.log.multi_dir_disk import SpreadDisk
+from ottla.log.multi_dir_disk import MultiDirDisk
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Moves:
     def __init__(
         self,
         logs: LogManager,
-        disk: SpreadDisk,
+        disk: MultiDirDisk,
         run: Run,
         schedule: Callable[[float, Callable[[], None]], object],
         new_token: Callable[[], str],

@@ -36,12 +36,12 @@ def past_size(log: Log) -> int:
     if log.config.retention_bytes < 0 or excess < 0:
         return 0
 
-    def too_much(segment: Segment, _next_base: int | None) -> bool:
+    def is_excess(segment: Segment, _next_base: int | None) -> bool:
         nonlocal excess
         excess -= segment.size
         return excess >= 0
 
-    return _count(log, too_much)
+    return _count(log, is_excess)
 
 
 def below_start_offset(log: Log) -> int:

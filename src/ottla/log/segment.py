@@ -355,12 +355,12 @@ class Segment:
         """One past the last record, and how many bytes lie behind it that are no whole batch."""
         position = self.start_before(_FAR)
         last = self.base_offset - 1
-        for batch in self._sane_from(position):
+        for batch in self._in_order_from(position):
             last = batch.last_offset
             position = batch.position + batch.size
         return last + 1, self.log.size - position
 
-    def _sane_from(self, position: int) -> Iterator[Located]:
+    def _in_order_from(self, position: int) -> Iterator[Located]:
         """As `locate_from`, without batches out of order: damage must not make an index or an end of the log."""
         found = ((batch, None) for batch in self.locate_from(position))
         return (batch for batch, _, follows in in_order(found, *self._range) if follows)
@@ -440,7 +440,7 @@ class Segment:
         self.offset_index.reset()
         self.time_index.reset()
         self._reset_progress()
-        for batch in self._sane_from(0):
+        for batch in self._in_order_from(0):
             self._index(batch.last_offset, batch.max_timestamp, batch.position, batch.size)
         self._finish_indexes()
 
@@ -477,7 +477,7 @@ class Segment:
         self._reset_progress()
         position = 0
         strange: list[tuple[Located, Batch | None]] = []
-        for located, batch, follows in in_order(recovery_scan.sound_entries(self), *self._range):
+        for located, batch, follows in in_order(recovery_scan.valid_entries(self), *self._range):
             if not follows:
                 if before_cut is not None:
                     break

@@ -16,7 +16,7 @@ FENCE, UNFENCE = 1, -1
 Place = tuple[TopicState, PartitionState]
 
 
-class Departures:
+class BrokerChanges:
     """Plans against the image; nothing is changed before the records are replayed."""
 
     def __init__(

@@ -63,7 +63,7 @@ class ConfigChanges:
         self.check_kind(resource)
         current = self._image.configs.get(resource, {})
         wanted = dict(current)
-        for change in _as_walked(resource[0], changes):
+        for change in _in_kafkas_order(resource[0], changes):
             value = self._outcome(resource[0], change, current.get(change.name))
             if value is None:
                 wanted.pop(change.name, None)
@@ -114,7 +114,7 @@ class ConfigChanges:
                 items.append(item)
         return ",".join(items)
 
-    def trips_over(self, resource: Resource, changes: Sequence[ConfigChange]) -> bool:
+    def fails_the_whole_request(self, resource: Resource, changes: Sequence[ConfigChange]) -> bool:
         """Whether Kafka's controller fails as a whole: it comes upon an operation that it does not know, and upon
         nothing before that which refuses this resource."""
         kind = resource[0]
@@ -122,7 +122,7 @@ class ConfigChanges:
             return False
         try:
             check_form(changes)
-            for change in _as_walked(kind, changes):
+            for change in _in_kafkas_order(kind, changes):
                 self._outcome(kind, change, None)
         except UnknownServerError:
             return True
@@ -218,7 +218,7 @@ def check_form(changes: Sequence[ConfigChange]) -> None:
         raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
 
 
-def _as_walked(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
+def _in_kafkas_order(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
     """In the order in which Kafka comes upon what is wrong with them.
 
     Those of a broker it takes as they came, but no operation that it does not know; others are in a map by their names.

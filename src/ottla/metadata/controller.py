@@ -33,9 +33,10 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.metadata import broker_changes
+    from ottla.metadata import broker_changes as broker_changes_module
+    from ottla.metadata.broker_changes import BrokerChanges
 else:
-    broker_changes = lazy("ottla.metadata.broker_changes")
+    broker_changes_module = lazy("ottla.metadata.broker_changes")
 
 PRODUCER_ID_BLOCK = 1000
 """Ids handed to a broker at a time, as in Kafka: an id is never given twice, at the price of gaps after a restart."""
@@ -48,7 +49,7 @@ Admit = Callable[[int], None]
 """Counts partitions that are about to be made, and raises where they are too many."""
 
 
-class Chance(Protocol):
+class Randomness(Protocol):
     """The source of randomness, passed in so that a run can be repeated."""
 
     def randbelow(self, limit: int) -> int: ...
@@ -92,7 +93,7 @@ class Controller:
         image: MetadataImage,
         writer: MetadataWriter,
         config: Callable[[], Config],
-        chance: Chance,
+        chance: Randomness,
         directory_of: Callable[[int], bytes],
     ) -> None:
         self.image = image
@@ -345,9 +346,9 @@ class Controller:
     # -- brokers -----------------------------------------------------------------------------------------------
 
     @property
-    def departures(self) -> broker_changes.Departures:
+    def broker_changes(self) -> BrokerChanges:
         """Plans what the coming and going of brokers does to partitions."""
-        return broker_changes.Departures(self.image, self.directories, self.min_isr, self.may_elect_unclean)
+        return broker_changes_module.BrokerChanges(self.image, self.directories, self.min_isr, self.may_elect_unclean)
 
     def min_isr(self, topic: str) -> int:
         """`min.insync.replicas` of a topic."""

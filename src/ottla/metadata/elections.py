@@ -10,7 +10,7 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 
-def returning_broker(
+def elect_returned_broker(
     image: MetadataImage, broker_id: int, *, new_epochs: bool
 ) -> Iterator[stored.PartitionChangeRecord]:
     """The changes after a broker registered again: it leads what nobody leads and it may lead.

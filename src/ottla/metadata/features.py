@@ -71,12 +71,12 @@ def plan_updates(
             )
         if image.features.get(update.name, 0) != update.level:
             if update.name == ELIGIBLE_LEADERS and update.level:
-                records += _one_min_isr(image, min_insync_replicas)
+                records += _set_min_isr_once(image, min_insync_replicas)
             records.append(stored.FeatureLevelRecord(name=update.name, feature_level=update.level))
     return records
 
 
-def _one_min_isr(image: MetadataImage, min_insync_replicas: int) -> list[Message]:
+def _set_min_isr_once(image: MetadataImage, min_insync_replicas: int) -> list[Message]:
     """Eligible leader replicas need a min.insync.replicas that is set once, for all brokers (KIP-966)."""
     kind, name = ConfigResourceType.BROKER, "min.insync.replicas"
     records: list[Message] = []

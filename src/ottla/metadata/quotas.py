@@ -75,7 +75,7 @@ def _planned(
     current = image.quotas.get(entity, {})
     records: dict[str, Message] = {}
     wanted = dict(operations)
-    for key in _walked(wanted, java_hash):
+    for key in _smallest_map(wanted, java_hash):
         value = wanted[key]
         if value is None:
             if key in current:
@@ -145,7 +145,7 @@ def find_quotas(
     """The entities that match all components; `strict` leaves out those that have other parts as well."""
     wanted = _checked_filter(components)
     found = []
-    for entity in _walked(image.quotas, entries_hash):
+    for entity in _smallest_map(image.quotas, entries_hash):
         parts = dict(entity)
         if strict and len(parts) != len(wanted):
             continue
@@ -155,16 +155,16 @@ def find_quotas(
             for kind, (how, name) in wanted.items()
         ):
             values = image.quotas[entity]
-            found.append((entity, {key: values[key] for key in _walked(values, java_hash)}))
+            found.append((entity, {key: values[key] for key in _smallest_map(values, java_hash)}))
     return found
 
 
 def parts_in_order(parts: dict[str, str | None]) -> QuotaEntity:
     """An entity as its parts are told and compared."""
-    return tuple((kind, parts[kind]) for kind in _walked(parts, java_hash))
+    return tuple((kind, parts[kind]) for kind in _smallest_map(parts, java_hash))
 
 
-def _walked(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
+def _smallest_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
     """Kafka asks for maps that are just large enough here, so they start with one bucket."""
     return java_map(keys, hash_of, 1)
 

@@ -17,7 +17,7 @@ from ottla.errors import (
     StaleBrokerEpoch,
 )
 from ottla.log.files import Disk
-from ottla.metadata.controller import Chance, Controller
+from ottla.metadata.controller import Controller, Randomness
 from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.multibroker.channel import NetworkChannel
@@ -102,7 +102,7 @@ class NodeBroker(Broker):
         config: Config,
         *,
         disk: Disk,
-        chance: Chance | None = None,
+        chance: Randomness | None = None,
         registry: Registry | None = None,
     ) -> None:
         self.ensemble = ensemble

@@ -26,7 +26,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.log.manager import LogManager
-from ottla.metadata.controller import Chance, Controller
+from ottla.metadata.controller import Controller, Randomness
 from ottla.metadata.delegation_tokens import expired_tokens
 from ottla.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
@@ -71,7 +71,7 @@ class _Remembering(MetadataImage):
 class ControllerNode:
     """Registers brokers, hears their heartbeats, decides about partitions."""
 
-    def __init__(self, config: Config, disk: Disk, clock: Clock, timer: Timer, chance: Chance) -> None:
+    def __init__(self, config: Config, disk: Disk, clock: Clock, timer: Timer, chance: Randomness) -> None:
         self.config = config
         self.clock = clock
         self._timer = timer
@@ -180,7 +180,7 @@ class ControllerNode:
             self.fence(broker_id)
         # The epoch is the offset of the record, so that it grows with every start.
         if known is not None and previous_epoch != known.epoch:
-            self.controller.commit(self.controller.departures.came_back_unclean(broker_id))
+            self.controller.commit(self.controller.broker_changes.came_back_unclean(broker_id))
         record.broker_epoch = self.last_offset + 1
         record.fenced = True
         self.append([record])
@@ -192,7 +192,7 @@ class ControllerNode:
         known = self._check_epoch(broker_id, epoch)
         self._heard_ms[broker_id] = self.clock.monotonic_ms()
         if known.fenced and metadata_offset >= epoch and not known.in_controlled_shutdown:
-            self.controller.commit(self.controller.departures.unfenced(broker_id))
+            self.controller.commit(self.controller.broker_changes.unfenced(broker_id))
         return self.image.brokers[broker_id].fenced
 
     def _check_epoch(self, broker_id: int, epoch: int) -> BrokerState:
@@ -205,7 +205,7 @@ class ControllerNode:
 
     def begin_shutdown(self, broker_id: int, epoch: int) -> None:
         self._check_epoch(broker_id, epoch)
-        self.controller.commit(self.controller.departures.shutting_down(broker_id))
+        self.controller.commit(self.controller.broker_changes.shutting_down(broker_id))
 
     def fence(self, broker_id: int) -> None:
         """From now on it leads nothing, whatever it believes itself."""
@@ -213,7 +213,7 @@ class ControllerNode:
         known = self.image.brokers.get(broker_id)
         if known is not None and not known.fenced:
             logger.info("broker %d is fenced", broker_id)
-            self.controller.commit(self.controller.departures.fenced(broker_id))
+            self.controller.commit(self.controller.broker_changes.fenced(broker_id))
 
     def _watch_sessions(self) -> None:
         timeout_ms: int = self.config["broker.session.timeout.ms"]
@@ -234,10 +234,10 @@ class ControllerNode:
 
     def _balance(self) -> None:
         if self.config["auto.leader.rebalance.enable"]:
-            self.controller.commit(self.controller.departures.preferred())
+            self.controller.commit(self.controller.broker_changes.preferred())
 
     def _elect_unclean(self) -> None:
-        self.controller.commit(self.controller.departures.unclean())
+        self.controller.commit(self.controller.broker_changes.unclean())
 
     def _sweep_tokens(self) -> None:
         self.controller.commit(expired_tokens(self.image, self.clock.now_ms()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.clock import Clock, Timer
 from ottla.config import Config
-from ottla.metadata.controller import Chance
+from ottla.metadata.controller import Randomness
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
 from ottla.multibroker.network import Network
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Ensemble:
     """A controller, a network, and the brokers that are up."""
 
-    def __init__(self, config: Config, disk: Disk, clock: Clock, chance: Chance) -> None:
+    def __init__(self, config: Config, disk: Disk, clock: Clock, chance: Randomness) -> None:
         """`config` is the controller's; the brokers bring their own."""
         self.clock = clock
         self.timer = Timer(clock, asyncio.get_running_loop())

@@ -259,7 +259,7 @@ def shape_error(buffer: Buffer, produce_version: int) -> KafkaError | None:
     return None
 
 
-def is_sound(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
+def may_store_as_is(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
     """Whether a client's batch is to be stored as it came: `validate_batch` in short.
 
     For settings that take records unread. False for all other batches, the faulty ones as well as those that need a

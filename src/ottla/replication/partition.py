@@ -31,7 +31,7 @@ from ottla.records.validation import (
     InvalidRecords,
     InvalidTimestamps,
     ValidationOptions,
-    is_sound,
+    may_store_as_is,
     placed,
     validate,
     validate_batch,
@@ -104,9 +104,9 @@ class Partition:
         if around is None:
             log.update_high_watermark(log.log_end_offset)
         else:
-            self.take_place(around)
+            self.lead_or_follow(around)
 
-    def take_place(self, around: Surroundings) -> bool:
+    def lead_or_follow(self, around: Surroundings) -> bool:
         """Lead or follow as the metadata says now; whether that is anything new."""
         state, leadership = self.state, self.leadership
         leads = state.leader == self.broker_id
@@ -159,7 +159,7 @@ class Partition:
     def append_batch(self, batch: Batch, produce_version: int) -> AppendInfo:
         """The same for one batch of the current format that has been found in a request."""
         options, now_ms = self._options, self._clock.now_ms()
-        if options.takes_unread and is_sound(batch, options, now_ms):
+        if options.takes_unread and may_store_as_is(batch, options, now_ms):
             return self._append(batch, Origin.CLIENT, NO_TIMESTAMP)
         try:
             validated = validate_batch(batch, options, now_ms, produce_version)
@@ -191,7 +191,7 @@ class Partition:
         sound = 0
         try:
             for batch in batches:
-                if not (unread and is_sound(batch, options, now_ms)):
+                if not (unread and may_store_as_is(batch, options, now_ms)):
                     validate_batch(batch, options, now_ms, produce_version)
                 sound += 1
         except KafkaError:

@@ -164,14 +164,14 @@ class Replicas:
             if partition is not None:
                 partition.changed()
                 if self.around is not None:
-                    self._take_away(partition)
+                    self._resign(partition)
             if self._broker_id in state.replicas:
                 self._logs.delete(topic.name, index)
         self._partitions.pop(topic.name, None)
         for removed in self.on_topic_removed:
             removed(topic)
 
-    def _take_away(self, partition: Partition) -> None:
+    def _resign(self, partition: Partition) -> None:
         leadership, partition.leadership = partition.leadership, None
         if leadership is not None:
             leadership.resign()
@@ -183,23 +183,23 @@ class Replicas:
             return
         partition = self.get(topic.name, record.partition_id)
         if self.around is not None:
-            self._change_place(topic, topic.partitions[record.partition_id], partition)
+            self._change_role(topic, topic.partitions[record.partition_id], partition)
         elif partition is not None:
             partition.changed()
 
-    def _change_place(self, topic: TopicState, state: PartitionState, partition: Partition | None) -> None:
+    def _change_role(self, topic: TopicState, state: PartitionState, partition: Partition | None) -> None:
         """Another leader, another ISR, or a replica that came here or went away."""
         assert self.around is not None
         if self._broker_id not in state.replicas:
             if partition is not None:
                 del self._partitions[topic.name][state.index]
-                partition.take_place(self.around)
+                partition.lead_or_follow(self.around)
                 self.on_placed(partition)
                 partition.changed()
             self._logs.delete(topic.name, state.index)
         elif partition is None:
             self._add(topic, state, self._topic_config(topic.name))
-        elif partition.take_place(self.around):
+        elif partition.lead_or_follow(self.around):
             self.on_placed(partition)
             partition.changed()
 

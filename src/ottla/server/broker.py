@@ -18,8 +18,8 @@ from ottla.errors import KafkaError
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.manager import LogManager
-from ottla.metadata.controller import Chance, Controller
-from ottla.metadata.elections import returning_broker, sharing_a_folder
+from ottla.metadata.controller import Controller, Randomness
+from ottla.metadata.elections import elect_returned_broker, sharing_a_folder
 from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
@@ -36,7 +36,7 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.listener import BoundListener, ListenError
 from ottla.server.peers import Channel, NoOtherBrokers, PeerServer
 from ottla.server.producer_ids import ProducerIds
-from ottla.server.randomness import SystemChance
+from ottla.server.randomness import SystemRandomness
 from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
 from ottla.server.services import Access, CurrentConfig, MadeLate, Services
 from ottla.server.transactions import TransactionsOfBroker
@@ -74,14 +74,14 @@ class Broker:
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
-        chance: Chance | None = None,
+        chance: Randomness | None = None,
         registry: Registry | None = None,
     ) -> None:
         config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
         self._current = CurrentConfig(config)
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         self.clock: Clock = clock if clock is not None else SystemClock()
-        self.chance: Chance = chance if chance is not None else SystemChance()
+        self.chance: Randomness = chance if chance is not None else SystemRandomness()
         self.registry = registry if registry is not None else registered_apis()
         self.buffers = ReceiveBuffers()
         self.node_id: int = self.config.node_id
@@ -237,10 +237,10 @@ class Broker:
     def _new_spread(self) -> SpreadFolders | None:
         if len(self.disk.parts()) == 1:
             return None
-        from ottla.log.multi_dir_disk import SpreadDisk
+        from ottla.log.multi_dir_disk import MultiDirDisk
         from ottla.server.log_dirs import SpreadFolders
 
-        assert isinstance(self.disk, SpreadDisk)
+        assert isinstance(self.disk, MultiDirDisk)
         return SpreadFolders(self, self.disk)
 
     def _new_controller(self) -> Controller:
@@ -345,7 +345,7 @@ class Broker:
         self.controller.commit(list(sharing_a_folder(self.metadata, [self.node_id], self._directory_id)))
         self._metadata_log.append([self._registration(self.node_id, advertised, self._metadata_log.last_offset + 1)])
         self.controller.commit(
-            list(returning_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
+            list(elect_returned_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
         )
 
     def _registration(

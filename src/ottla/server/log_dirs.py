@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.errors import KafkaStorageError
 from ottla.lazy_imports import lazy
 from ottla.log.files import PosixDisk
-from ottla.log.multi_dir_disk import SpreadDisk
+from ottla.log.multi_dir_disk import MultiDirDisk
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.schema import Message
@@ -76,7 +76,7 @@ def _space(root: str) -> tuple[int, int]:
 class SpreadFolders:
     """Of a broker with several folders."""
 
-    def __init__(self, broker: Broker, disk: SpreadDisk) -> None:
+    def __init__(self, broker: Broker, disk: MultiDirDisk) -> None:
         self._broker = broker
         self._disk = disk
         self._ids: dict[str, bytes] = {}
@@ -121,7 +121,7 @@ class SpreadFolders:
                 self._disk.remove_tree(folder)
                 yield key, part
             else:
-                logs.take_up(*key, folder)
+                logs.finish_exchange(*key, folder)
         logs.unfinished.clear()
 
     def _refuse_missing(self) -> None:

@@ -1,4 +1,4 @@
-"""Chance, passed in like time and disk: the system's for users, a seeded one for runs that must repeat exactly."""
+"""Randomness, passed in like time and disk: the system's for users, a seeded one for runs that must repeat exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESERVED_UUIDS = frozenset({bytes(16), bytes(15) + b"\x01"})
 """Kafka keeps the zero id for "none" and one more for its metadata topic."""
 
 
-class SystemChance:
+class SystemRandomness:
     """Unpredictable, for ids that others must not guess."""
 
     def randbelow(self, limit: int) -> int:
@@ -31,7 +31,7 @@ class SystemChance:
         return _version_4(os.urandom)
 
 
-class SeededChance:
+class SeededRandomness:
     """The same seed gives the same run."""
 
     def __init__(self, seed: int) -> None:

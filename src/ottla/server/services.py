@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.config import Config
     from ottla.coordinator.groups.group_shard import GroupCoordinator
     from ottla.log.manager import LogManager
-    from ottla.metadata.controller import Chance, Controller
+    from ottla.metadata.controller import Controller, Randomness
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.replication.replicas import Replicas
@@ -57,7 +57,7 @@ class Access:
 class MadeLate:
     """Services that many brokers never use: each is made, and its module imported, when it is first asked for."""
 
-    def __init__(self, current: CurrentConfig, metadata: MetadataImage, clock: Clock, randomness: Chance) -> None:
+    def __init__(self, current: CurrentConfig, metadata: MetadataImage, clock: Clock, randomness: Randomness) -> None:
         self._current = current
         self._metadata = metadata
         self._clock = clock
@@ -129,7 +129,7 @@ class Services:
         clock: Clock,
         timer: Timer,
         loop: asyncio.AbstractEventLoop,
-        randomness: Chance,
+        randomness: Randomness,
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id

@@ -20,7 +20,7 @@ from ottla.config import Config
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
-from ottla.metadata.controller import Chance
+from ottla.metadata.controller import Randomness
 from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.broker import Broker as Server
@@ -229,7 +229,7 @@ class Broker(Embedded):
         control: int | None = None,
         seed: int | None = None,
         disk: Disk | None = None,
-        chance: Chance | None = None,
+        chance: Randomness | None = None,
         registry: Registry | None = None,
     ) -> None:
         """In memory unless `data` names a folder; on a free port; with the preset `test` (others: "dev", "kafka").

@@ -27,7 +27,7 @@ from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.ensemble import Ensemble
 from ottla.server.broker import Broker as Server
 from ottla.server.broker import StartError
-from ottla.server.randomness import SeededChance, SystemChance
+from ottla.server.randomness import SeededRandomness, SystemRandomness
 from ottla.testing.broker import Broker, BrokerStopped
 from ottla.testing.clock import VirtualClock
 from ottla.testing.cluster_actions import CONTROLLER, Controls
@@ -229,7 +229,7 @@ class Cluster(Controls):
         self._loop_thread = threading.get_ident()
         if self._controller_disk is None or self._data is not None:
             self._controller_disk = self._make_controller_disk()
-        chance = SystemChance() if self._seed is None else SeededChance(self._seed)
+        chance = SystemRandomness() if self._seed is None else SeededRandomness(self._seed)
         self.ensemble = Ensemble(self._controller_config, self._controller_disk, self._clock, chance)
         self.ensemble.start()
         if isinstance(self._clock, VirtualClock):

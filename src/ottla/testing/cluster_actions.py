@@ -119,7 +119,7 @@ class Controls:
     def elect_preferred(self) -> None:
         """Give every partition back to its preferred leader, if that one is in sync."""
         self._note("elect preferred leaders", self.brokers)
-        self.call(lambda server: server.controller.commit(server.controller.departures.preferred()))
+        self.call(lambda server: server.controller.commit(server.controller.broker_changes.preferred()))
 
     def _note(self, text: str, brokers: Iterable[int], topic: str | None = None) -> None:
         event = ControlEvent(text, self._clock.now_ms(), topic)

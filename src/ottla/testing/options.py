@@ -11,9 +11,9 @@ from ottla.clock import Clock, SystemClock
 from ottla.config import Config
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
-from ottla.metadata.controller import Chance
+from ottla.metadata.controller import Randomness
 from ottla.server.api import Registry, registered_apis
-from ottla.server.randomness import SeededChance
+from ottla.server.randomness import SeededRandomness
 from ottla.testing.clock import VirtualClock
 from ottla.testing.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, FaultyPosixDisk
 
@@ -41,7 +41,7 @@ class Options:
     control: int | None = None
     seed: int | None = None
     disk: Disk | None = None
-    chance: Chance | None = None
+    chance: Randomness | None = None
     registry: Registry | None = None
 
     def make_config(self) -> Config:
@@ -80,10 +80,10 @@ class Options:
         disk: FaultyDisk = FaultyMemoryDisk(clock) if self.data is None else FaultyPosixDisk(fspath(self.data))
         return disk, disk.faults
 
-    def make_chance(self) -> Chance | None:
+    def make_chance(self) -> Randomness | None:
         if self.chance is not None or self.seed is None:
             return self.chance
-        return SeededChance(self.seed)
+        return SeededRandomness(self.seed)
 
     def make_registry(self) -> Registry:
         if self.registry is not None:

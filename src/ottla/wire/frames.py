@@ -118,7 +118,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None = None) -> bytes:
     """A request ready to be sent: length prefix, header and body."""
     parts: list[Any] = [b"", encode_request_header(message.API_KEY, version, correlation_id, client_id)]
-    message.encoder_for_now(version)(message, parts)
+    message.early_encoder(version)(message, parts)
     parts[0] = _INT32.pack(sum(map(len, parts)))
     return b"".join(parts)
 

@@ -412,7 +412,7 @@ class Message(Struct):
         return found
 
     @classmethod
-    def decoder_for_now(cls, version: int) -> Decoder:
+    def early_decoder(cls, version: int) -> Decoder:
         """As `decoder`, to be used once: to compile one is not worth it before the version comes more often."""
         found = cls._decoders.get(version)
         if found is not None or not cls._is_rare(version, ~version):
@@ -420,7 +420,7 @@ class Message(Struct):
         return interpreting.interpreting_decoder(cls, version)
 
     @classmethod
-    def encoder_for_now(cls, version: int) -> Encoder:
+    def early_encoder(cls, version: int) -> Encoder:
         """As `encoder`, to be used once."""
         found = cls._encoders.get(version)
         if found is not None or not cls._is_rare(version, version):
@@ -436,7 +436,7 @@ class Message(Struct):
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
         """The message that the whole buffer holds."""
-        found, position = (cls._decoders.get(version) or cls.decoder_for_now(version))(buffer, 0)
+        found, position = (cls._decoders.get(version) or cls.early_decoder(version))(buffer, 0)
         if position != len(buffer):
             raise MalformedMessage(f"{cls.__name__} v{version} leaves {len(buffer) - position} bytes unread")
         message: Self = found
@@ -444,7 +444,7 @@ class Message(Struct):
 
     def encode(self, version: int) -> bytes:
         parts: list[Any] = []
-        (self._encoders.get(version) or self.encoder_for_now(version))(self, parts)
+        (self._encoders.get(version) or self.early_encoder(version))(self, parts)
         return b"".join(parts)
 
     @classmethod

@@ -15,7 +15,7 @@ from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller
-from ottla.metadata.elections import directory_of, returning_broker, sharing_a_folder
+from ottla.metadata.elections import directory_of, elect_returned_broker, sharing_a_folder
 from ottla.metadata.metadata_log import MetadataLog
 from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.replication.replicas import Replicas
@@ -178,7 +178,7 @@ class ControllerWorker(WorkerBroker):
             epoch = self._metadata_log.last_offset + 1
             self._metadata_log.append([self._registration(worker_id, self._seat.advertised[worker_id], epoch)])
         for worker_id in self.worker_ids:
-            self._append(list(returning_broker(self.metadata, worker_id, new_epochs=not self.logs.clean_start)))
+            self._append(list(elect_returned_broker(self.metadata, worker_id, new_epochs=not self.logs.clean_start)))
         assert isinstance(self.logs, ControllerLogs)
         self.logs.share_out(self.node_id, self._leader_of)
 

@@ -16,7 +16,7 @@ from ottla.multibroker.broker import NodeBroker
 from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.ensemble import Ensemble
 from ottla.multibroker.network import sides_of
-from ottla.server.randomness import SeededChance
+from ottla.server.randomness import SeededRandomness
 from ottla.wire.messages import CreateTopicsRequest, FindCoordinatorRequest, MetadataRequest
 from support.crashing.history import Outcome, Violation
 from support.simulating.loop import Lost, SimClient, SimLoop
@@ -203,7 +203,7 @@ class ClusterWorld(World):
             self.ensemble,
             self.config(number),
             disk=self.disks[number],
-            chance=SeededChance(self.seed * 1000 + self.starts),
+            chance=SeededRandomness(self.seed * 1000 + self.starts),
         )
         await node.start()
 
@@ -223,7 +223,9 @@ class ClusterWorld(World):
         assert isinstance(loop, SimLoop)
         self.loop = loop
         loop.set_exception_handler(self._unhandled)
-        self.ensemble = Ensemble(self.config(CONTROLLER_ID), self.disks[CONTROLLER_ID], loop, SeededChance(self.seed))
+        self.ensemble = Ensemble(
+            self.config(CONTROLLER_ID), self.disks[CONTROLLER_ID], loop, SeededRandomness(self.seed)
+        )
         self.ensemble.start()
         for number in BROKERS:
             await self.start_node(number)
@@ -296,7 +298,7 @@ class ClusterWorld(World):
         elif kind == "heal":
             network.heal()
         elif kind == "move":
-            departures = self.ensemble.controller.controller.departures
+            departures = self.ensemble.controller.controller.broker_changes
             self.ensemble.controller.controller.commit(departures.preferred())
 
     def _wake(self, number: int) -> None:

@@ -23,7 +23,7 @@ from ottla.errors import (
 )
 from ottla.records.batch import Record, batches, build_batch
 from ottla.server.broker import Broker
-from ottla.server.randomness import SeededChance
+from ottla.server.randomness import SeededRandomness
 from ottla.wire.messages import (
     CreateTopicsRequest,
     EndTxnRequest,
@@ -134,7 +134,7 @@ class World:
             Config.load(overrides=overrides, preset="dev"),
             disk=self.disk,
             clock=self.loop,
-            chance=SeededChance(self.seed * 1000 + self.lives),
+            chance=SeededRandomness(self.seed * 1000 + self.lives),
         )
         await self.broker.start()
         self.note("start")

@@ -83,7 +83,7 @@ class Route:
     def _decode_early(self, frame: Buffer, position: int) -> tuple[Any, int]:
         self._requests += 1
         if self._requests == 1 or (self._requests <= WALKS and len(frame) - position <= _FEW_BYTES):
-            return self.api.request.decoder_for_now(self._version)(frame, position)
+            return self.api.request.early_decoder(self._version)(frame, position)
         self.decode = self.api.request.decoder(self._version)
         return self.decode(frame, position)
 
@@ -93,6 +93,6 @@ class Route:
             self.encode = self.response_type.encoder(self._version)
             self.encode(response, parts)
             return
-        self.response_type.encoder_for_now(self._version)(response, parts)
+        self.response_type.early_encoder(self._version)(response, parts)
         if sum(map(len, parts)) > _FEW_BYTES:
             self._answers = WALKS

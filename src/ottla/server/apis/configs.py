@@ -249,7 +249,9 @@ def incremental_alter_configs(
         )
         for resource in request.resources
     ]
-    trips = any(counts[resource] == 1 and changes.trips_over(resource, wanted) for resource, wanted in wishes)
+    trips = any(
+        counts[resource] == 1 and changes.fails_the_whole_request(resource, wanted) for resource, wanted in wishes
+    )
 
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if trips:

@@ -148,7 +148,7 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
     if allowed and ctx.services.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
         try:
             ctx.services.controller.auto_create_topic(name)
-            if ctx.services.config.tells_new_topics:
+            if ctx.services.config.shows_new_topics_at_once:
                 return _described(ctx, request, ctx.services.metadata.topics[name])
         except KafkaError:
             pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none

@@ -119,7 +119,7 @@ def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> 
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
     if request.broker_id == broker.node_id and broker.is_controller:
         raise InvalidRequest(f"Broker ID {request.broker_id} is the one that serves this request")
-    broker.controller.commit(broker.controller.departures.unregistered(request.broker_id))
+    broker.controller.commit(broker.controller.broker_changes.unregistered(request.broker_id))
     return UnregisterBrokerResponse(error_code=NONE, error_message="")
 
 

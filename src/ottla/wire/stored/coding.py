@@ -38,7 +38,7 @@ class UnknownRecordType(ValueError):
 def encode_versioned(message: Message, version: int) -> bytes:
     """The version as int16, then the message."""
     parts: list[Any] = [_INT16.pack(version)]
-    message.encoder_for_now(version)(message, parts)
+    message.early_encoder(version)(message, parts)
     return b"".join(parts)
 
 
@@ -59,7 +59,7 @@ def decode_versioned(cls: type[M], buffer: Buffer) -> tuple[M, int]:
 def _decode_body(cls: type[M], buffer: Buffer, version: int, position: int) -> M:
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
         raise MalformedMessage(f"{cls.__name__} has no version {version}")
-    message, end = cls.decoder_for_now(version)(buffer, position)
+    message, end = cls.early_decoder(version)(buffer, position)
     if end != len(buffer):
         raise MalformedMessage(f"{cls.__name__} v{version} leaves {len(buffer) - end} bytes unread")
     found: M = message
@@ -83,7 +83,7 @@ class CoordinatorRecords:
     def encode_key(key: Message) -> bytes:
         """The type of the record as int16, then the key, which has one version only."""
         parts: list[Any] = [_INT16.pack(key.API_KEY)]
-        key.encoder_for_now(0)(key, parts)
+        key.early_encoder(0)(key, parts)
         return b"".join(parts)
 
     @staticmethod
@@ -109,7 +109,7 @@ class CoordinatorRecords:
 
 def encode_metadata_record(record: Message, version: int) -> bytes:
     parts: list[Any] = [bytes((METADATA_FRAME_VERSION,)) + encode_uvarint(record.API_KEY) + encode_uvarint(version)]
-    record.encoder_for_now(version)(record, parts)
+    record.early_encoder(version)(record, parts)
     return b"".join(parts)
 
 
