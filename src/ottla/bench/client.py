@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from ottla.bench.model import NotServed
 from ottla.enums import CoordinatorType, IsolationLevel, OffsetTimestamp
-from ottla.errors import KafkaError, error_for
+from ottla.errors import NONE, KafkaError, error_for
 from ottla.wire.frames import RequestHeader, encode_request, response_header_version
 from ottla.wire.messages import (
     RESPONSES,
@@ -117,7 +117,7 @@ class Client:
         def ready() -> bool:
             topics = self.call(request, METADATA_VERSION).topics
             return all(
-                topic.error_code == 0 and topic.partitions and all(each.leader_id >= 0 for each in topic.partitions)
+                topic.error_code == NONE and topic.partitions and all(each.leader_id >= 0 for each in topic.partitions)
                 for topic in topics
             )
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ottla import __version__
 from ottla.client.sasl import authenticate
 from ottla.client.security import Security
+from ottla.enums import ApiKey
 from ottla.errors import BY_CODE, SaslAuthenticationFailed, UnsupportedVersion, error_for
 from ottla.wire.frames import decode_response_header, encode_request, response_header_version
 from ottla.wire.messages import RESPONSES
@@ -28,7 +29,12 @@ _READ_BYTES: Final = 1 << 20
 _SIZE: Final = Struct(">i")
 
 # Above these, topics are named by id; names are what commands are given, and every release takes them.
-NAMED_VERSIONS: Final = {0: 12, 1: 12, 8: 9, 9: 9}
+NAMED_VERSIONS: Final[dict[int, int]] = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.FETCH: 12,
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
+}
 
 
 class ClientError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.answers import Answer, Reply, started, then
 from ottla.enums import ApiKey
@@ -14,7 +14,6 @@ from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, entry_size
 from ottla.server.apis.fetch import LongPoll, Reading
 from ottla.testing import request_contents as contents
 from ottla.testing.rules import Where, targets_of
-from ottla.wire.messages import AlterConfigsResponse, IncrementalAlterConfigsResponse, OffsetFetchResponse
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 Effect: TypeAlias = Callable[["Api", "RequestContext", Any, Where], Any]
 """(api, ctx, request, where) -> what a handler returns."""
 
-_FIRST_MULTI_GROUP_VERSION: Final = 8
-
 
 def answering(error: KafkaError) -> Effect:
     """Answer with an error, without any effect. Partitions that the fault does not concern are served."""
@@ -37,12 +34,12 @@ def answering(error: KafkaError) -> Effect:
             ctx.connection.close(f"a produce request with acks=0 failed: {error.name}")  # as Kafka tells it
             return None
         if not where.is_partial:
-            return error_answer(api, ctx, request, error)
+            return api.on_error(ctx, request, error)
         if api.key == ApiKey.FETCH:
             return _failing_fetch(ctx, request, where, error)
         name_of = _names(ctx)
         struck = contents.narrowed(request, where.concerns, name_of)
-        answer = error_answer(api, ctx, struck, error)
+        answer = api.on_error(ctx, struck, error)
         if all(map(where.concerns, targets_of(ctx, request))):
             return answer
         rest = contents.narrowed(request, lambda target: not where.concerns(target), name_of)
@@ -51,32 +48,8 @@ def answering(error: KafkaError) -> Effect:
     return effect
 
 
-def error_answer(api: Api, ctx: RequestContext, request: Any, error: KafkaError) -> Any:
-    """An answer of an API that says nothing but an error."""
-    if api.key == ApiKey.OFFSET_FETCH and ctx.version >= _FIRST_MULTI_GROUP_VERSION:
-        group = OffsetFetchResponse.OffsetFetchResponseGroup
-        return OffsetFetchResponse(
-            groups=[group(group_id=asked.group_id, topics=[], error_code=error.code) for asked in request.groups]
-        )
-    if api.key in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
-        kind = AlterConfigsResponse if api.key == ApiKey.ALTER_CONFIGS else IncrementalAlterConfigsResponse
-        item: Any = next(inner for field in kind.FIELDS if (inner := field.struct) is not None)
-        return kind(
-            responses=[
-                item(
-                    error_code=error.code,
-                    error_message=error.message,
-                    resource_type=each.resource_type,
-                    resource_name=each.resource_name,
-                )
-                for each in request.resources
-            ]
-        )
-    return api.on_error(ctx, request, error)
-
-
-def _merged(response: Any, answer: Message) -> Any:
-    if response is not None:
+def _merged(response: Any, answer: Message | None) -> Any:
+    if response is not None and answer is not None:
         contents.merge(response, answer)
     return response
 

@@ -9,53 +9,114 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.server.api import Api, Registry, RequestContext, registered_apis
+from ottla.wire.messages import API_NAMES
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-# What each release changed against the one before, as `api key:highest version`, or `key:lowest-highest`.
+# What each release changed against the one before, as `API:highest version`, or `API:lowest-highest`.
 # Facts from the ApiVersions answers of these brokers as kafka-python records them (kafka/protocol/
 # broker_version_data.py in its 3.0 sources); APIs that only brokers use among themselves are left out.
-# Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode listed the same, and 55, 64, 74, 75, 80 and 81.
+# Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode listed the same, and DescribeQuorum,
+# UnregisterBroker, ListConfigResources, DescribeTopicPartitions, AddRaftVoter and RemoveRaftVoter.
 _CHANGES: Final[dict[str, str]] = {
-    "0.10.0": "0:2 1:2 2:0 3:1 8:2 9:1 10:0 11:0 12:0 13:0 14:0 15:0 16:0 17:0 18:0",
-    "0.10.1": "1:3 2:1 3:2 11:1 19:0 20:0",
-    "0.10.2": "9:2 19:1",
+    "0.10.0": (
+        "Produce:2 Fetch:2 ListOffsets:0 Metadata:1 OffsetCommit:2 OffsetFetch:1 FindCoordinator:0 JoinGroup:0 "
+        "Heartbeat:0 LeaveGroup:0 SyncGroup:0 DescribeGroups:0 ListGroups:0 SaslHandshake:0 ApiVersions:0"
+    ),
+    "0.10.1": "Fetch:3 ListOffsets:1 Metadata:2 JoinGroup:1 CreateTopics:0 DeleteTopics:0",
+    "0.10.2": "OffsetFetch:2 CreateTopics:1",
     "0.11": (
-        "0:3 1:5 2:2 3:4 8:3 9:3 10:1 11:2 12:1 13:1 14:1 15:1 16:1 18:1 19:2 20:1 21:0 22:0 23:0 24:0 25:0 "
-        "26:0 28:0 29:0 30:0 31:0 32:0 33:0"
+        "Produce:3 Fetch:5 ListOffsets:2 Metadata:4 OffsetCommit:3 OffsetFetch:3 FindCoordinator:1 JoinGroup:2 "
+        "Heartbeat:1 LeaveGroup:1 SyncGroup:1 DescribeGroups:1 ListGroups:1 ApiVersions:1 CreateTopics:2 "
+        "DeleteTopics:1 DeleteRecords:0 InitProducerId:0 OffsetForLeaderEpoch:0 AddPartitionsToTxn:0 "
+        "AddOffsetsToTxn:0 EndTxn:0 TxnOffsetCommit:0 DescribeAcls:0 CreateAcls:0 DeleteAcls:0 DescribeConfigs:0 "
+        "AlterConfigs:0"
     ),
-    "1.0": "0:5 1:6 3:5 17:1 34:0 35:0 36:0 37:0",
-    "1.1": "1:7 32:1 38:0 39:0 40:0 41:0 42:0",
+    "1.0": (
+        "Produce:5 Fetch:6 Metadata:5 SaslHandshake:1 AlterReplicaLogDirs:0 DescribeLogDirs:0 SaslAuthenticate:0 "
+        "CreatePartitions:0"
+    ),
+    "1.1": (
+        "Fetch:7 DescribeConfigs:1 CreateDelegationToken:0 RenewDelegationToken:0 ExpireDelegationToken:0 "
+        "DescribeDelegationToken:0 DeleteGroups:0"
+    ),
     "2.0": (
-        "0:6 1:8 2:3 3:6 8:4 9:4 10:2 11:3 12:2 13:2 14:2 15:2 16:2 18:2 19:3 20:2 21:1 22:1 23:1 24:1 25:1 "
-        "26:1 28:1 29:1 30:1 31:1 32:2 33:1 34:1 35:1 37:1 38:1 39:1 40:1 41:1 42:1"
+        "Produce:6 Fetch:8 ListOffsets:3 Metadata:6 OffsetCommit:4 OffsetFetch:4 FindCoordinator:2 JoinGroup:3 "
+        "Heartbeat:2 LeaveGroup:2 SyncGroup:2 DescribeGroups:2 ListGroups:2 ApiVersions:2 CreateTopics:3 "
+        "DeleteTopics:2 DeleteRecords:1 InitProducerId:1 OffsetForLeaderEpoch:1 AddPartitionsToTxn:1 "
+        "AddOffsetsToTxn:1 EndTxn:1 TxnOffsetCommit:1 DescribeAcls:1 CreateAcls:1 DeleteAcls:1 DescribeConfigs:2 "
+        "AlterConfigs:1 AlterReplicaLogDirs:1 DescribeLogDirs:1 CreatePartitions:1 CreateDelegationToken:1 "
+        "RenewDelegationToken:1 ExpireDelegationToken:1 DescribeDelegationToken:1 DeleteGroups:1"
     ),
-    "2.1": "0:7 1:10 2:4 3:7 8:6 9:5 20:3 23:2 28:2",
-    "2.2": "2:5 11:4 36:1 43:0",
-    "2.3": "1:11 3:8 8:7 11:5 12:3 14:3 15:3 23:3 44:0",
+    "2.1": (
+        "Produce:7 Fetch:10 ListOffsets:4 Metadata:7 OffsetCommit:6 OffsetFetch:5 DeleteTopics:3 "
+        "OffsetForLeaderEpoch:2 TxnOffsetCommit:2"
+    ),
+    "2.2": "ListOffsets:5 JoinGroup:4 SaslAuthenticate:1 ElectLeaders:0",
+    "2.3": (
+        "Fetch:11 Metadata:8 OffsetCommit:7 JoinGroup:5 Heartbeat:3 SyncGroup:3 DescribeGroups:3 "
+        "OffsetForLeaderEpoch:3 IncrementalAlterConfigs:0"
+    ),
     "2.4": (
-        "0:8 3:9 8:8 9:6 10:3 11:6 12:4 13:4 14:4 15:5 16:3 18:3 19:5 20:4 22:2 38:2 42:2 43:2 44:1 45:0 46:0 47:0"
+        "Produce:8 Metadata:9 OffsetCommit:8 OffsetFetch:6 FindCoordinator:3 JoinGroup:6 Heartbeat:4 LeaveGroup:4 "
+        "SyncGroup:4 DescribeGroups:5 ListGroups:3 ApiVersions:3 CreateTopics:5 DeleteTopics:4 InitProducerId:2 "
+        "CreateDelegationToken:2 DeleteGroups:2 ElectLeaders:2 IncrementalAlterConfigs:1 "
+        "AlterPartitionReassignments:0 ListPartitionReassignments:0 OffsetDelete:0"
     ),
-    "2.5": "9:7 11:7 14:5 22:3 28:3 29:2 30:2 31:2 36:2 37:2 39:2 40:2 41:2",
-    "2.6": "16:4 21:2 32:3 35:2 48:0 49:0",
-    "2.7": "1:12 19:6 20:5 22:4 24:2 25:2 26:2 37:3 50:0 51:0 57:0",
-    "2.8": "0:9 2:6 3:11 19:7 20:6 23:4 24:3 25:3 26:3 32:4 33:2 34:2 48:1 49:1 60:0 61:0",
-    "3.0": "2:7 9:8 10:4 65:0 66:0",
-    "3.1": "1:13 3:12",
-    "3.2": "11:9 13:5 35:3",
-    "3.3": "29:3 30:3 31:3 35:4 38:3 41:3 57:1",
+    "2.5": (
+        "OffsetFetch:7 JoinGroup:7 SyncGroup:5 InitProducerId:3 TxnOffsetCommit:3 DescribeAcls:2 CreateAcls:2 "
+        "DeleteAcls:2 SaslAuthenticate:2 CreatePartitions:2 RenewDelegationToken:2 ExpireDelegationToken:2 "
+        "DescribeDelegationToken:2"
+    ),
+    "2.6": (
+        "ListGroups:4 DeleteRecords:2 DescribeConfigs:3 DescribeLogDirs:2 DescribeClientQuotas:0 AlterClientQuotas:0"
+    ),
+    "2.7": (
+        "Fetch:12 CreateTopics:6 DeleteTopics:5 InitProducerId:4 AddPartitionsToTxn:2 AddOffsetsToTxn:2 EndTxn:2 "
+        "CreatePartitions:3 DescribeUserScramCredentials:0 AlterUserScramCredentials:0 UpdateFeatures:0"
+    ),
+    "2.8": (
+        "Produce:9 ListOffsets:6 Metadata:11 CreateTopics:7 DeleteTopics:6 OffsetForLeaderEpoch:4 "
+        "AddPartitionsToTxn:3 AddOffsetsToTxn:3 EndTxn:3 DescribeConfigs:4 AlterConfigs:2 AlterReplicaLogDirs:2 "
+        "DescribeClientQuotas:1 AlterClientQuotas:1 DescribeCluster:0 DescribeProducers:0"
+    ),
+    "3.0": "ListOffsets:7 OffsetFetch:8 FindCoordinator:4 DescribeTransactions:0 ListTransactions:0",
+    "3.1": "Fetch:13 Metadata:12",
+    "3.2": "JoinGroup:9 LeaveGroup:5 DescribeLogDirs:3",
+    "3.3": (
+        "DescribeAcls:3 CreateAcls:3 DeleteAcls:3 DescribeLogDirs:4 CreateDelegationToken:3 "
+        "DescribeDelegationToken:3 UpdateFeatures:1"
+    ),
     "3.4": "",
-    "3.5": "1:15 2:8",
-    "3.6": "24:4",
-    "3.7": "0:10 1:16 8:9 9:9 60:1 68:0",
-    "3.8": "0:11 10:5 16:5 22:5 24:5 25:4 26:4 28:4 66:1 69:0",
-    "3.9": "1:17 2:9 10:6 18:4",
-    "4.0": (
-        "0:12 1:4-17 2:1-10 3:13 8:2-9 9:1-9 11:2-9 15:6 19:2-7 20:1-6 23:2-4 26:5 28:5 29:1-3 30:1-3 31:1-3 "
-        "32:1-4 34:1-2 35:1-4 38:1-3 39:1-2 40:1-2 41:1-3 55:2 57:2 60:2 64:0 68:1 69:1 74:0 75:0 80:0 81:0"
+    "3.5": "Fetch:15 ListOffsets:8",
+    "3.6": "AddPartitionsToTxn:4",
+    "3.7": "Produce:10 Fetch:16 OffsetCommit:9 OffsetFetch:9 DescribeCluster:1 ConsumerGroupHeartbeat:0",
+    "3.8": (
+        "Produce:11 FindCoordinator:5 ListGroups:5 InitProducerId:5 AddPartitionsToTxn:5 AddOffsetsToTxn:4 "
+        "EndTxn:4 TxnOffsetCommit:4 ListTransactions:1 ConsumerGroupDescribe:0"
     ),
-    "4.1": "0:13 1:4-18 11:9 45:1 66:2 74:1 76:1-1 77:1-1 78:1-1 79:1-1 83:0 84:0 85:0 86:0 87:0 90:0 91:0 92:0",
-    "4.2": "2:1-11 8:2-10 9:1-10 78:1-2 79:1-2 80:1 85:1 87:1 88:0 89:0 90:1",
-    "4.3": "35:1-5",
+    "3.9": "Fetch:17 ListOffsets:9 FindCoordinator:6 ApiVersions:4",
+    "4.0": (
+        "Produce:12 Fetch:4-17 ListOffsets:1-10 Metadata:13 OffsetCommit:2-9 OffsetFetch:1-9 JoinGroup:2-9 "
+        "DescribeGroups:6 CreateTopics:2-7 DeleteTopics:1-6 OffsetForLeaderEpoch:2-4 EndTxn:5 TxnOffsetCommit:5 "
+        "DescribeAcls:1-3 CreateAcls:1-3 DeleteAcls:1-3 DescribeConfigs:1-4 AlterReplicaLogDirs:1-2 "
+        "DescribeLogDirs:1-4 CreateDelegationToken:1-3 RenewDelegationToken:1-2 ExpireDelegationToken:1-2 "
+        "DescribeDelegationToken:1-3 DescribeQuorum:2 UpdateFeatures:2 DescribeCluster:2 UnregisterBroker:0 "
+        "ConsumerGroupHeartbeat:1 ConsumerGroupDescribe:1 ListConfigResources:0 DescribeTopicPartitions:0 "
+        "AddRaftVoter:0 RemoveRaftVoter:0"
+    ),
+    "4.1": (
+        "Produce:13 Fetch:4-18 JoinGroup:9 AlterPartitionReassignments:1 ListTransactions:2 ListConfigResources:1 "
+        "ShareGroupHeartbeat:1-1 ShareGroupDescribe:1-1 ShareFetch:1-1 ShareAcknowledge:1-1 "
+        "InitializeShareGroupState:0 ReadShareGroupState:0 WriteShareGroupState:0 DeleteShareGroupState:0 "
+        "ReadShareGroupStateSummary:0 DescribeShareGroupOffsets:0 AlterShareGroupOffsets:0 "
+        "DeleteShareGroupOffsets:0"
+    ),
+    "4.2": (
+        "ListOffsets:1-11 OffsetCommit:2-10 OffsetFetch:1-10 ShareFetch:1-2 ShareAcknowledge:1-2 AddRaftVoter:1 "
+        "WriteShareGroupState:1 ReadShareGroupStateSummary:1 StreamsGroupHeartbeat:0 StreamsGroupDescribe:0 "
+        "DescribeShareGroupOffsets:1"
+    ),
+    "4.3": "DescribeLogDirs:1-5",
 }
 
 _FEATURES_SINCE: Final = "4.0"
@@ -77,12 +138,13 @@ def canonical(release: str) -> str:
 def advertised(release: str) -> dict[int, tuple[int, int]]:
     """{api key: (lowest, highest version)} of a release."""
     wanted = canonical(release)
+    keys = {name: key for key, name in API_NAMES.items()}
     found: dict[int, tuple[int, int]] = {}
     for name, changes in _CHANGES.items():
         for change in changes.split():
-            key, _, versions = change.partition(":")
+            api, _, versions = change.partition(":")
             low, dash, high = versions.rpartition("-")
-            found[int(key)] = (int(low) if dash else 0, int(high))
+            found[keys[api]] = (int(low) if dash else 0, int(high))
         if name == wanted:
             break
     return found

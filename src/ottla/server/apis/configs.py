@@ -174,10 +174,36 @@ def _logger_entries(ctx: RequestContext, name: str, names: Collection[str] | Non
 # -- altering --------------------------------------------------------------------------------------------------------
 
 
+ResultT = TypeVar("ResultT", bound=Struct)
+
+
+def _outcomes(result: type[ResultT], resources: Sequence[Any], outcomes: Sequence[KafkaError | None]) -> list[ResultT]:
+    """One result for each resource, whichever of the two requests asked."""
+    return [
+        result(
+            error_code=NONE if error is None else error.code,
+            error_message=None if error is None else own_message(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(resources, outcomes, strict=True)
+    ]
+
+
+def _alter_error(ctx: RequestContext, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    return _alter_response(request, [error] * len(request.resources))
+
+
+def _alter_response(request: AlterConfigsRequest, outcomes: Sequence[KafkaError | None]) -> AlterConfigsResponse:
+    result = AlterConfigsResponse.AlterConfigsResourceResponse
+    return AlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
+
+
 @handles(
     AlterConfigsRequest,
     answered_by=AnsweredBy.CONTROLLER,
     permission=GuardedBy("configs.alter_configs", "ALTER_CONFIGS on each topic, group or the cluster"),
+    on_error=_alter_error,
 )
 def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """v0–v2. Replaces all settings of a resource: what is not named is removed. v2 flexible.
@@ -197,24 +223,7 @@ def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterCon
         changes.replace,
         request.validate_only,
     )
-    result = AlterConfigsResponse.AlterConfigsResourceResponse
-    return AlterConfigsResponse(responses=_outcomes(result, request.resources, outcomes))
-
-
-ResultT = TypeVar("ResultT", bound=Struct)
-
-
-def _outcomes(result: type[ResultT], resources: Sequence[Any], outcomes: Sequence[KafkaError | None]) -> list[ResultT]:
-    """One result for each resource, whichever of the two requests asked."""
-    return [
-        result(
-            error_code=NONE if error is None else error.code,
-            error_message=None if error is None else own_message(error),
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, error in zip(resources, outcomes, strict=True)
-    ]
+    return _alter_response(request, outcomes)
 
 
 def _incremental_error(

@@ -75,10 +75,17 @@ def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer[OffsetC
     return requests.commit_offsets(ctx.services.groups, request, client_of(ctx))
 
 
+def _fetch_error(ctx: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
+    if ctx.version >= FIRST_MULTI_GROUP_VERSION:
+        return OffsetFetchResponse(groups=[_failed(group.group_id, error) for group in request.groups])
+    return _older_shape(ctx, request, _failed(request.group_id, error))
+
+
 @handles(
     OffsetFetchRequest,
     answered_by=AnsweredBy.GROUP_COORDINATOR,
     permission=ChecksItself("DESCRIBE on the group and on each topic"),
+    on_error=_fetch_error,
 )
 def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[OffsetFetchResponse]:
     """v0–v10. v2 all topics of a group; v7 require-stable (KIP-447); v8 many groups (KIP-709); v10 topics by id."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from ottla.answers import Answer, Reply
 from ottla.enums import AclOperation, AnsweredBy, QuotaType
 from ottla.errors import (
+    NONE,
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopicException,
@@ -290,7 +291,7 @@ def _append(
         return failure(ctx.services, ctx.version, topic, data.index, partition, error)
     return PartitionResponse(
         index=data.index,
-        error_code=0,
+        error_code=NONE,
         base_offset=info.first_offset,
         log_append_time_ms=info.append_time_ms,
         log_start_offset=info.log_start_offset,

@@ -8,6 +8,7 @@ from functools import lru_cache
 from ottla.config import Config
 from ottla.enums import AnsweredBy
 from ottla.errors import (
+    NONE,
     InvalidRequest,
     KafkaError,
     RequestTimedOut,
@@ -111,7 +112,7 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
     result = Result(
         name=topic.name,
         topic_id=topic.topic_id,
-        error_code=0,
+        error_code=NONE,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
@@ -232,5 +233,7 @@ def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTo
                 refuse(topic.name, topic_id, error)
         response.throttle_time_ms = quota.throttle_ms
     ctx.services.controller.delete_topics(doomed.values())
-    response.responses += [Deleted(name=topic.name, topic_id=topic.topic_id, error_code=0) for topic in doomed.values()]
+    response.responses += [
+        Deleted(name=topic.name, topic_id=topic.topic_id, error_code=NONE) for topic in doomed.values()
+    ]
     return response
