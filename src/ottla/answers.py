@@ -28,7 +28,7 @@ _UNSET: Any = object()
 class Reply(Generic[T]):
     """A value, or an error, that an event gives later. Giving one needs no event loop; waiting for one does."""
 
-    __slots__ = ("_error", "_listeners", "_value", "on_cancel")
+    __slots__ = ("_error", "_listeners", "_value", "on_cancel", "on_hurry")
 
     def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
         self._value: T = _UNSET
@@ -36,6 +36,8 @@ class Reply(Generic[T]):
         self._listeners: list[Callable[[Reply[T]], object]] = []
         self.on_cancel = on_cancel
         """Stops the work for the reply when nobody waits for it any more."""
+        self.on_hurry: Callable[[], object] | None = None
+        """Ends a wait for more, so that the answer comes soon with what there is."""
 
     @property
     def done(self) -> bool:
@@ -89,6 +91,11 @@ class Reply(Generic[T]):
             if self.on_cancel is not None:
                 self.on_cancel()
 
+    def hurry(self) -> None:
+        """Whoever waits would rather have the answer now. Most replies cannot come sooner."""
+        if not self.done and self.on_hurry is not None:
+            self.on_hurry()
+
     def _tell(self) -> None:
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
@@ -109,6 +116,18 @@ class Reply(Generic[T]):
         """What `go_on` makes of the value when it comes. An error stays what it is."""
         result: Reply[R] = Reply(self.cancel)
         self.when_done(lambda reply: result.complete(lambda: go_on(reply.value)))
+        return result
+
+    def or_else(self, recover: Callable[[Exception], Answer[T]]) -> Reply[T]:
+        """The same with what `recover` makes of an error; it runs at once, so it must only build a value."""
+        result: Reply[T] = Reply(self.cancel)
+        result.on_hurry = self.hurry
+
+        def answered(reply: Reply[T]) -> None:
+            error = reply._error
+            result.complete(lambda: recover(error) if isinstance(error, Exception) else reply.value)
+
+        self._listen(answered)
         return result
 
     def _listen(self, listener: Callable[[Reply[T]], object]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ottla.answers import Reply
 from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     CorruptMessage,
@@ -22,7 +23,6 @@ from ottla.metadata.image import NO_LEADER
 from ottla.multibroker.throttle import FOLLOWER, ReplicationThrottle
 from ottla.records.batch import batches
 from ottla.replication.partition import Partition
-from ottla.server.apis.replica_fetch import ReplicaPoll
 from ottla.server.peers import Unreachable
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 
@@ -84,7 +84,7 @@ class Fetcher:
         self.partitions: dict[Key, Partition] = {}
         self._resting: set[Key] = set()
         self._asking = False
-        self._poll: ReplicaPoll | None = None
+        self._poll: Reply[FetchResponse] | None = None
 
     def follow(self, key: Key, partition: Partition) -> None:
         self._resting.discard(key)
@@ -95,7 +95,7 @@ class Fetcher:
             self._node.loop.call_soon(self._fetch)
         elif self._poll is not None:
             # The request under way may wait for long, and does not know of this partition.
-            self._node.network.send(self._node.node_id, self._leader_id, self._poll.end, lambda: None)
+            self._node.network.send(self._node.node_id, self._leader_id, self._poll.hurry, lambda: None)
 
     def go_on(self) -> None:
         self._resting.clear()
@@ -149,7 +149,7 @@ class Fetcher:
 
         def serve() -> Any:
             result = node.peer(self._leader_id).peer_server.serve(node.node_id, request, FETCH_VERSION)
-            self._poll = result if isinstance(result, ReplicaPoll) else None
+            self._poll = result if isinstance(result, Reply) else None
             return result
 
         node.network.ask(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.answers import Answer
 from ottla.server.api import Registry, RequestContext, registered_apis
+from ottla.server.dispatch import dispatch
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class PeerServer:
         self._peers: dict[int, PeerConnection] = {}
 
     def serve(self, peer_id: int, request: Message, version: int) -> Answer[Any]:
-        """Raises KafkaError."""
+        """The answer to another broker; errors are in the response, as they are for clients."""
         internal = self._internal.get(type(request))
         if internal is not None:
             return internal(peer_id, request)
@@ -67,7 +68,8 @@ class PeerServer:
         connection = self._peers.get(peer_id)
         if connection is None:
             connection = self._peers[peer_id] = PeerConnection(self._services, self._listener, peer_id)
-        return route.handler(RequestContext(connection, request.API_KEY, version, 0, connection.peer, 0), request)
+        ctx = RequestContext(connection, request.API_KEY, version, 0, connection.peer, 0)
+        return dispatch(route.handler, route.api, ctx, request)
 
 
 class PeerConnection:

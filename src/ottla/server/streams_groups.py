@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.answers import Answer, attempt, then
+from ottla.answers import Answer, then
 from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.streams.description import DescribedGroup, describe
 from ottla.coordinator.groups.streams.protocol import Answer as Heard
@@ -26,6 +26,7 @@ from ottla.metadata.topics import INTERNAL_TOPICS, is_legal_topic_name
 from ottla.server.api import RequestContext
 from ottla.server.apis.answers import own_message
 from ottla.server.apis.groups import client_of
+from ottla.server.dispatch import dispatch
 from ottla.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -151,15 +152,8 @@ def _create(ctx: RequestContext, topics: Iterable[InternalTopic]) -> Answer[Crea
     api = route.api
     there = RequestContext(ctx.connection, api.key, version, 0, ctx.client_id, 0)
 
-    def refused(error: KafkaError) -> CreateTopicsResponse:
-        answer = api.on_error(there, request, error)
-        assert isinstance(answer, CreateTopicsResponse)
-        return answer
-
-    def create() -> Any:
-        return route.handler(there, request)
-
-    return attempt(create, refused)
+    made: Any = dispatch(route.handler, api, there, request)
+    return made  # type: ignore[no-any-return]  # a CreateTopicsResponse, or a reply that gets one
 
 
 # -- looking at groups -------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class TransactionsOfBroker:
         admitted: Reply[Refusals] = Reply()
 
         def answered(response: AddPartitionsToTxnResponse | None, error: Exception | None) -> None:
-            if response is None:
+            if response is None or response.error_code:
                 admitted.resolve(dict.fromkeys(partitions, CoordinatorNotAvailable()))
                 return
             admitted.resolve(

@@ -20,9 +20,9 @@ from ottla.errors import (
     InvalidRequest,
     KafkaError,
     NotController,
-    UnknownServerError,
 )
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
+from ottla.server.dispatch import dispatch
 from ottla.server.peers import ForwardedConnection
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -117,26 +117,7 @@ def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[
         route.encode(response, parts)
         return b"".join(parts)
 
-    def failed(error: Exception) -> bytes | None:
-        if not isinstance(error, KafkaError):
-            logger.error("%s v%d, passed on by worker %d, failed", route.api.name, version, peer_id, exc_info=error)
-            error = UnknownServerError()
-        return encoded(route.api.on_error(ctx, request, error))
-
-    try:
-        answer = then(route.handler(ctx, request), encoded)
-    except Exception as error:
-        return failed(error)
-    if not isinstance(answer, Reply):
-        return answer
-    served: Reply[bytes | None] = Reply(answer.cancel)
-
-    def answered(reply: Reply[bytes | None]) -> None:
-        error = reply.error
-        served.complete(lambda: failed(error) if isinstance(error, Exception) else reply.value)
-
-    answer.when_done(answered)
-    return served
+    return then(dispatch(route.handler, route.api, ctx, request), encoded)
 
 
 # -- what each kind of worker serves -----------------------------------------------------------------------------------

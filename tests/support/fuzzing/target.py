@@ -88,9 +88,11 @@ class Target:
         """Hand one frame over. A connection that was closed, or that waits, is replaced."""
         if self._connection is None:
             self._connect()
-        buffer = memoryview(bytearray(frame))
         connection = self._connection
-        connection._consume(buffer, 0, len(buffer))
+        frames = connection._frames
+        frames.room[: len(frame)] = frame
+        frames.received(len(frame))
+        connection._serve_frames()
         if connection._out:
             connection._flush()
         assert self._client is not None
@@ -99,7 +101,12 @@ class Target:
                 pass
         except BlockingIOError:
             pass
-        if connection._closed or connection._pending is not None or connection._partial is not None or connection._out:
+        if (
+            connection._closed
+            or connection._pending is not None
+            or connection._frames.partial is not None
+            or connection._out
+        ):
             self.closed += 1
             self._drop()
             await asyncio.sleep(0)

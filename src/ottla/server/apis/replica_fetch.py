@@ -29,7 +29,7 @@ def replica_fetch(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -
         or not plan.partitions
     ):
         return reading.response()
-    return ReplicaPoll(reading)
+    return ReplicaPoll(reading).reply
 
 
 class ReplicaReading(Reading):
@@ -159,12 +159,13 @@ class ReplicaReading(Reading):
         )
 
 
-class ReplicaPoll(Reply[FetchResponse]):
+class ReplicaPoll:
     """A follower's fetch that waits: for a log to grow, or for a high watermark to move."""
 
     def __init__(self, reading: ReplicaReading) -> None:
         broker = reading.ctx.services
-        super().__init__(self._forget)
+        self.reply: Reply[FetchResponse] = Reply(self._forget)
+        self.reply.on_hurry = self.end
         self._reading = reading
         self._scheduled = False
         self._leaderships = {leadership: key for key, leadership in reading.leaderships.items()}
@@ -179,16 +180,16 @@ class ReplicaPoll(Reply[FetchResponse]):
 
     def end(self) -> None:
         """Answer soon, with what there is."""
-        if not self._scheduled and not self.done:
+        if not self._scheduled and not self.reply.done:
             # Not at once: whoever appends may append to more partitions.
             self._scheduled = True
             self._reading.ctx.services.loop.call_soon(self._answer)
 
     def _answer(self) -> None:
-        if self.done:
+        if self.reply.done:
             return
         self._forget()
-        self.complete(self._read_again)
+        self.reply.complete(self._read_again)
 
     def _read_again(self) -> FetchResponse:
         self._reading.read_again(self._grown)

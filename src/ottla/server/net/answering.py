@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from struct import Struct
 from typing import Any
@@ -13,14 +12,6 @@ from ottla.wire.schema import Message
 
 _HEADER = Struct(">ii").pack
 _FLEXIBLE_HEADER = Struct(">iib").pack
-
-_SEND_BUFFERS_MAX = 512
-"""Buffers handed to one sendmsg: well under IOV_MAX (1024) everywhere."""
-
-_LARGE_REGION = 32 << 10
-"""From here on a part of a file is cheaper to send when its first packet does not begin with other bytes."""
-
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 def queue_answer(out: deque[Any], route: Route, correlation_id: int, response: Message) -> None:
@@ -61,15 +52,3 @@ def _queue_with_regions(out: deque[Any], head: bytes, parts: list[Any]) -> None:
             run.append(part)
     if run:
         out.append(b"".join(run))
-
-
-def next_buffers(out: deque[Any]) -> tuple[list[bytes | memoryview], int]:
-    """The byte strings at the head of the queue, and the flags to send them with."""
-    buffers: list[bytes | memoryview] = []
-    for item in out:
-        if len(buffers) == _SEND_BUFFERS_MAX:
-            break
-        if item.__class__ is FileRegion:
-            return buffers, _MSG_MORE if len(item) < _LARGE_REGION else 0
-        buffers.append(item)
-    return buffers, 0

@@ -1,4 +1,8 @@
-"""One client connection: cuts frames, serves them one at a time in order, and writes the answers.
+"""One client connection: serves its frames one at a time, in order, and writes the answers.
+
+It is put together from parts, each of which can be read alone: a transport moves bytes (`transport.py`, or TLS), the
+`FrameReader` cuts them into frames (`framing.py`), an authentication stage may stand before the first request (SASL, a
+client certificate), and `dispatch` calls the handlers.
 
 The socket is driven directly with `add_reader`/`recv_into` instead of an asyncio transport: that saves one copy of
 every produced byte and lets a fetch hand file bytes to `sendfile`. As in Kafka one request of a connection is in work
@@ -6,27 +10,28 @@ at a time, so the order of answers comes for free and a long poll holds back onl
 
 State: a connection is *busy* while a request is pending (a long poll, say) or while the peer does not take the bytes
 it was sent; a busy connection reads nothing, which is the back-pressure. Frames that had already arrived behind the
-pending one wait in `_stash`.
+pending one wait in the frame reader.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.answers import Reply
 from ottla.clock import TimerHandle
 from ottla.enums import ApiKey
-from ottla.errors import KafkaError, UnknownServerError
 from ottla.log.files import FileRegion
 from ottla.server.api import Repeated, RequestContext, Route
-from ottla.server.net.answering import next_buffers, queue_answer
+from ottla.server.dispatch import dispatch, give_up
+from ottla.server.net.answering import queue_answer
+from ottla.server.net.framing import FRAME_BYTES_MIN, FrameError, FrameReader
+from ottla.server.net.transport import HandshakeFailed, PlainTransport, TransportError
 from ottla.wire.frames import decode_request_header, skip_header_tags
 from ottla.wire.primitives import MalformedMessage
 from ottla.wire.schema import Message
@@ -34,14 +39,13 @@ from ottla.wire.schema import Message
 if TYPE_CHECKING:
     from ottla.config import Listener
     from ottla.server.broker import Broker
+    from ottla.server.net.transport import Transport
     from ottla.server.security.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 
-_SIZE = Struct(">i").unpack_from
 _HEADER = Struct(">hhih").unpack_from
 _HEADER_BYTES = 10
-FRAME_BYTES_MIN = _HEADER_BYTES
 
 _LARGE_READ = 32 << 10
 """A read of this size is likely to be a part of a large frame."""
@@ -50,31 +54,36 @@ _QUEUE_MAX = 256
 """Answers' parts that may queue up before they are written: pipelined requests must not pile up large answers."""
 
 
+class Authentication(Protocol):
+    """What a peer must get through before its requests are served, and while they are if its session can end."""
+
+    def admits(self, frame: memoryview) -> bool:
+        """Whether a frame is a request to be served. If it is not, it has been dealt with."""
+
+
 class Connection:
     """A client's connection; owned by the event loop that accepted it."""
 
     wants_changes_only = False
+
     __slots__ = (
         "_client_id",
         "_client_id_bytes",
         "_closed",
         "_closing",
         "_fd",
-        "_frame_max",
-        "_frame_min",
-        "_have",
+        "_frames",
         "_loop",
         "_muted",
-        "_need",
         "_out",
-        "_partial",
         "_pending",
         "_reading",
         "_repeated",
         "_route",
         "_sock",
-        "_stash",
+        "_transport",
         "_writing",
+        "authentication",
         "broker",
         "client_host",
         "client_software",
@@ -88,9 +97,18 @@ class Connection:
         "serving_since_ns",
         "spent_ns",
         "state",
+        "token_authenticated",
     )
 
-    def __init__(self, broker: Broker, listener: Listener, sock: socket.socket, peer: str, host: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        listener: Listener,
+        sock: socket.socket,
+        peer: str,
+        host: str,
+        transport: Transport | None = None,
+    ) -> None:
         self.broker = broker
         self.services = broker.services
         self.listener = listener
@@ -106,10 +124,12 @@ class Connection:
         self._loop = broker.loop
         self._sock = sock
         self._fd = sock.fileno()
-        self._partial: memoryview | None = None
-        self._have = 0
-        self._need = 0
-        self._stash: memoryview | None = None
+        self._transport: Transport = transport if transport is not None else PlainTransport(sock)
+        self._frames = FrameReader(broker.buffers, FRAME_BYTES_MIN, broker.request_bytes_max)
+        self.authentication: Authentication | None = None
+        """Stands before the dispatcher until it is through; None where there is nothing to check."""
+        self.token_authenticated = False
+        """Whether a delegation token, and no password or key, was the proof of identity."""
         self._out: deque[Any] = deque()
         self._pending: Reply[Message | None] | None = None
         self._repeated: Repeated | None = None
@@ -118,8 +138,6 @@ class Connection:
         self._closed = False
         self._closing = False
         self._muted = False
-        self._frame_min = FRAME_BYTES_MIN
-        self._frame_max = broker.request_bytes_max
         self.serving_since_ns = 0
         self.spent_ns = 0
         self._writing = False
@@ -132,49 +150,74 @@ class Connection:
         if self._pending is not None or self._out:
             self._readable_while_busy()
             return
-        partial = self._partial
+        frames, transport = self._frames, self._transport
+        is_partial = frames.partial is not None
         try:
-            if partial is None:
-                buffer = self.broker.buffers.shared
-                received = self._sock.recv_into(buffer)
-                if received > _LARGE_READ:
-                    received = self._more_of_frame(buffer, received)
-            else:
-                received = self._sock.recv_into(partial[self._have : self._need])
-                if received > _LARGE_READ:
-                    received = self._more(partial, self._have, received, self._need)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self.close(str(error), logging.DEBUG)
+            received = transport.receive(frames.room)
+            if received > _LARGE_READ:
+                received = self._more(received)
+        except Exception as error:
+            self._not_received(error)
             return
         if received == 0:
             self.close()
             return
         self.last_active_ms = self.broker.clock.monotonic_ms()
-        if partial is not None:
-            self._consume_partial(partial, received)
-            if self._out:
-                self._flush()
-            else:
-                self._keep_watching()
-            return
-        pace = self.broker.pace
+        pace = None if is_partial or not transport.can_poll else self.broker.pace
         began_ns = perf_counter_ns() if pace is not None else 0
-        self._consume(buffer, 0, received)
+        frames.received(received)
+        self._serve_frames()
         if self._out:
             self._flush()
         else:
             self._keep_watching()
-        if pace is not None and received < _LARGE_READ:
+        if transport.buffered:
+            self._serve_buffered()
+        elif pace is not None and received < _LARGE_READ:
             pace.stay(self, began_ns, self._served_next)
+
+    def _not_received(self, error: Exception) -> None:
+        if isinstance(error, (BlockingIOError, InterruptedError)):
+            if self._transport.unsent:
+                self._flush()  # a handshake goes to and fro
+        elif isinstance(error, HandshakeFailed):
+            self._flush()  # the alert that says why
+            if not self._closed:
+                self.log_refusal("TLS handshake with %s failed: %s", self.peer, error)
+                self.mute(self.broker.config["connection.failed.authentication.delay.ms"], self.close)
+        elif isinstance(error, TransportError):
+            self.close(str(error))
+        elif isinstance(error, OSError):
+            self.close(str(error), logging.DEBUG)
+        else:
+            raise error
+
+    def _serve_buffered(self) -> None:
+        """Serve what the transport has received already, as long as nothing holds the connection up: the socket says
+        nothing of it any more."""
+        frames, transport = self._frames, self._transport
+        while transport.buffered and not (self._pending is not None or self._out or self._closed or self._closing):
+            try:
+                received = transport.receive(frames.room)
+            except Exception as error:
+                self._not_received(error)
+                return
+            if received == 0:
+                self.close()
+                return
+            frames.received(received)
+            self._serve_frames()
+            if self._out:
+                self._flush()
+        if transport.unsent and not self._closed:
+            self._flush()
 
     def _served_next(self, until_ns: int) -> bool:
         """Serve one more request if it comes until then."""
-        buffer = self.broker.buffers.shared
-        while self._pending is None and not self._out and self._partial is None and not self._closed:
+        frames, receive = self._frames, self._transport.receive
+        while self._pending is None and not self._out and frames.partial is None and not self._closed:
             try:
-                received = self._sock.recv_into(buffer)
+                received = receive(frames.room)
             except (BlockingIOError, InterruptedError):
                 if perf_counter_ns() > until_ns:
                     break
@@ -185,22 +228,19 @@ class Connection:
             if received == 0:
                 self.close()
                 break
-            self._consume(buffer, 0, received)
+            frames.received(received)
+            self._serve_frames()
             if self._out:
                 self._flush()
             return True
         return False
 
-    def _more_of_frame(self, buffer: memoryview, received: int) -> int:
+    def _more(self, received: int) -> int:
         """The rest of a large frame usually follows at once: taking it now saves a copy and a round of the loop."""
-        end = min(4 + _SIZE(buffer, 0)[0], len(buffer))
-        return self._more(buffer, 0, received, end)
-
-    def _more(self, buffer: memoryview, start: int, received: int, end: int) -> int:
-        """Receive on into `buffer`, up to `end`, while something is there; returns how much came from `start` on."""
-        while start + received < end:
+        room, end = self._frames.room, self._frames.wanted()
+        while received < end:
             try:
-                more = self._sock.recv_into(buffer[start + received : end])
+                more = self._transport.receive(room[received:end])
             except (BlockingIOError, InterruptedError):
                 break
             if more == 0:
@@ -233,71 +273,43 @@ class Connection:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
-    def _consume(self, buffer: memoryview, start: int, end: int) -> None:
-        """Serve the whole frames in buffer[start:end]; keep what is left of a partial one."""
-        least, limit = self._frame_min, self._frame_max
-        while end - start >= 4:
+    def _serve_frames(self) -> None:
+        """Serve the whole frames that have arrived, up to one that has to wait."""
+        frames, out = self._frames, self._out
+        while frames.start < frames.end:
             repeated = self._repeated
             if (
                 repeated is not None
                 and repeated.route is not None
+                and self.authentication is None
                 and self.services.access.quotas is None
-                and (stop := repeated.serve(buffer, start, end, self._out)) != start
+                and (stop := repeated.serve(frames.buffer, frames.start, frames.end, out)) != frames.start
             ):
-                start = stop
+                frames.start = stop
             else:
-                size: int = _SIZE(buffer, start)[0]
-                if size < least or size > limit:
-                    self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
+                try:
+                    frame = frames.next()
+                except FrameError as error:
+                    self.close(str(error))
                     return
-                stop = start + 4 + size
-                if stop > end:
-                    break
-                self._serve(buffer[start + 4 : stop])
-                start = stop
+                if frame is None:
+                    return
+                if self.authentication is None or self.authentication.admits(frame):
+                    self.serve(frame)
                 if self._closed:
                     return
-            if self._pending is not None or (len(self._out) > _QUEUE_MAX and not self._drained()):
-                if start < end:
-                    # The shared buffer is about to be used by others.
-                    self._stash = memoryview(bytearray(buffer[start:end]))
-                return
-        if start < end:
-            self._begin_partial(buffer[start:end])
+            if self._pending is not None or (len(out) > _QUEUE_MAX and not self._drained()):
+                break
+        if frames.start < frames.end or frames.partial is not None:
+            frames.keep()
 
     def _drained(self) -> bool:
         self._flush()
         return not self._out
 
-    def _begin_partial(self, rest: memoryview) -> None:
-        have = len(rest)
-        need = 4 + _SIZE(rest, 0)[0] if have >= 4 else 4
-        partial = self.broker.buffers.take(need)
-        partial[:have] = rest
-        self._partial, self._have, self._need = partial, have, need
-
-    def _consume_partial(self, partial: memoryview, received: int) -> None:
-        self._have += received
-        if self._have < self._need:
-            return
-        if self._need == 4:
-            # Only the length was known to be missing; now the size of the frame is.
-            size: int = _SIZE(partial, 0)[0]
-            least, limit = self._frame_min, self._frame_max
-            if size < least or size > limit:
-                self.close(f"frame of {size} bytes, allowed are {least} to {limit} (socket.request.max.bytes)")
-                return
-            self._partial = None
-            self._begin_partial(partial[:4])
-            self.broker.buffers.give_back(partial)
-            return
-        self._partial = None
-        self._consume(partial, 0, self._need)
-        self.broker.buffers.give_back(partial)
-
     # -- serving -----------------------------------------------------------------------------------------------
 
-    def _serve(self, frame: memoryview) -> None:
+    def serve(self, frame: memoryview) -> None:
         """Decode one request, call its handler, queue the answer (or remember that it is pending)."""
         try:
             api_key, version, correlation_id, id_length = _HEADER(frame)
@@ -332,14 +344,14 @@ class Connection:
         quotas = self.services.access.quotas
         if quotas is not None:
             self.serving_since_ns = perf_counter_ns()
-        try:
-            result = route.handler(ctx, request)
-        except Exception as error:
-            result = self._error_answer(ctx, route, request, error)
+        result = dispatch(route.handler, route.api, ctx, request)
         if result.__class__ is route.response_type:
             if quotas is not None:
                 self._settle(quotas, ctx, result)
-            self._answer(ctx, route, result)
+            try:
+                queue_answer(self._out, route, correlation_id, result)
+            except Exception as error:
+                give_up(route.api, ctx, error)
             if route.model is not None and quotas is None and request is not None and not self._closed:
                 sent = self._out[-1]
                 self._repeated = route.model(ctx, route, frame, request, result, sent, self._repeated)
@@ -348,7 +360,7 @@ class Connection:
                 self._settle(quotas, ctx, None)
         else:
             assert isinstance(result, Reply), f"{route.api.name} answered with {result!r}"
-            self._wait_for(ctx, route, request, result)
+            self._wait_for(ctx, route, result)
 
     def _unserved(self, frame: memoryview, api_key: int, version: int) -> tuple[Route | None, int]:
         """Only ApiVersions has an answer for versions nobody knows; anything else ends the connection."""
@@ -362,24 +374,7 @@ class Connection:
             self.close(f"unsupported version {version} of {api.name} ({api.min_version} to {api.max_version})")
         return None, version
 
-    def _error_answer(self, ctx: RequestContext, route: Route, request: Message | None, error: Exception) -> Any:
-        if not isinstance(error, KafkaError):
-            logger.error("%s v%d from %s failed", route.api.name, ctx.version, self.peer, exc_info=error)
-            error = UnknownServerError()
-        try:
-            return route.api.on_error(ctx, request, error)
-        except Exception as second:
-            self._give_up(ctx, route, second)
-            return None
-
-    def _give_up(self, ctx: RequestContext, route: Route, error: Exception) -> None:
-        """Not even an error can be answered: a mistake of ours, and no reason to leave the client waiting."""
-        logger.error("%s v%d from %s has no answer", route.api.name, ctx.version, self.peer, exc_info=error)
-        self.close("its request cannot be answered")
-
-    def _wait_for(
-        self, ctx: RequestContext, route: Route, request: Message | None, reply: Reply[Message | None]
-    ) -> None:
+    def _wait_for(self, ctx: RequestContext, route: Route, reply: Reply[Message | None]) -> None:
         self._pending = reply
         if self.serving_since_ns:
             # Waiting is not working: only what the handler took itself counts against a quota.
@@ -389,37 +384,40 @@ class Connection:
             if self._closed:
                 return
             self._pending = None
-            error = reply.error
-            if error is None:
-                response = reply.value
-            elif isinstance(error, Exception):
-                response = self._error_answer(ctx, route, request, error)
-            else:
+            if reply.error is not None:
                 self.close()  # whatever the answer was waiting for was cancelled
                 return
+            response = reply.value
             if response is not None:
                 if (quotas := self.services.access.quotas) is not None:
                     self._settle(quotas, ctx, response)
-                self._answer(ctx, route, response)
+                self.answer(ctx, route, response)
             self._go_on()
 
         reply.when_done(answer)
 
-    def _answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
+    def answer(self, ctx: RequestContext, route: Route, response: Message) -> None:
+        """Queue the frame of an answer."""
         try:
             queue_answer(self._out, route, ctx.correlation_id, response)
         except Exception as error:
-            self._give_up(ctx, route, error)
+            give_up(route.api, ctx, error)
+
+    def answer_raw(self, content: bytes) -> None:
+        """Queue bytes that are no answer to a request."""
+        self._out.append(content)
 
     def _go_on(self) -> None:
         """A pending request was answered: write, serve what had arrived behind it, and read again."""
         if self._out:
             self._flush()
-        while self._stash is not None and not (self._pending or self._out or self._closed or self._closing):
-            stash, self._stash = self._stash, None
-            self._consume(stash, 0, len(stash))
+        frames = self._frames
+        while frames.start < frames.end and not (self._pending or self._out or self._closed or self._closing):
+            self._serve_frames()
             if self._out:
                 self._flush()
+        if self._transport.buffered:
+            self._serve_buffered()
         if self._closing:
             self.finish()
         elif not self._reading and self._pending is None and not self._out and not self._closed:
@@ -432,14 +430,12 @@ class Connection:
         """Write as much of the queue as the peer takes now; the rest when it takes more."""
         out = self._out
         try:
-            while out:
-                if out[0].__class__ is FileRegion:
-                    if not self._send_region():
-                        break
-                elif not self._send_bytes():
-                    break
+            self._transport.send(out)
         except (BlockingIOError, InterruptedError):
             pass
+        except TransportError as error:
+            self.close(str(error))
+            return
         except OSError as error:
             self.close(str(error), logging.DEBUG)
             return
@@ -460,48 +456,6 @@ class Connection:
         except OSError as error:
             self.close(f"the answer cannot be kept for a slow reader: {error}")
             return False
-        return True
-
-    def _send_bytes(self) -> bool:
-        """Send the byte strings at the head of the queue; False when the peer took less than all of them."""
-        out = self._out
-        if len(out) == 1:
-            head = out[0]
-            sent = self._sock.send(head)
-            if sent == len(head):
-                out.clear()
-                return True
-            out[0] = memoryview(head)[sent:]
-            return False
-        buffers, flags = next_buffers(out)
-        sent = self._sock.send(buffers[0], flags) if len(buffers) == 1 else self._sock.sendmsg(buffers, (), flags)
-        for buffer in buffers:
-            length = len(buffer)
-            if sent < length:
-                out[0] = memoryview(buffer)[sent:]
-                return False
-            out.popleft()
-            sent -= length
-        return True
-
-    def _send_region(self) -> bool:
-        """Send the file bytes at the head of the queue straight from the page cache."""
-        out = self._out
-        region = out[0]
-        fd = region.fileno()
-        if fd is None:
-            out.popleft()
-            out.extendleft(reversed(region.parts()))
-            return True
-        while len(region):
-            sent = os.sendfile(self._fd, fd, region.position, len(region))
-            if sent == 0:
-                # The file is shorter than promised (truncated under the read): the answer cannot be completed.
-                self.close("log file shorter than the answer that was begun")
-                return False
-            region.skip(sent)
-        region.release()
-        out.popleft()
         return True
 
     def _on_writable(self) -> None:
@@ -532,17 +486,22 @@ class Connection:
             return
         muted.on_cancel = self.broker.timer.schedule(delay_ms, unmute).cancel
 
-    @property
-    def token_authenticated(self) -> bool:
-        """Whether a delegation token, and no password or key, was the proof of identity."""
-        return False
-
     def _settle(self, quotas: Quotas, ctx: RequestContext, response: Message | None) -> None:
         if (throttle_ms := quotas.settle(ctx, response)) > 0:
             self.mute(throttle_ms)
 
     def work_ns(self) -> int:
         return perf_counter_ns() - self.serving_since_ns if self.serving_since_ns else self.spent_ns
+
+    def limit_frames(self, frame_min: int, frame_max: int) -> None:
+        """What sizes of frames are taken from here on."""
+        self._frames.frame_min, self._frames.frame_max = frame_min, frame_max
+
+    def authenticated(self, principal: str, *, by_token: bool = False) -> None:
+        """The peer has shown who it is: its requests are served."""
+        self.principal = principal
+        self.token_authenticated = by_token
+        self.limit_frames(FRAME_BYTES_MIN, self.broker.request_bytes_max)
 
     def log_refusal(self, message: str, *arguments: object) -> None:
         """A line about something that this peer was refused; few of them for each address."""
@@ -581,9 +540,6 @@ class Connection:
             if item.__class__ is FileRegion:
                 item.release()
         self._out.clear()
-        self._stash = None
-        partial, self._partial = self._partial, None
-        if partial is not None:
-            self.broker.buffers.give_back(partial)
+        self._frames.close()
         self._sock.close()
         self.broker.connection_closed(self)

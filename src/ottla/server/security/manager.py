@@ -172,7 +172,7 @@ class Security:
     def cipher_buffer(self) -> memoryview:
         """What TLS connections receive into; one is enough, as its content is handed on at once."""
         if self._cipher_buffer is None:
-            from ottla.server.security.tls import CIPHER_BYTES
+            from ottla.server.security.tls_transport import CIPHER_BYTES
 
             self._cipher_buffer = memoryview(bytearray(CIPHER_BYTES))
         return self._cipher_buffer
@@ -198,23 +198,21 @@ class Security:
         tls: TlsListener | None,
         sasl: SaslListener | None,
     ) -> Connection:
-        from ottla.server.security.sasl import SaslConnection
+        """A connection with TLS as its transport, SASL or a certificate as its authentication, or both."""
+        transport = None
+        if tls is not None:
+            from ottla.server.security.tls import ClientCertificate
+            from ottla.server.security.tls_transport import TlsTransport
 
-        if tls is None:
-            assert sasl is not None
-            plain = SaslConnection(self._broker, listener, sock, peer, host)
-            plain.begin_sasl(sasl)
-            return plain
-        from ottla.server.security.tls import SaslTlsConnection, TlsConnection
+            transport = TlsTransport(sock, tls.context, self.cipher_buffer)
+        connection = Connection(self._broker, listener, sock, peer, host, transport)
+        if sasl is not None:
+            from ottla.server.security.sasl import SaslAuthentication
 
-        if sasl is None:
-            secured = TlsConnection(self._broker, listener, sock, peer, host)
-            secured.begin_tls(tls)
-            return secured
-        both = SaslTlsConnection(self._broker, listener, sock, peer, host)
-        both.begin_tls(tls)
-        both.begin_sasl(sasl)
-        return both
+            connection.authentication = SaslAuthentication(connection, sasl)
+        elif tls is not None and transport is not None:
+            transport.on_open = ClientCertificate(connection, tls.mapping).opened
+        return connection
 
     def closed(self, connection: Connection) -> None:
         self.limits.closed(connection.listener.name, connection.client_host[1:])

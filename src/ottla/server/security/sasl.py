@@ -26,7 +26,6 @@ from ottla.config import Config, ConfigError
 from ottla.enums import ApiKey
 from ottla.errors import NONE, IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla.server.api import RequestContext
-from ottla.server.net.connection import FRAME_BYTES_MIN, Connection
 from ottla.server.security import mechanisms
 from ottla.server.security.jaas import LoginModule, parse_jaas
 from ottla.server.security.mechanisms import Mechanism, Refused, RefusedOpenly
@@ -36,6 +35,7 @@ from ottla.wire.primitives import MalformedMessage
 
 if TYPE_CHECKING:
     from ottla.server.api import Route
+    from ottla.server.net.connection import Connection
     from ottla.server.security.manager import Security
 
 SUPPORTED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -113,23 +113,22 @@ class State(Enum):
     FAILED = auto()
 
 
-class Conversation:
-    """How far a connection has come. See the table at the top."""
+class SaslAuthentication:
+    """The authentication of a connection, and how far it has come. See the table at the top."""
 
     __slots__ = (
         "_connection",
+        "_expires_at_ms",
         "_is_raw",
         "_last_start_ms",
         "_listener",
         "_mechanism",
         "_mechanism_name",
         "_previous",
-        "by_token",
-        "expires_at_ms",
-        "state",
+        "_state",
     )
 
-    def __init__(self, connection: SaslMixin, listener: SaslListener) -> None:
+    def __init__(self, connection: Connection, listener: SaslListener) -> None:
         self._connection = connection
         self._listener = listener
         self._mechanism: Mechanism | None = None
@@ -137,46 +136,54 @@ class Conversation:
         self._is_raw = False
         self._previous: tuple[str, str] | None = None
         self._last_start_ms: float | None = None
-        self.by_token = False
-        self.expires_at_ms: float | None = None
-        self.state = State.START
+        self._expires_at_ms: float | None = None
+        self._state = State.START
+        connection.limit_frames(0, listener.frame_bytes_max)
+
+    def admits(self, frame: memoryview) -> bool:
+        """Whether a frame is a request to be served: of a session that has begun, and not ended."""
+        if self._state is State.DONE:
+            if self._goes_on(int.from_bytes(frame[:2], "big")):
+                return True
+            if self._state is State.DONE:
+                return False  # closed: the session is over
+        return self._hear(frame)
 
     # -- after authentication ----------------------------------------------------------------------------------------
 
-    def admits(self, api_key: int) -> bool:
-        """Whether a request of an authenticated connection goes the usual way; a session may have an end."""
-        assert self.expires_at_ms is not None
+    def _goes_on(self, api_key: int) -> bool:
+        """Whether the session lasts. It is over when its time is up, or when the client authenticates again."""
+        assert self._expires_at_ms is not None
         now_ms = self._connection.broker.clock.monotonic_ms()
         if api_key == ApiKey.SASL_HANDSHAKE and (
             self._last_start_ms is None or now_ms - self._last_start_ms >= _REAUTHENTICATION_MIN_MS
         ):
             self._last_start_ms = now_ms
             self._previous = (self._mechanism_name, self._connection.principal)
-            self.state = State.HANDSHAKE
+            self._state = State.HANDSHAKE
             return False
-        if now_ms > self.expires_at_ms:
+        if now_ms > self._expires_at_ms:
             self._connection.close("the session has expired and was not renewed (connections.max.reauth.ms)")
             return False
         return True
 
     # -- before it ---------------------------------------------------------------------------------------------------
 
-    def hear(self, frame: memoryview) -> None:
-        """One frame of a connection that is not authenticated."""
-        if self.state is State.FAILED:
-            return
-        if self.state is State.TOKENS and self._is_raw:
+    def _hear(self, frame: memoryview) -> bool:
+        """One frame of a connection that is not authenticated; whether it is one that everybody may send."""
+        if self._state is State.FAILED:
+            return False
+        if self._state is State.TOKENS and self._is_raw:
             self._raw_token(bytes(frame))
-            return
-        if self.state is State.START and frame[:2] == _API_VERSIONS_BYTES:
+            return False
+        if self._state is State.START and frame[:2] == _API_VERSIONS_BYTES:
             # Also in a version that nobody knows, whose header cannot be read: that is answered too.
             if (
                 self._connection.broker.registry.route(ApiKey.API_VERSIONS, int.from_bytes(frame[2:4], "big"))
                 is not None
             ):
-                self.state = State.HANDSHAKE
-            self._connection.serve_anyway(frame)
-            return
+                self._state = State.HANDSHAKE
+            return True
         try:
             header, position = decode_request_header(frame)
             route = self._connection.broker.registry.route(header.api_key, header.api_version)
@@ -188,7 +195,7 @@ class Conversation:
                 header.client_id,
                 len(frame),
             )
-            if self.state is State.TOKENS:
+            if self._state is State.TOKENS:
                 self._request_for_token(ctx, route, frame, position)
             elif header.api_key == ApiKey.SASL_HANDSHAKE and route is not None:
                 request, _ = route.decode(frame, position)
@@ -197,6 +204,7 @@ class Conversation:
                 self._connection.close(f"api key {header.api_key} before authentication")
         except (MalformedMessage, UnicodeDecodeError, IndexError) as error:
             self._connection.close(f"malformed request before authentication: {error}")
+        return False
 
     def _handshake(self, ctx: RequestContext, route: Route, mechanism: str) -> None:
         enabled = list(self._listener.mechanisms)
@@ -205,10 +213,10 @@ class Conversation:
             response = SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=enabled)
             self._fail("asked for a SASL mechanism that is not enabled", ctx, route, response)
             return
-        self._connection.answer_with(ctx, route, SaslHandshakeResponse(error_code=NONE, mechanisms=enabled))
+        self._connection.answer(ctx, route, SaslHandshakeResponse(error_code=NONE, mechanisms=enabled))
         self._mechanism, self._mechanism_name = make(), mechanism
         self._is_raw = ctx.version == 0
-        self.state = State.TOKENS
+        self._state = State.TOKENS
 
     def _request_for_token(self, ctx: RequestContext, route: Route | None, frame: memoryview, position: int) -> None:
         if route is None:
@@ -231,7 +239,7 @@ class Conversation:
             )
             self._fail(str(refused), ctx, route, response)
             return
-        self._connection.answer_with(
+        self._connection.answer(
             ctx,
             route,
             SaslAuthenticateResponse(
@@ -246,7 +254,7 @@ class Conversation:
             self._fail(str(refused))
             return
         # There is always an answer, if only an empty one, so that the client knows that it is through.
-        self._connection.send_raw(_SIZE(len(answer)) + answer)
+        self._connection.answer_raw(_SIZE(len(answer)) + answer)
 
     def _told(self, refused: Refused) -> str:
         if isinstance(refused, RefusedOpenly):
@@ -282,72 +290,26 @@ class Conversation:
         if mechanism.expires_ms is not None:
             limits.append(mechanism.expires_ms - broker.clock.now_ms())
         lifetime_ms = max(0, min(limits)) if limits else 0
-        self.expires_at_ms = broker.clock.monotonic_ms() + lifetime_ms if limits else None
-        self._connection.principal = principal
-        self.by_token = mechanism.by_token
+        self._expires_at_ms = broker.clock.monotonic_ms() + lifetime_ms if limits else None
         self._mechanism = None
-        self.state = State.DONE
-        self._connection.authenticated()
+        self._state = State.DONE
+        self._connection.authenticated(principal, by_token=mechanism.by_token)
+        # A session without an end needs nobody who watches it.
+        self._connection.authentication = self if limits else None
         return lifetime_ms
 
     def _fail(
         self, reason: str, ctx: RequestContext | None = None, route: Route | None = None, response: Any = None
     ) -> None:
         """Answer and close, after a while: guessing must take time."""
-        self.state = State.FAILED
+        self._state = State.FAILED
         self._mechanism = None
         connection = self._connection
         connection.log_refusal("failed authentication from %s: %s", connection.peer, reason)
 
         def end() -> None:
             if response is not None and ctx is not None and route is not None:
-                connection.answer_with(ctx, route, response)
+                connection.answer(ctx, route, response)
             connection.finish()
 
         connection.mute(self._listener.failure_delay_ms, end)
-
-
-class SaslMixin(Connection):
-    """What SASL adds to a connection, be it plain or TLS."""
-
-    __slots__ = ()
-    _sasl: Conversation
-
-    def begin_sasl(self, listener: SaslListener) -> None:
-        self._sasl = Conversation(self, listener)  # type: ignore[misc]  # the slot is the subclasses'
-        self._frame_min = 0
-        self._frame_max = listener.frame_bytes_max
-
-    def _serve(self, frame: memoryview) -> None:
-        sasl = self._sasl
-        if sasl.state is State.DONE:
-            if sasl.expires_at_ms is None or sasl.admits(int.from_bytes(frame[:2], "big")):
-                super()._serve(frame)
-                return
-            if self._closed:
-                return
-        sasl.hear(frame)
-
-    def authenticated(self) -> None:
-        self._frame_min = FRAME_BYTES_MIN
-        self._frame_max = self.broker.request_bytes_max
-
-    def answer_with(self, ctx: RequestContext, route: Route, response: Any) -> None:
-        self._answer(ctx, route, response)
-
-    def send_raw(self, content: bytes) -> None:
-        self._out.append(content)
-
-    def serve_anyway(self, frame: memoryview) -> None:
-        """ApiVersions, the one request that everybody may send."""
-        super()._serve(frame)
-
-    @property
-    def token_authenticated(self) -> bool:
-        return self._sasl.by_token
-
-
-class SaslConnection(SaslMixin):
-    """SASL_PLAINTEXT."""
-
-    __slots__ = ("_sasl",)

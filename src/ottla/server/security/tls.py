@@ -1,25 +1,23 @@
-"""TLS: the settings of a listener as an OpenSSL context, and a connection that speaks through it.
+"""TLS on a listener: its settings as an OpenSSL context, and who a client certificate names.
 
-A connection keeps driving its socket itself; TLS happens between two memory buffers, so that frames, back-pressure and
-long polls stay what they are. File bytes cannot go past user space here: they are read and encrypted in chunks.
+How bytes travel inside TLS is in `tls_transport.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, ConfigError
-from ottla.log.files import FileRegion
-from ottla.server.net.connection import Connection
 from ottla.server.security.certificates import Names, check_same_server, names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
-from ottla.server.security.sasl import SaslMixin
 from ottla.server.security.stores import KeyStore, key_store, key_store_context, trust_store
+
+if TYPE_CHECKING:
+    from ottla.server.net.connection import Connection
 
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -29,12 +27,6 @@ _VERSIONS = {
 }
 _TLS13_SUITES = ("TLS_AES_", "TLS_CHACHA20_POLY1305_SHA256")
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-
-_CHUNK_BYTES = 256 << 10
-"""File bytes encrypted at a time: many TLS records (16 KB each) in one system call, and little memory a connection."""
-
-CIPHER_BYTES = 256 << 10
-"""Bytes received at a time; one buffer serves all connections."""
 
 
 class TlsListener:
@@ -180,190 +172,21 @@ def openssl_name(suite: str) -> str:
     return name if exchange == "RSA" else f"{exchange.replace('_', '-')}-{name}"
 
 
-class TlsConnection(Connection):
-    """A connection inside TLS. The item at the head of the queue stays there until its last encrypted byte is taken."""
+class ClientCertificate:
+    """The authentication of an SSL listener: the principal is the name in the client's certificate, if it has one."""
 
-    __slots__ = ("_cipher", "_incoming", "_is_open", "_outgoing", "_tls", "_tls_listener")
+    __slots__ = ("_connection", "_mapping")
 
-    def begin_tls(self, listener: TlsListener) -> None:
-        self._tls_listener = listener
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = listener.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._cipher: memoryview | None = None
-        self._is_open = False
+    def __init__(self, connection: Connection, mapping: PrincipalMapping) -> None:
+        self._connection = connection
+        self._mapping = mapping
 
-    # -- reading -------------------------------------------------------------------------------------------------
-
-    def _on_readable(self) -> None:
-        if self._pending is not None or self._out:
-            self._readable_while_busy()
+    def opened(self, certificate: Any) -> None:
+        """The TLS handshake is over."""
+        if not certificate:
             return
-        buffer = self.broker.security.cipher_buffer
-        try:
-            received = self._sock.recv_into(buffer)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self.close(str(error), logging.DEBUG)
-            return
-        if received == 0:
-            self.close()
-            return
-        self.last_active_ms = self.broker.clock.monotonic_ms()
-        self._incoming.write(buffer[:received])
-        self._decrypt()
-        if not self._out:
-            self._keep_watching()
-
-    def _decrypt(self) -> None:
-        """Serve what has arrived, as long as nothing holds the connection up."""
-        if not self._is_open and not self._shake_hands():
-            return
-        while not (self._pending is not None or self._out or self._closed or self._closing):
-            partial = self._partial
-            target = self.broker.buffers.shared if partial is None else partial[self._have : self._need]
-            filled = self._fill(target)
-            if filled == 0:
-                break
-            if partial is None:
-                self._consume(target, 0, filled)
-            else:
-                self._consume_partial(partial, filled)
-            if self._out and not self._closed:
-                self._flush()
-        if not self._closed and self._outgoing.pending and not self._out:
-            self._flush()  # TLS itself had something to say
-
-    def _fill(self, target: memoryview) -> int:
-        filled, size = 0, len(target)
-        try:
-            while filled < size:
-                count: Any = self._tls.read(size - filled, target[filled:])  # a count, as it was given a buffer
-                if not count:
-                    if filled == 0:
-                        self._say_goodbye()
-                    break
-                filled += count
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
-            if filled == 0:
-                self.close(f"TLS: {error.reason}")
-                return 0
-        return filled
-
-    def _say_goodbye(self) -> None:
-        """The peer ended the session: so do we."""
-        with suppress(OSError):
-            self._tls.unwrap()
-        with suppress(OSError):
-            self._push()
-        self.close()
-
-    def _shake_hands(self) -> bool:
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush()
-            return False
-        except ssl.SSLError as error:
-            self._flush()  # the alert that says why
-            if not self._closed:
-                self.log_refusal("TLS handshake with %s failed: %s", self.peer, error.reason or error)
-                self.mute(self.broker.config["connection.failed.authentication.delay.ms"], self.close)
-            return False
-        self._is_open = True
-        certificate = self._tls.getpeercert()
-        if certificate and self.listener.security_protocol == "SSL":
-            name = self._tls_listener.mapping.name(distinguished_name(certificate))
-            if name is None:
-                self.close("no rule of ssl.principal.mapping.rules fits the certificate")
-                return False
-            self.principal = f"User:{name}"
-        self._flush()
-        return not self._closed
-
-    def _go_on(self) -> None:
-        super()._go_on()
-        # What was decrypted or received already makes no socket readable.
-        if not self._closed and (self._incoming.pending or self._tls.pending()):
-            self._decrypt()
-
-    # -- writing -------------------------------------------------------------------------------------------------
-
-    def _flush(self) -> None:
-        out = self._out
-        try:
-            while self._push() and out:
-                self._encrypt_head()
-        except (BlockingIOError, InterruptedError):
-            pass
-        except (OSError, ssl.SSLError) as error:
-            self.close(str(error), logging.DEBUG)
-            return
-        if self._closed:
-            return
-        if self._cipher is not None and not out:
-            out.append(b"")  # keeps the connection busy until the handshake's bytes are taken
-        if out:
-            if not self._writing and self._pin_regions():
-                self._writing = True
-                self._loop.add_writer(self._fd, self._on_writable)
-        elif self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
-
-    def _push(self) -> bool:
-        """Hand encrypted bytes to the socket; False if it did not take all."""
-        cipher = self._cipher
-        while True:
-            if cipher is None:
-                if not self._outgoing.pending:
-                    break
-                cipher = memoryview(self._outgoing.read())
-            self._cipher = cipher
-            sent = self._sock.send(cipher)
-            if sent < len(cipher):
-                self._cipher = cipher[sent:]
-                return False
-            self._cipher = cipher = None
-        out = self._out
-        if out and len(out[0]) == 0:
-            item = out.popleft()
-            if item.__class__ is FileRegion:
-                item.release()
-        return True
-
-    def _encrypt_head(self) -> None:
-        """Encrypt the next piece of the queue; small answers that wait behind each other go together."""
-        out = self._out
-        head = out[0]
-        if head.__class__ is FileRegion:
-            fd = head.fileno()
-            if fd is None:
-                out.popleft()
-                out.extendleft(reversed(head.parts()))
-                return
-            chunk = os.pread(fd, min(len(head), _CHUNK_BYTES), head.position)
-            if not chunk:
-                raise OSError("log file shorter than the answer that was begun")
-            self._tls.write(chunk)
-            head.skip(len(chunk))
-            return
-        size = 0
-        while out and out[0].__class__ is not FileRegion and size < _CHUNK_BYTES:
-            piece = memoryview(out[0])[:_CHUNK_BYTES]
-            if len(piece):
-                self._tls.write(piece)
-            size += len(piece)
-            if len(piece) < len(out[0]):
-                out[0] = memoryview(out[0])[len(piece) :]
-                return
-            out.popleft()
-        out.appendleft(b"")
-
-
-class SaslTlsConnection(SaslMixin, TlsConnection):
-    """SASL_SSL."""
-
-    __slots__ = ("_sasl",)
+        name = self._mapping.name(distinguished_name(certificate))
+        if name is None:
+            self._connection.close("no rule of ssl.principal.mapping.rules fits the certificate")
+        else:
+            self._connection.authenticated(f"User:{name}")

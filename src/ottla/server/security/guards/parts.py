@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ottla.answers import Answer, attempt, then
+from ottla.answers import Answer, then
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     ClusterAuthorizationFailed,
@@ -20,6 +20,7 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from ottla.server.api import Api, RequestContext
+from ottla.server.dispatch import dispatch
 from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Message
 
@@ -52,10 +53,7 @@ def handled(api: Api, ctx: RequestContext, request: Any, finish: Callable[[Any],
             finish(response)
         return response
 
-    return then(
-        attempt(lambda: api.handler(ctx, request), lambda error: api.on_error(ctx, request, error)),
-        finished,
-    )
+    return then(dispatch(api.handler, api, ctx, request), finished)
 
 
 def parted(

@@ -1,0 +1,124 @@
+"""Cuts a stream of bytes into frames, without any input or output of its own.
+
+A frame is a size (four bytes) and that many bytes. The reader says where the next bytes belong (`room`), is told how
+many came (`received`), and gives out the whole frames (`next`):
+
+    count = transport.receive(reader.room)
+    reader.received(count)
+    while (frame := reader.next()) is not None:
+        serve(frame)
+
+Bytes are received into the buffer that all connections share, and a frame that arrived whole is served from there
+without a copy. A frame that is still partial gets a buffer of its own, and `room` is then the missing part of it. Who
+stops in the middle of several frames calls `keep`, because the shared buffer is about to be used by others.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.net.buffers import ReceiveBuffers
+
+_SIZE = Struct(">i").unpack_from
+_SIZE_BYTES = 4
+
+FRAME_BYTES_MIN = 10
+"""A request header without a client id."""
+
+
+class FrameError(Exception):
+    """A size that no frame may have; the rest of the stream cannot be read."""
+
+
+class FrameReader:
+    """One connection's place in its stream of frames."""
+
+    __slots__ = ("_buffers", "_have", "buffer", "end", "frame_max", "frame_min", "partial", "room", "start")
+
+    def __init__(self, buffers: ReceiveBuffers, frame_min: int, frame_max: int) -> None:
+        self._buffers = buffers
+        self.partial: memoryview | None = None
+        """The pooled buffer of a frame that arrives in pieces, and how much of it is there."""
+        self._have = 0
+        self.frame_min = frame_min
+        self.frame_max = frame_max
+        self.room = buffers.shared
+        """Where the next bytes belong."""
+        self.buffer = buffers.shared
+        self.start = 0
+        self.end = 0
+        """What was received and not given out yet: buffer[start:end]."""
+
+    def wanted(self) -> int:
+        """How much of `room` the frame fills that begins there, after its size was received."""
+        if self.partial is not None:
+            return len(self.room)
+        size: int = _SIZE(self.room, 0)[0]
+        return min(_SIZE_BYTES + max(0, size), len(self.room))
+
+    def received(self, count: int) -> None:
+        """`count` bytes were put into `room`."""
+        own = self.partial
+        if own is None:
+            self.buffer, self.start, self.end = self.room, 0, count
+            return
+        self._have += count
+        if count < len(self.room):
+            self.room = self.room[count:]
+        else:
+            self.buffer, self.start, self.end = own, 0, self._have
+
+    def next(self) -> memoryview | None:
+        """The next whole frame, without its size; None if more bytes are needed. Raises FrameError."""
+        start, end = self.start, self.end
+        size = -1
+        if end - start >= _SIZE_BYTES:
+            size = _SIZE(self.buffer, start)[0]
+            if not self.frame_min <= size <= self.frame_max:
+                raise FrameError(
+                    f"frame of {size} bytes, allowed are {self.frame_min} to {self.frame_max} "
+                    "(socket.request.max.bytes)"
+                )
+            stop = start + _SIZE_BYTES + size
+            if stop <= end:
+                self.start = stop
+                return self.buffer[start + _SIZE_BYTES : stop]
+        if start < end:
+            self._begin_partial(size)
+        elif self.buffer is self.partial:
+            self._release()
+        return None
+
+    def _begin_partial(self, size: int) -> None:
+        """Move what there is of a frame into a buffer of its own; as long as its size is unknown, one for that."""
+        rest = self.buffer[self.start : self.end]
+        have = len(rest)
+        need = _SIZE_BYTES + size if size >= 0 else _SIZE_BYTES
+        own = self._buffers.take(need)
+        own[:have] = rest
+        self._release()
+        self.partial, self._have = own, have
+        self.room = own[have:need]
+        self.buffer, self.start, self.end = self._buffers.shared, 0, 0
+
+    def keep(self) -> None:
+        """Keep what was not given out yet; it is there when `next` is called again."""
+        is_own = self.buffer is self.partial
+        if self.start < self.end:
+            rest = memoryview(bytearray(self.buffer[self.start : self.end]))
+            self.buffer, self.start, self.end = rest, 0, len(rest)
+        if is_own:
+            self._release()
+
+    def _release(self) -> None:
+        """Give the own buffer back: what it held was given out, or is elsewhere by now."""
+        if self.partial is not None:
+            self._buffers.give_back(self.partial)
+            self.partial = None
+            self.room = self._buffers.shared
+
+    def close(self) -> None:
+        self.start = self.end = 0
+        self._release()
