@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 from typing import Any, Final
@@ -72,8 +71,10 @@ class HttpServer:
     def __init__(self, app: App, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         self._state = ServerState()
+        self._clients: dict[asyncio.Task[Any] | None, Any] = {}
+        """The client of each request under way."""
         self._config = Config(
-            _with_write_timeout(app),
+            self._bounded(app),
             http=_Protocol,
             ws="none",
             lifespan="off",
@@ -102,26 +103,38 @@ class HttpServer:
             return
         self._server.close()
         self._server = None
-        others = [task for task in self._state.tasks if task is not asyncio.current_task()]
+        current = asyncio.current_task()
+        own_client = self._clients.get(current)
         for connection in list(self._state.connections):
-            connection.shutdown()
+            if own_client is None or getattr(connection, "client", None) != own_client:
+                connection.transport.abort()
+            else:
+                connection.shutdown()
+        others = [task for task in self._state.tasks if task is not current]
+        # Once a connection is lost, uvicorn does not complain about the request that ends without an answer.
+        await asyncio.sleep(0)
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        own = asyncio.current_task() in self._state.tasks
-        for connection in list(self._state.connections):
-            if not own:
-                connection.transport.abort()
 
+    def _bounded(self, app: App) -> App:
+        """The application with a limit on how long a client may read nothing of an answer."""
 
-def _with_write_timeout(app: App) -> App:
-    async def bounded(scope: Any, receive: Any, send: Any) -> None:
-        async def send_in_time(message: Any) -> None:
-            async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                await send(message)
+        async def bounded(scope: Any, receive: Any, send: Any) -> None:
+            async def send_in_time(message: Any) -> None:
+                async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                    await send(message)
 
-        # A client that went away, or reads too slowly, ends its request without a word in the log.
-        with contextlib.suppress(TimeoutError):
-            await app(scope, receive, send_in_time)
+            task = asyncio.current_task()
+            self._clients[task] = scope["client"]
+            try:
+                await app(scope, receive, send_in_time)
+            except TimeoutError:
+                pass  # the client reads too slowly: its request ends here
+            except asyncio.CancelledError:
+                if self._server is not None:
+                    raise
+            finally:
+                del self._clients[task]
 
-    return bounded
+        return bounded

@@ -3,6 +3,7 @@ import { html, useEffect, useRef } from "./preact.js";
 import UPlot from "../vendor/uplot.js";
 
 const HEIGHT = 180;
+const SECONDS_MIN = 60;
 
 export function Plot({ data, name }) {
   const box = useRef();
@@ -17,7 +18,7 @@ export function Plot({ data, name }) {
         height: HEIGHT,
         cursor: { y: false },
         legend: { show: false },
-        scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
+        scales: { x: { range: (_, low, high) => [Math.min(low, high - SECONDS_MIN), high] }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
         axes: [axis, { ...axis, size: 70 }],
         series: [{}, { label: name, stroke: accent, width: 2, fill: accent.trim() + "22" }],
       },

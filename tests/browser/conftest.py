@@ -1,0 +1,56 @@
+"""A browser, a broker and its console."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+import ottla
+from ottla.console.server import ConsoleServer
+from ottla.testing import ServedBroker
+from support.browser import chromium
+from support.console import served
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def broker() -> Iterator[ServedBroker]:
+    with ottla.serve() as found:
+        yield found
+
+
+@pytest.fixture
+def console_url(broker: ServedBroker) -> Iterator[str]:
+    with served(lambda: ConsoleServer(lambda: broker.bootstrap, "127.0.0.1", 0)) as url:
+        yield url
+
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, console_url: str) -> Iterator[OpenPage]:
+    """Opens a path of the console. A script error or a refused resource fails the test."""
+    contexts = []
+    problems: list[str] = []
+
+    def open_(path: str, **options: object) -> Page:
+        context = browser.new_context(**options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda line: problems.append(line.text) if "Content Security" in line.text else None)
+        page.on("dialog", lambda dialog: problems.append(f"a script opened a dialog: {dialog.message}"))
+        page.goto(console_url + path)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not problems

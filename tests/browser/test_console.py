@@ -1,0 +1,184 @@
+"""Every page of the console in a real browser, with real clients at work."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Consumer, Producer
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=20_000)
+
+
+def test_overview_leads_to_topics_and_groups(open_page: Any, broker: Any) -> None:
+    broker.topic("orders").create(3)
+    page: Page = open_page("/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(page.get_by_text(broker.bootstrap)).to_be_visible()
+    page.get_by_role("link", name="1 topics").click()
+    expect(page).to_have_url(re.compile("/topics$"))
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+
+
+def test_a_topic_is_created_filled_and_deleted(open_page: Any, broker: Any) -> None:
+    page: Page = open_page("/topics")
+    page.get_by_role("button", name="Create topic").click()
+    page.get_by_label("Name", exact=True).fill("orders")
+    page.get_by_label("Partitions").fill("2")
+    page.get_by_label("Settings").fill("retention.ms=60000")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("heading", name="orders")).to_be_visible()
+    assert broker.topic("orders").partitions == 2
+
+    page.get_by_role("button", name="Produce").click()
+    page.get_by_label("No key").uncheck()
+    page.get_by_label("Key", exact=True).fill("k1")
+    page.get_by_label("Value", exact=True).fill('{"id": 7}')
+    page.get_by_label("Headers").fill("trace=abc")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_text("Written to partition")).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    (record,) = broker.topic("orders").records()
+    assert (record.key, record.value, record.headers) == (b"k1", b'{"id": 7}', (("trace", b"abc"),))
+
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.get_by_role("button", name="Details").click()
+    expect(page.get_by_text("trace:")).to_be_visible()
+
+    page.get_by_role("button", name="Delete").click()
+    confirm = page.get_by_role("button", name="Delete topic")
+    expect(confirm).to_be_disabled()
+    page.get_by_label("Type orders to confirm").fill("orders")
+    confirm.click()
+    expect(page.get_by_text("There are no topics yet.")).to_be_visible()
+    assert broker.topics() == []
+
+
+def test_a_refused_topic_says_why(open_page: Any) -> None:
+    page: Page = open_page("/topics")
+    page.get_by_role("button", name="Create topic").click()
+    page.get_by_label("Name", exact=True).fill("bad/name")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("INVALID_TOPIC_EXCEPTION")
+
+
+def test_messages_are_filtered_by_json(open_page: Any, broker: Any) -> None:
+    topic = broker.topic("users")
+    topic.create(1)
+    topic.append([json.dumps({"age": age}) for age in (10, 20, 30)])
+    page: Page = open_page("/topics/users")
+    rows = page.locator("tbody tr.link")
+    expect(rows).to_have_count(3)
+    page.get_by_label("JSON").fill("age > 15")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(rows).to_have_count(2)
+    page.get_by_label("JSON").fill("age > old")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("compares with a number")
+
+
+def test_html_in_a_record_is_shown_and_never_run(open_page: Any, broker: Any) -> None:
+    attack = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+    topic = broker.topic("t")
+    topic.create(1)
+    topic.append([(attack, attack, [(attack, attack)]), (None, json.dumps({attack: attack}))])
+    page: Page = open_page("/topics/t")
+    for button in page.get_by_role("button", name="Details").all():
+        button.click()
+    expect(page.get_by_text("onerror").first).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_a_live_tail_shows_new_records_as_they_come(open_page: Any, broker: Any) -> None:
+    broker.topic("t").create(1)
+    page: Page = open_page("/topics/t")
+    page.get_by_label("From").select_option("tail")
+    expect(page.get_by_text("Live.")).to_be_visible()
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(20):
+        producer.produce("t", f"message {number}".encode())
+    producer.flush()
+    expect(page.locator("tbody tr.link")).to_have_count(20)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("Live.")).to_be_hidden()
+
+
+def test_a_group_shows_members_and_lag_and_can_be_reset(open_page: Any, broker: Any) -> None:
+    topic = broker.topic("t")
+    topic.create(1)
+    topic.append([f"v{number}" for number in range(10)])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "billing",
+            "client.id": "billing-1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    records = consumer.consume(4, 30)
+    consumer.commit(records[-1], asynchronous=False)
+    page: Page = open_page("/groups")
+    page.get_by_role("link", name="billing").click()
+    expect(page.get_by_text("Stable")).to_be_visible()
+    expect(page.get_by_role("cell", name="billing-1", exact=True)).to_be_visible()
+    expect(page.locator(".card", has_text="records behind")).to_contain_text("6")
+    consumer.close()
+    expect(page.get_by_text("Empty")).to_be_visible()
+
+    page.get_by_role("button", name="Reset offsets").click()
+    reset = page.get_by_role("button", name="Reset", exact=True)
+    expect(reset).to_be_disabled()
+    page.get_by_role("button", name="Preview").click()
+    reset.click()
+    expect(page.locator(".card", has_text="records behind")).to_contain_text("10")
+
+
+def test_search_finds_a_topic_by_the_keyboard_alone(open_page: Any, broker: Any) -> None:
+    for name in ("orders", "payments"):
+        broker.topic(name).create(1)
+    page: Page = open_page("/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.get_by_label("Name of a topic or group").fill("pay")
+    expect(page.get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="payments")).to_be_visible()
+
+
+def test_a_broker_that_goes_away_is_said_and_the_page_recovers(open_page: Any, broker: Any) -> None:
+    broker.topic("orders").create(1)
+    page: Page = open_page("/topics")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+    broker.down()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    broker.up()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_pages_are_accessible(open_page: Any, broker: Any, scheme: str, width: int) -> None:
+    topic = broker.topic("orders")
+    topic.create(2)
+    topic.append(['{"id": 1}', "text", None])
+    page: Page = open_page("/", color_scheme=scheme, viewport={"width": width, "height": 800})
+    for path, ready in (
+        ("/", "Brokers"),
+        ("/topics", "orders"),
+        ("/topics/orders", "tombstone"),
+        ("/topics/orders/partitions", "End offset"),
+        ("/topics/orders/settings", "retention.ms"),
+        ("/groups", "No group"),
+    ):
+        page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/", 3)[2] + path)
+        expect(page.get_by_text(ready).first).to_be_visible()
+        found = Axe().run(page)
+        serious = [each for each in found.response["violations"] if each["impact"] in ("serious", "critical")]
+        assert serious == [], path
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than the screen"
