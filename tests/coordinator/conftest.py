@@ -13,7 +13,8 @@ import pytest
 from ottla.answers import Reply
 from ottla.clock import ManualClock, Timer
 from ottla.coordinator.groups import requests
-from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
+from ottla.coordinator.groups.coordinator import GroupCoordinator
+from ottla.coordinator.groups.group_shard import GroupShard
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.loader import Loader

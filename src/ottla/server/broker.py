@@ -45,7 +45,7 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import GroupCoordinator
+    from ottla.coordinator.groups.coordinator import GroupCoordinator
     from ottla.coordinator.runtime.loader import Loader
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.server.log_dirs import SpreadFolders

@@ -14,11 +14,11 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups import group_shard, settings
-    from ottla.coordinator.groups.group_shard import GroupCoordinator
+    from ottla.coordinator.groups import coordinator, settings
+    from ottla.coordinator.groups.coordinator import GroupCoordinator
     from ottla.server.broker import Broker
 else:
-    group_shard = lazy("ottla.coordinator.groups.group_shard")
+    coordinator = lazy("ottla.coordinator.groups.coordinator")
     settings = lazy("ottla.coordinator.groups.settings")
 
 
@@ -98,7 +98,7 @@ class GroupsOfBroker:
 
     def _make(self) -> GroupCoordinator:
         broker = self._broker
-        return group_shard.GroupCoordinator(
+        return coordinator.GroupCoordinator(
             ClusterForGroups(broker),
             settings.GroupSettings.from_config(self._config),
             broker.clock,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock, Timer
     from ottla.config import Config
-    from ottla.coordinator.groups.group_shard import GroupCoordinator
+    from ottla.coordinator.groups.coordinator import GroupCoordinator
     from ottla.log.manager import LogManager
     from ottla.metadata.controller import Controller, Randomness
     from ottla.metadata.image import MetadataImage

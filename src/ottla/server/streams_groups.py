@@ -46,7 +46,7 @@ def heartbeat(ctx: RequestContext, request: StreamsGroupHeartbeatRequest) -> Ans
     validate(request)
     shard = ctx.services.groups.shard_for(request.group_id)
     return then(
-        shard.run(shard.other("streams").heartbeat(request, client_of(ctx))),
+        shard.run(shard.streams.heartbeat(request, client_of(ctx))),
         lambda heard: _with_internal_topics(ctx, request.group_id, heard),
     )
 
@@ -95,7 +95,7 @@ def _with_internal_topics(ctx: RequestContext, group_id: str, heard: Heard) -> A
     if denied:
         _add_detail(response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
         return response
-    errors = ctx.services.groups.shard_for(group_id).other("streams").topic_errors
+    errors = ctx.services.groups.shard_for(group_id).streams.topic_errors
     now_ms = ctx.services.clock.now_ms()
     for name in [name for name, (until_ms, _) in errors.items() if until_ms <= now_ms]:
         del errors[name]

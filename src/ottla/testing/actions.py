@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.groups.classic.group import ClassicGroup
-from ottla.coordinator.groups.interfaces import OtherGroup
-from ottla.coordinator.groups.records import epoch_record
-from ottla.coordinator.runtime.result import Result
 from ottla.errors import ConcurrentTransactions, KafkaError
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.testing.groups import find_group, group_ids, shard_of
-from ottla.wire.messages import LeaveGroupRequest
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
+    from ottla.coordinator.groups.group_shard import GroupShard
+    from ottla.coordinator.groups.interfaces import Group
     from ottla.server.broker import Broker as Server
 
 
-def _group_with_members(server: Server, group_id: str) -> tuple[GroupShard, AnyGroup]:
+def _group_with_members(server: Server, group_id: str) -> tuple[GroupShard, Group]:
     shard = shard_of(server, group_id)
     group = find_group(server, group_id)
     if shard is None or group is None:
@@ -33,18 +29,12 @@ def _group_with_members(server: Server, group_id: str) -> tuple[GroupShard, AnyG
 
 def rebalance(server: Server, group_id: str) -> None:
     shard, group = _group_with_members(server, group_id)
-    if isinstance(group, ClassicGroup):
-        if group.can_rebalance:
-            shard.run(shard.classic.prepare_rebalance(group))
-    elif isinstance(group, OtherGroup):
-        shard.run(Result(group.rebalanced()))
-    else:
-        shard.run(Result([epoch_record(group_id, group.epoch + 1, group.metadata_hash)]))
+    shard.run(shard.protocol(group.type_name).rebalance(group))
 
 
 def evict(server: Server, group_id: str, wanted: str | None) -> str:
     shard, group = _group_with_members(server, group_id)
-    member_id = next(
+    member_id: str | None = next(
         (
             member.member_id
             for member in group.members.values()
@@ -55,15 +45,7 @@ def evict(server: Server, group_id: str, wanted: str | None) -> str:
     if member_id is None:
         there = ", ".join(f"{member.client_id} ({member.member_id})" for member in group.members.values())
         raise ValueError(f"group {group_id!r} has no member {wanted!r}; it has {there}")
-    if isinstance(group, ClassicGroup):
-        identity = LeaveGroupRequest.MemberIdentity(
-            member_id=member_id, group_instance_id=group.members[member_id].instance_id
-        )
-        shard.run(shard.classic.leave(group, LeaveGroupRequest(group_id=group_id, members=[identity])))
-    elif isinstance(group, OtherGroup):
-        shard.run(shard.other(group.type_name).remove(group, member_id))
-    else:
-        shard.run(shard.consumer.fence(group, [member_id]))
+    shard.run(shard.protocol(group.type_name).remove(group, member_id))
     return member_id
 
 

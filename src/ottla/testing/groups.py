@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
-from ottla.coordinator.groups.classic.group import ClassicGroup
-from ottla.coordinator.groups.interfaces import OtherGroup
 from ottla.errors import KafkaError
 from ottla.metadata.topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
+    from ottla.coordinator.groups.group_shard import GroupShard
+    from ottla.coordinator.groups.interfaces import Group as CoordinatedGroup
     from ottla.server.broker import Broker as Server
     from ottla.testing.broker import Embedded
 
@@ -95,7 +93,7 @@ def shard_of(server: Server, group_id: str) -> GroupShard | None:
         return None
 
 
-def find_group(server: Server, group_id: str) -> AnyGroup | None:
+def find_group(server: Server, group_id: str) -> CoordinatedGroup | None:
     shard = shard_of(server, group_id)
     return None if shard is None else shard.groups.get(group_id)
 
@@ -109,69 +107,28 @@ def remove_group(server: Server, group_id: str) -> None:
     group = None if shard is None else shard.groups.get(group_id)
     if shard is None or group is None:
         return
-    records = [*shard.offsets.tombstones(group_id), *shard.group_tombstones(group)]
-    if isinstance(group, ClassicGroup):
-        shard.classic.on_unloaded(group)  # whoever waits in it is told, its timers end
-    elif isinstance(group, OtherGroup):
-        shard.other(group.type_name).forget(group_id)
-    else:
-        for member_id in list(group.members):
-            shard.consumer.cancel_timers(group_id, member_id)
+    records = [*shard.offsets.tombstones(group_id), *group.tombstones()]
+    shard.protocol(group.type_name).forget(group)
     shard.run_all(records)
     shard.groups.pop(group_id, None)
 
 
 def _members(server: Server, group_id: str) -> list[Member]:
-    group = find_group(server, group_id)
-    if group is None:
+    shard = shard_of(server, group_id)
+    group = None if shard is None else shard.groups.get(group_id)
+    if shard is None or group is None:
         return []
-    if isinstance(group, ClassicGroup):
-        return [
-            Member(
-                member.member_id,
-                member.client_id,
-                member.client_host,
-                member.instance_id,
-                _classic_assignment(group, member.assignment),
-            )
-            for member in group.members.values()
-        ]
-    if group.type_name == "streams":
-        return [_streams_member(group, member) for member in group.members.values()]
-    names = server.metadata.topics_by_id
+    protocol = shard.protocol(group.type_name)
     return [
         Member(
             member.member_id,
             member.client_id,
             member.client_host,
             member.instance_id,
-            tuple(
-                sorted(
-                    (names[topic_id].name, index)
-                    for topic_id, indexes in member.assigned.items()
-                    if topic_id in names
-                    for index in indexes
-                )
-            ),
+            tuple(sorted(protocol.partitions_of(group, member))),
         )
         for member in group.members.values()
     ]
-
-
-def _streams_member(group: Any, member: Any) -> Member:
-    return Member(
-        member.member_id, member.client_id, member.client_host, member.instance_id, tuple(sorted(group.read_by(member)))
-    )
-
-
-def _classic_assignment(group: ClassicGroup, data: bytes) -> tuple[TopicPartition, ...]:
-    if not group.uses_consumer_protocol:
-        return ()
-    try:
-        decoded = consumer_protocol.decode_assignment(data)
-    except consumer_protocol.MalformedMetadata:
-        return ()
-    return tuple(sorted((each.topic, index) for each in decoded.assigned_partitions for index in each.partitions))
 
 
 def _committed(server: Server, group_id: str) -> dict[TopicPartition, int]:

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinator.groups.records import (
-    CommittedOffset,
-    OffsetRecord,
-    classic_group_record,
+from ottla.coordinator.groups.classic.records import classic_group_record
+from ottla.coordinator.groups.consumer.records import (
     current_record,
-    decode_record,
     epoch_record,
     member_record,
     regex_record,
     target_epoch_record,
     target_record,
 )
+from ottla.coordinator.groups.records import CommittedOffset, OffsetRecord, decode_record
 from ottla.coordinator.runtime.batches import CorruptRecord, encode_batch
 from ottla.records.batch import Record, batches, build_batch
 from ottla.wire.primitives import uuid_from_base64

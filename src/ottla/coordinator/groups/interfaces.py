@@ -1,86 +1,79 @@
-"""Kinds of groups beside classic and consumer ones: one row each, and code that is imported when one is first met.
+"""What a kind of group is to the rest of the coordinator: `Group`, `GroupProtocol`, and the table of kinds.
 
-A kind has groups (`OtherGroup`), the records that make them (see `records`), and a protocol: what its requests do,
-how its records change a shard, and what time does.
+Each kind is a package with the same modules: `group` (the state of one group), `protocol` (what requests, records and
+time do to the groups of a shard), `records` (what is written to the log) and `description` (what admin clients see). A
+package is imported when a shard meets the first group or record of its kind. What consumer, share and streams groups
+have in common is in `modern`.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
-from ottla.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
+from ottla.coordinator.runtime.result import Result
+from ottla.errors import GroupIdNotFound, InconsistentGroupProtocol, KafkaError, NonEmptyGroup, UnknownMemberId
+from ottla.wire.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
     from ottla.coordinator.groups.records import CoordinatorRecord
-    from ottla.coordinator.runtime.result import Result
+    from ottla.coordinator.runtime.interfaces import Client
 
+NO_GENERATION: Final = -1
+NO_MEMBER: Final = ""
 
-class Kind(NamedTuple):
-    record_types: range
-    """Of the keys in the offsets log."""
-    records: str
-    """The module that registers them."""
-    protocol: str
-    """The module whose `protocol(shard)` makes the protocol."""
+CheckPartition = Callable[[str, bytes, int], None]
+"""Raises if this offset must not be committed: topic, topic id, partition."""
 
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "share": Kind(range(10, 16), "ottla.coordinator.groups.share.records", "ottla.coordinator.groups.share.protocol"),
-    "streams": Kind(
-        range(17, 24), "ottla.coordinator.groups.streams.records", "ottla.coordinator.groups.streams.protocol"
-    ),
+RECORD_TYPES: Final[Mapping[str, frozenset[int]]] = {
+    "classic": frozenset({2}),
+    "consumer": frozenset({3, 4, 5, 6, 7, 8, 16}),
+    "share": frozenset(range(10, 16)),
+    "streams": frozenset(range(17, 24)),
 }
+"""The kinds of groups, by the name of their package, and the types of their records in `__consumer_offsets`."""
 
 
-class OtherProtocol(Protocol):
-    """What a shard needs from the protocol of a kind."""
-
-    def replay(self, key: Any, value: Any) -> None:
-        """The only place where persisted state changes."""
-
-    def on_loaded(self, group: Any) -> None:
-        """The log is read: sessions begin."""
-
-    def on_unloaded(self) -> None:
-        """No timer is left."""
-
-    def remove(self, group: Any, member_id: str) -> Result[None]:
-        """A member goes, whether it wants to or not."""
-
-    def forget(self, group_id: str) -> None:
-        """A group is taken away with its members: none of its timers is left."""
-
-    def on_topics_changed(self, names: Iterable[str]) -> None:
-        """Created, grown, deleted or moved topics."""
-
-    def on_topic_deleted(self, topic_id: bytes) -> None:
-        """What is kept of it goes."""
-
-
-class OtherGroup:
-    """A group of such a kind, as requests of the other kinds see it."""
+class Group(ABC):
+    """The state of one group (Kafka: Group)."""
 
     __slots__ = ("group_id",)
 
     type_name: ClassVar[str]
-    protocol_type: ClassVar[str]
+    """The kind, as ListGroups shows it."""
     expires: ClassVar[bool] = True
     """Whether it goes when it is empty and has no offsets."""
     becomes_classic: ClassVar[bool] = False
     """Whether it makes way for a classic group of its name when it is empty."""
 
+    protocol_type: str | None
     members: Mapping[str, Any]
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    group_id: str
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
+    @abstractmethod
+    def is_empty(self) -> bool: ...
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it exists only to hold offsets that were committed without membership; it can become any kind."""
+        return False
+
+    @property
+    def can_become_classic(self) -> bool:
+        return self.becomes_classic and self.is_empty
 
     @property
     @abstractmethod
@@ -88,26 +81,26 @@ class OtherGroup:
 
     @property
     def state_filter_name(self) -> str:
-        """As who lists groups by state has to write it, in lower case."""
+        """As a request that lists groups by state has to write it, in lower case."""
         return self.state_name.lower()
 
     @abstractmethod
-    def copy(self) -> OtherGroup:
-        """As it is now, for those who may not see what comes next."""
+    def as_committed(self, *, has_offsets: bool) -> Group | None:
+        """The group as reads see it while a record about it, which is replayed next, is not committed."""
 
     @abstractmethod
-    def rebalanced(self) -> list[CoordinatorRecord]:
-        """Records that make its members look for a new assignment."""
-
-    @abstractmethod
-    def tombstones(self) -> list[CoordinatorRecord]: ...
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """Remove all records of the group, but for its offsets."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool: ...
 
+    # -- offsets and deletion: who may
+
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
-    ) -> Callable[[str, bytes, int], None] | None:
+    ) -> CheckPartition | None:
+        """Raise if the sender may not commit; return a check to make for each partition where one is needed."""
         raise self._not_a_consumer_group()
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -121,24 +114,141 @@ class OtherGroup:
             raise NonEmptyGroup
 
     def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
-        """What comes before its tombstones, if anything does; `done` is called after it."""
+        """What comes before the tombstones, if anything does; `done` is called after it."""
         return None
 
-    def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int:
+    def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
+        """From when an offset ages; None while it does not."""
         return commit_timestamp_ms
 
     def _not_a_consumer_group(self) -> GroupIdNotFound:
         return GroupIdNotFound(f"Group {self.group_id} is not a consumer group.")
 
 
+GroupT = TypeVar("GroupT", bound=Group)
+
+
+class GroupProtocol(ABC, Generic[GroupT]):
+    """What requests, records and time do to the groups of one kind in one shard."""
+
+    __slots__ = ("_shard",)
+
+    group_type: type[GroupT]
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    # -- groups of this kind
+
+    def find(self, group_id: str) -> GroupT | None:
+        """The group of this name, if it is of this kind."""
+        group = self._shard.groups.get(group_id)
+        return group if isinstance(group, self.group_type) else None
+
+    def groups(self) -> list[GroupT]:
+        return [group for group in self._shard.groups.values() if isinstance(group, self.group_type)]
+
+    def require(self, group: Group | None, group_id: str) -> GroupT:
+        """The group if it is of this kind; otherwise the error that the client should see."""
+        if isinstance(group, self.group_type):
+            return group
+        reason = "not found" if group is None else f"is not a {self.group_type.type_name} group"
+        raise GroupIdNotFound(f"Group {group_id} {reason}.")
+
+    # -- records
+
+    @abstractmethod
+    def replay(self, key: Any, value: Any) -> None:
+        """The only place where persisted state changes. A value of None is a tombstone."""
+
+    # -- life of the shard
+
+    @abstractmethod
+    def on_loaded(self, group: GroupT) -> None:
+        """The log is read: sessions begin."""
+
+    @abstractmethod
+    def on_unloaded(self) -> None:
+        """The shard is gone: members that wait are answered, and no timer is left."""
+
+    @abstractmethod
+    def forget(self, group: GroupT) -> None:
+        """The group is taken away with its members: those that wait are answered, and none of its timers is left."""
+
+    @abstractmethod
+    def on_topics_changed(self, names: Iterable[str]) -> None:
+        """Topics were created, grew, moved or were deleted."""
+
+    def on_topic_deleted(self, topic_id: bytes) -> None:
+        """What groups keep of a topic by its id goes."""
+
+    # -- what a test or an operator makes happen
+
+    @abstractmethod
+    def remove(self, group: GroupT, member_id: str) -> Result[Any]:
+        """A member goes, whether it wants to or not."""
+
+    @abstractmethod
+    def rebalance(self, group: GroupT) -> Result[None]:
+        """Make the members look for a new assignment, though nothing has changed."""
+
+    @abstractmethod
+    def partitions_of(self, group: GroupT, member: Any) -> Iterable[tuple[str, int]]:
+        """What a member reads: (topic, partition)."""
+
+    # -- requests of the classic protocol to a group of this kind: by default there are no such members
+
+    def classic_join(self, group: GroupT, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
+        if group.can_become_classic:
+            return self._shard.classic.join(request, client)
+        return Result((), join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version))
+
+    def classic_sync(self, group: GroupT, request: SyncGroupRequest, client: Client) -> Result[SyncGroupResponse]:
+        return self._shard.classic.sync(request, client)
+
+    def classic_heartbeat(self, group: GroupT, request: HeartbeatRequest) -> Result[HeartbeatResponse]:
+        raise UnknownMemberId
+
+    def classic_leave(self, group: GroupT, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+        return Result((), unknown_members(request))
+
+
+def join_error(error_code: int, member_id: str, version: int) -> JoinGroupResponse:
+    """An error answer; the protocol name could be null only from v7 on."""
+    return JoinGroupResponse(
+        error_code=error_code,
+        generation_id=NO_GENERATION,
+        protocol_name=None if version >= 7 else "",
+        leader="",
+        member_id=member_id,
+        members=[],
+    )
+
+
+def unknown_members(request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """The answer to members that leave a group in which they are not."""
+    return LeaveGroupResponse(
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=UnknownMemberId.code,
+            )
+            for member in request.members
+        ]
+    )
+
+
 def kind_of_type(number: int) -> str | None:
     """The kind whose record type this is."""
-    for name, kind in KINDS.items():
-        if number in kind.record_types:
-            return name
-    return None
+    return next((kind for kind, types in RECORD_TYPES.items() if number in types), None)
 
 
-def new_protocol(kind: str, shard: GroupShard) -> OtherProtocol:
-    made: OtherProtocol = import_module(KINDS[kind].protocol).protocol(shard)
+def import_records(kind: str) -> None:
+    """Make the record types of a kind known to `records`."""
+    import_module(f"{__package__}.{kind}.records")
+
+
+def new_protocol(kind: str, shard: GroupShard) -> GroupProtocol[Any]:
+    made: GroupProtocol[Any] = import_module(f"{__package__}.{kind}.protocol").PROTOCOL(shard)
     return made

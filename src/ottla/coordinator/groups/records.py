@@ -9,48 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import import_module
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from ottla.coordinator.groups.interfaces import KINDS, kind_of_type
+from ottla.coordinator.groups.interfaces import RECORD_TYPES, import_records, kind_of_type
 from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint
 from ottla.wire.schema import Message
-from ottla.wire.stored import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    LegacyOffsetCommitValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
-
-if TYPE_CHECKING:
-    from ottla.coordinator.groups.classic.group import ClassicGroup
-    from ottla.coordinator.groups.consumer.group import ConsumerMember, PartitionEpochs, TargetPartitions
-    from ottla.coordinator.groups.consumer.regex import ResolvedRegex
+from ottla.wire.stored import LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
 
 LEGACY_OFFSET_TYPE: Final = 0
 OFFSET_TYPE: Final = 1
 # The versions that Kafka 4.3 writes: a commit with its own expiry can only be said in v1.
 OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
-CLASSIC_GROUP_VALUE_VERSION: Final = 3
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -102,24 +75,16 @@ class StoredRecord(NamedTuple):
 
 CoordinatorRecord: TypeAlias = OffsetRecord | StoredRecord
 
-_KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
-    2: (GroupMetadataKey, GroupMetadataValue),
-    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
-    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
-}
+_KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {}
+_TYPE_BY_KEY: Final[dict[type[Message], int]] = {}
+_KIND_BY_KEY: Final[dict[type[Message], str]] = {}
 REMEMBERED_TEXT_MAX: Final = 600
 """Clients choose names, and 32 KB is a possible one: only keys of usual length are remembered."""
-_TYPE_BY_KEY: Final[dict[type[Message], int]] = {key: number for number, (key, _) in _KEY_TYPES.items()}
-_KIND_BY_KEY: Final[dict[type[Message], str]] = {}
 
 
 def register_types(kind: str, types: Mapping[int, tuple[type[Message], type[Message]]]) -> None:
-    """Keys and values by number, of a kind of group that `kinds` names."""
+    """Keys and values by number, of a kind of group; called by the kind's `records` as it is imported."""
+    assert types.keys() <= RECORD_TYPES[kind]
     _KEY_TYPES.update(types)
     for number, (key, _) in types.items():
         _TYPE_BY_KEY[key] = number
@@ -135,7 +100,7 @@ def _types_of(number: int) -> tuple[type[Message], type[Message]] | None:
     if types is None:
         kind = kind_of_type(number)
         if kind is not None:
-            import_module(KINDS[kind].records)
+            import_records(kind)
             types = _KEY_TYPES.get(number)
     return types
 
@@ -221,138 +186,3 @@ def _decode_offset(value: bytes | None, key_type: int) -> CommittedOffset | None
         stored.expire_timestamp,
         stored.topic_id,
     )
-
-
-# -- classic groups
-
-
-def classic_group_record(group: ClassicGroup, assignments: Mapping[str, bytes], *, empty: bool = False) -> StoredRecord:
-    """A group as it stands, with these assignments; `empty` is the very first record, before any protocol is known."""
-    members = [
-        GroupMetadataValue.MemberMetadata(
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout=member.rebalance_timeout_ms,
-            session_timeout=member.session_timeout_ms,
-            subscription=member.metadata(group.protocol),
-            assignment=assignments.get(member.member_id, b""),
-        )
-        for member in (() if empty else group.members.values())
-    ]
-    value = GroupMetadataValue(
-        protocol_type="" if empty else group.protocol_type or "",
-        generation=0 if empty else group.generation,
-        protocol=None if empty else group.protocol,
-        leader=None if empty else group.leader,
-        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
-        members=members,
-    )
-    return StoredRecord(GroupMetadataKey(group=group.group_id), value, CLASSIC_GROUP_VALUE_VERSION)
-
-
-def classic_group_tombstone(group_id: str) -> StoredRecord:
-    return StoredRecord(GroupMetadataKey(group=group_id), None)
-
-
-# -- consumer groups
-
-
-def member_record(group_id: str, member: ConsumerMember) -> StoredRecord:
-    classic = None
-    if member.classic is not None:
-        classic = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
-            session_timeout_ms=member.classic.session_timeout_ms,
-            supported_protocols=[
-                ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
-                for name, metadata in member.classic.protocols
-            ],
-        )
-    value = ConsumerGroupMemberMetadataValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topics),
-        subscribed_topic_regex=member.regex,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        server_assignor=member.assignor,
-        classic_member_metadata=classic,
-    )
-    return StoredRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
-
-
-def member_tombstone(group_id: str, member_id: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-
-
-def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> StoredRecord:
-    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-    return StoredRecord(ConsumerGroupMetadataKey(group_id=group_id), value)
-
-
-def epoch_tombstone(group_id: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupMetadataKey(group_id=group_id), None)
-
-
-def partition_metadata_tombstone(group_id: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
-
-
-def target_record(group_id: str, member_id: str, partitions: TargetPartitions) -> StoredRecord:
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in partitions.items()
-        ]
-    )
-    return StoredRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
-
-
-def target_tombstone(group_id: str, member_id: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-
-
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> StoredRecord:
-    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
-def target_epoch_tombstone(group_id: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
-
-
-def current_record(group_id: str, member: ConsumerMember) -> StoredRecord:
-    value = ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=member.epoch,
-        previous_member_epoch=member.previous_epoch,
-        state=member.state.value,
-        assigned_partitions=_epochs(member.assigned),
-        partitions_pending_revocation=_epochs(member.revoking),
-    )
-    return StoredRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
-
-
-def current_tombstone(group_id: str, member_id: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-
-
-def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> StoredRecord:
-    value = ConsumerGroupRegularExpressionValue(
-        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
-    )
-    return StoredRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), value)
-
-
-def regex_tombstone(group_id: str, regex: str) -> StoredRecord:
-    return StoredRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
-
-
-def _epochs(partitions: PartitionEpochs) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
-    return [
-        ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
-            topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values())
-        )
-        for topic_id, epochs in partitions.items()
-    ]

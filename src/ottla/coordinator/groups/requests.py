@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from ottla.coordinator.groups import description as describe
-from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
+from ottla.coordinator.groups import description
+from ottla.coordinator.groups.classic import description as classic_description
 from ottla.coordinator.groups.classic.protocol import validate_join
-from ottla.coordinator.groups.consumer import migration as mixed
-from ottla.coordinator.groups.consumer.group import ConsumerGroup
-from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
-from ottla.coordinator.groups.interfaces import OtherGroup
+from ottla.coordinator.groups.consumer import description as consumer_description
+from ottla.coordinator.groups.coordinator import GroupCoordinator
+from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error, unknown_members
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Reply, Result
 from ottla.errors import (
@@ -54,15 +53,6 @@ from ottla.wire.messages import (
 OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
-def _join_consumers(
-    shard: GroupShard, group: ConsumerGroup, request: JoinGroupRequest, client: Client
-) -> Result[JoinGroupResponse]:
-    try:
-        return mixed.join(shard, group, request, client)
-    except KafkaError as error:  # who it was is not said here
-        return Result((), join_error(error.code, NO_MEMBER, client.version))
-
-
 def join(
     coordinator: GroupCoordinator, request: JoinGroupRequest, client: Client
 ) -> JoinGroupResponse | Reply[JoinGroupResponse]:
@@ -73,11 +63,9 @@ def join(
         validate_join(request, settings.min_session_timeout_ms, settings.max_session_timeout_ms)
         shard = coordinator.shard_for(request.group_id)
         group = shard.groups.get(request.group_id)
-        if isinstance(group, OtherGroup) and not shard.can_become_classic(group):
-            return join_error(InconsistentGroupProtocol.code, NO_MEMBER, client.version)
-        if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return shard.run(_join_consumers(shard, group, request, client))
-        return shard.run(shard.classic.join(request, client))
+        if group is None:
+            return shard.run(shard.classic.join(request, client))
+        return shard.run(shard.protocol(group.type_name).classic_join(group, request, client))
     except KafkaError as error:
         return join_error(error.code, request.member_id or NO_MEMBER, client.version)
 
@@ -91,11 +79,9 @@ def sync(
         raise InvalidGroupId
     shard = coordinator.shard_for(request.group_id)
     group = shard.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup) and not group.is_empty:
-        result = mixed.sync(shard, group, request)
-    else:
-        result = shard.classic.sync(request, client)
-    return shard.run(result)
+    if group is None:
+        return shard.run(shard.classic.sync(request, client))
+    return shard.run(shard.protocol(group.type_name).classic_sync(group, request, client))
 
 
 def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> HeartbeatResponse | Reply[HeartbeatResponse]:
@@ -107,12 +93,9 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
         # The member is not known yet, and will have a full session once it is: nothing to worry the client with.
         return HeartbeatResponse()
     group = shard.groups.get(request.group_id)
-    if group is None or isinstance(group, OtherGroup):
+    if group is None:
         raise UnknownMemberId
-    arguments = (request.member_id, request.group_instance_id, request.generation_id)
-    if isinstance(group, ConsumerGroup):
-        return shard.run(mixed.heartbeat(shard, group, *arguments))
-    return shard.run(shard.classic.heartbeat(group, *arguments))
+    return shard.run(shard.protocol(group.type_name).classic_heartbeat(group, request))
 
 
 def leave(
@@ -125,22 +108,11 @@ def leave(
         request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     shard = coordinator.shard_for(request.group_id)
     group = shard.groups.get(request.group_id)
-    if group is None or isinstance(group, OtherGroup):
-        answer = LeaveGroupResponse(
-            members=[
-                LeaveGroupResponse.MemberResponse(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    error_code=UnknownMemberId.code,
-                )
-                for member in request.members
-            ]
-        )
-        return _single(answer) if client.version < 3 else answer
-    if isinstance(group, ConsumerGroup):
-        result = mixed.leave(shard, group, request)
+    result: Result[LeaveGroupResponse]
+    if group is None:
+        result = Result((), unknown_members(request))
     else:
-        result = shard.classic.leave(group, request)
+        result = shard.protocol(group.type_name).classic_leave(group, request)
     if client.version < 3:
         assert isinstance(result.response, LeaveGroupResponse)
         result = result.with_response(_single(result.response))
@@ -210,7 +182,7 @@ def list_groups(
     shards = {shard.partition: shard for shard in coordinator.shards()}
     order = java_concurrent_map(shards, lambda index: partition_hash((GROUP_METADATA_TOPIC, index)))
     return ListGroupsResponse(
-        groups=[listed for index in order for listed in describe.list_groups(shards[index], state_names, type_names)]
+        groups=[listed for index in order for listed in description.list_groups(shards[index], state_names, type_names)]
     )
 
 
@@ -234,7 +206,7 @@ def describe_groups(
     described = []
     for group_id in in_answers_order(coordinator, group_ids):
         try:
-            described.append(describe.describe_classic(coordinator.shard_for(group_id), group_id, version))
+            described.append(classic_description.describe(coordinator.shard_for(group_id), group_id, version))
         except KafkaError as error:
             described.append(
                 DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code, members=[])
@@ -253,7 +225,7 @@ def describe_consumer_groups(
     ]
     for group_id in in_answers_order(coordinator, filter(None, named)):
         try:
-            described.append(describe.describe_consumer(coordinator.shard_for(group_id), group_id))
+            described.append(consumer_description.describe(coordinator.shard_for(group_id), group_id))
         except KafkaError as error:
             described.append(
                 ConsumerGroupDescribeResponse.DescribedGroup(
@@ -270,7 +242,7 @@ def delete_groups(
     for group_id in group_ids:
         try:
             shard = coordinator.shard_for(group_id)
-            results.append(shard.run(describe.delete_group(shard, group_id)))
+            results.append(shard.run(description.delete_group(shard, group_id)))
         except KafkaError as error:
             results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code))
     return results

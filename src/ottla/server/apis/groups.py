@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.answers import Answer, attempt, gather, then
 from ottla.coordinator.groups import requests
-from ottla.coordinator.groups.classic.group import NO_MEMBER, join_error
+from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.enums import AclOperation, AnsweredBy, ResourceType
 from ottla.errors import NONE, KafkaError

@@ -8,6 +8,7 @@ from typing import Any
 from ottla.answers import Answer, Reply, then
 from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.share import offsets as share_offsets
+from ottla.coordinator.groups.share.description import describe as describe_share
 from ottla.coordinator.share_state.shard import NO_COUNT, NO_OFFSET, ShareKey, ShareState
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
@@ -46,7 +47,7 @@ OffsetOfPartition = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsR
 def heartbeat(ctx: RequestContext, request: ShareGroupHeartbeatRequest) -> Answer[ShareGroupHeartbeatResponse]:
     check_supported(ctx)
     shard = ctx.services.groups.shard_for(request.group_id)
-    answer: Answer[ShareGroupHeartbeatResponse] = shard.run(shard.other("share").heartbeat(request, client_of(ctx)))
+    answer: Answer[ShareGroupHeartbeatResponse] = shard.run(shard.share.heartbeat(request, client_of(ctx)))
     return answer
 
 
@@ -60,7 +61,7 @@ def describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGr
     ]
     for group_id in in_answers_order(coordinator, filter(None, request.group_ids)) if any(request.group_ids) else ():
         try:
-            described.append(coordinator.shard_for(group_id).other("share").describe(group_id))
+            described.append(describe_share(coordinator.shard_for(group_id), group_id))
         except KafkaError as error:
             described.append(
                 Described(group_id=group_id, error_code=error.code, error_message=error.message, members=[])

@@ -7,9 +7,11 @@ import pytest
 
 from ottla.coordinator.groups import description as describe
 from ottla.coordinator.groups import requests
+from ottla.coordinator.groups.classic.description import describe as describe_classic
 from ottla.coordinator.groups.consumer.assignors import MemberSpec
 from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.groups.share.assignor import assign_simple
+from ottla.coordinator.groups.share.description import describe as describe_share
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
@@ -86,7 +88,7 @@ def beat(
         group_id=group_id, member_id=member_id, member_epoch=epoch, rack_id=rack, subscribed_topic_names=topics
     )
     try:
-        return world.shard.run(world.shard.other("share").heartbeat(request, Client("client", "/127.0.0.1", 1)))
+        return world.shard.run(world.shard.share.heartbeat(request, Client("client", "/127.0.0.1", 1)))
     except KafkaError as error:
         return error.code
 
@@ -246,13 +248,13 @@ def test_groups_of_other_kinds_are_left_alone(world: Any, share: FakeState) -> N
     listed = {group.group_id: group for group in describe.list_groups(world.shard, (), ["Share"])}
     assert (listed["s"].protocol_type, listed["s"].group_state, listed["s"].group_type) == ("share", "Stable", "share")
     assert "classic" not in listed
-    assert describe.describe_classic(world.shard, "s", 6).error_code == GroupIdNotFound.code
+    assert describe_classic(world.shard, "s", 6).error_code == GroupIdNotFound.code
 
 
 def test_groups_are_described(world: Any, share: FakeState) -> None:
     world.topic("t", 1)
     assigned(world)
-    found = world.shard.other("share").describe("s")
+    found = describe_share(world.shard, "s")
     assert (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name) == (
         "Stable",
         3,

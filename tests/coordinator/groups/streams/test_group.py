@@ -64,7 +64,7 @@ class Member:
             basics |= {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
         request = Beat(**{**basics, "endpoint_information_epoch": 0, **fields})
         shard = self.world.shard
-        return shard.run(shard.other("streams").heartbeat(request, Client("c", "/127.0.0.1", 0)))
+        return shard.run(shard.streams.heartbeat(request, Client("c", "/127.0.0.1", 0)))
 
     def beat(self, **fields: Any) -> Any:
         answer = self.send(**fields)

@@ -27,6 +27,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
+from ottla.coordinator.groups.classic.records import classic_group_tombstone
+from ottla.coordinator.groups.interfaces import Group, join_error
+from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
@@ -42,9 +45,6 @@ from ottla.wire.messages import JoinGroupResponse, SyncGroupResponse
 
 if TYPE_CHECKING:
     from ottla.wire.stored import GroupMetadataValue
-
-NO_GENERATION = -1
-NO_MEMBER = ""
 
 
 class State(enum.Enum):
@@ -135,11 +135,10 @@ class ClassicMember:
             self.session.cancel()
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     __slots__ = (
         "awaiting_join",
         "generation",
-        "group_id",
         "join_timeout",
         "leader",
         "members",
@@ -184,6 +183,33 @@ class ClassicGroup:
         self.stored: GroupMetadataValue | None = None
         """What the log holds of this group, as last replayed; None for a group that exists by its offsets only."""
 
+    @classmethod
+    def from_stored(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        """The group that a record tells of."""
+        group = cls(group_id, None, STABLE if value.members else EMPTY)
+        group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.leader = value.leader
+        for member in value.members:
+            group.add(
+                ClassicMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
+                    member.session_timeout,
+                    value.protocol_type,
+                    ((value.protocol or "", member.subscription),),
+                    member.assignment,
+                )
+            )
+        group.subscribed_topics = group.read_subscriptions()
+        group.stored = value
+        return group
+
     # -- questions
 
     @property
@@ -198,6 +224,16 @@ class ClassicGroup:
     @property
     def state_name(self) -> str:
         return self.state.value
+
+    def as_committed(self, *, has_offsets: bool) -> ClassicGroup | None:
+        """Most of a classic group is in memory only, in Kafka too: reads see it as it is now.
+
+        A group that is neither stored nor has offsets was made by the operation whose records are not committed.
+        """
+        return None if self.stored is None and not has_offsets else self
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [classic_group_tombstone(self.group_id)]
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -252,26 +288,29 @@ class ClassicGroup:
         return member
 
     def validate_commit(
-        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
-    ) -> ClassicMember | None:
-        """Who commits, or None for a commit without membership; raises when the sender may not."""
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+    ) -> None:
+        """Raise if the sender may not commit. A commit also shows that a member is alive; `epoch` is its generation."""
         if self.state is DEAD:
             raise CoordinatorNotAvailable
-        if generation < 0 and self.state is EMPTY:
-            return None
+        if epoch < 0 and self.state is EMPTY:
+            return
         member = None
-        if generation >= 0 or member_id or instance_id is not None:
+        if epoch >= 0 or member_id or instance_id is not None:
             member = self.validate_member(member_id, instance_id)
-            if generation != self.generation:
+            if epoch != self.generation:
                 raise IllegalGeneration
         elif not transactional:
             # Somebody without membership must not move the offsets of a group that is alive.
             raise UnknownMemberId
-        if not transactional and self.state is COMPLETING:
+        if transactional:
+            return
+        if self.state is COMPLETING:
             raise RebalanceInProgress
-        return member
+        if member is not None and member.session is not None and self.state in (STABLE, PREPARING):
+            member.session.push(member.session_timeout_ms)
 
-    def validate_fetch(self) -> None:
+    def validate_fetch(self, member_id: str | None, epoch: int) -> None:
         if self.state is DEAD:
             raise GroupIdNotFound(f"Group {self.group_id} is in dead state.")
 
@@ -476,15 +515,3 @@ class ClassicGroup:
     def cancel_timers(self) -> None:
         for deadline in self.timers():
             deadline.cancel()
-
-
-def join_error(error_code: int, member_id: str, version: int) -> JoinGroupResponse:
-    """An error answer; the protocol name could be null only from v7 on."""
-    return JoinGroupResponse(
-        error_code=error_code,
-        generation_id=NO_GENERATION,
-        protocol_name=None if version >= 7 else "",
-        leader="",
-        member_id=member_id,
-        members=[],
-    )

@@ -6,20 +6,21 @@ What is persisted changes when the result's records are replayed; waiting member
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
+from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
 from ottla.coordinator.groups.classic.group import (
     COMPLETING,
     DEAD,
     EMPTY,
-    NO_MEMBER,
     PREPARING,
     STABLE,
     ClassicGroup,
     ClassicMember,
-    join_error,
 )
-from ottla.coordinator.groups.records import classic_group_record
+from ottla.coordinator.groups.classic.records import classic_group_record
+from ottla.coordinator.groups.interfaces import NO_MEMBER, GroupProtocol, join_error
 from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import NOTHING, Reply, Result, settled
@@ -45,6 +46,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.wire.messages import (
+    HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -53,9 +55,7 @@ from ottla.wire.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import GroupShard
+from ottla.wire.stored import GroupMetadataValue
 
 T = TypeVar("T")
 
@@ -78,20 +78,18 @@ def append_error_code(error: KafkaError) -> int:
     return _APPEND_ERRORS.get(type(error), type(error)).code
 
 
-class ClassicProtocol:
-    __slots__ = ("_shard",)
+class ClassicProtocol(GroupProtocol[ClassicGroup]):
+    __slots__ = ()
 
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+    group_type = ClassicGroup
 
     # -- JoinGroup
 
     def join(self, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
         """Add or update a member. The answer usually comes when the whole group has joined."""
-        shard = self._shard
         group_id, member_id = request.group_id, request.member_id
-        is_new_group = not isinstance(shard.groups.get(group_id), ClassicGroup)
-        group = shard.classic_group(group_id, create=not member_id)
+        is_new_group = self.find(group_id) is None
+        group = self._group_to_join(group_id, create=not member_id)
         if group is None:
             return Result((), join_error(UnknownMemberId.code, member_id, client.version))
         if not self._accepts(group, member_id):
@@ -105,6 +103,17 @@ class ClassicProtocol:
             # The group must survive a restart even if its first member never comes back with its new id.
             return result._replace(records=[classic_group_record(group, {}, empty=True)])
         return result
+
+    def _group_to_join(self, group_id: str, *, create: bool) -> ClassicGroup | None:
+        """The classic group of this name, if any; `create` makes it, also in place of an empty one of another kind."""
+        shard = self._shard
+        group = shard.groups.get(group_id)
+        if create and group is not None and group.can_become_classic:
+            shard.run(Result(group.tombstones()))
+            group = None
+        if create and group is None:
+            shard.groups[group_id] = ClassicGroup(group_id, shard.clock.now_ms())
+        return self.find(group_id)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         max_size = self._shard.settings.max_size
@@ -330,7 +339,7 @@ class ClassicProtocol:
 
     def sync(self, request: SyncGroupRequest, client: Client) -> Result[SyncGroupResponse]:
         """Hand out the leader's assignments; everybody waits for them."""
-        group = self._shard.classic_group(request.group_id)
+        group = self.find(request.group_id)
         if group is None or group.is_empty:
             return Result((), SyncGroupResponse(error_code=UnknownMemberId.code))
         if group.state is DEAD:
@@ -406,13 +415,11 @@ class ClassicProtocol:
 
     # -- Heartbeat
 
-    def heartbeat(
-        self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
-    ) -> Result[HeartbeatResponse]:
+    def classic_heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> Result[HeartbeatResponse]:
         if group.state is DEAD:
             raise CoordinatorNotAvailable
-        member = group.validate_member(member_id, instance_id)
-        if generation != group.generation:
+        member = group.validate_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
             raise IllegalGeneration
         if group.state is EMPTY:
             raise UnknownMemberId
@@ -453,7 +460,7 @@ class ClassicProtocol:
 
     # -- LeaveGroup
 
-    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+    def classic_leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
         """Members leave one by one in the answer, but cause one rebalance."""
         if group.state is DEAD:
             raise CoordinatorNotAvailable
@@ -490,6 +497,30 @@ class ClassicProtocol:
         group.remove(member_id)
         return answer
 
+    def classic_join(self, group: ClassicGroup, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
+        return self.join(request, client)
+
+    # -- replay
+
+    def replay(self, key: Any, value: GroupMetadataValue | None) -> None:
+        shard, group_id = self._shard, key.group
+        live = self.find(group_id)
+        if value is None:
+            shard.groups.pop(group_id, None)
+            if live is not None:
+                live.cancel_timers()
+            return
+        if (
+            shard.is_loaded
+            and live is not None
+            # Members that are not in memory come from a consumer group that was just converted.
+            and all(member.member_id in live.members for member in value.members)
+        ):
+            # A record that this coordinator wrote itself: what it says counts for the group once it is committed.
+            live.stored = value
+            return
+        shard.groups[group_id] = ClassicGroup.from_stored(group_id, value)
+
     # -- life of the shard
 
     def on_loaded(self, group: ClassicGroup) -> None:
@@ -499,12 +530,40 @@ class ClassicProtocol:
         if len(group.members) > self._shard.settings.max_size:
             self._shard.run(self.prepare_rebalance(group))
 
-    def on_unloaded(self, group: ClassicGroup) -> None:
+    def on_unloaded(self) -> None:
+        for group in self.groups():
+            self.forget(group)
+
+    def on_topics_changed(self, names: Iterable[str]) -> None:
+        """Members find out by themselves, and rejoin."""
+
+    def forget(self, group: ClassicGroup) -> None:
         group.cancel_timers()
         group.move_to(DEAD, self._shard.clock.now_ms())
         for member in group.members.values():
             group.answer_join(member, NotCoordinator.code, member_id=member.member_id)
             group.answer_sync(member, SyncGroupResponse(error_code=NotCoordinator.code))
+
+    # -- what a test or an operator makes happen
+
+    def remove(self, group: ClassicGroup, member_id: str) -> Result[LeaveGroupResponse]:
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=member_id, group_instance_id=group.members[member_id].instance_id
+        )
+        return self.classic_leave(group, LeaveGroupRequest(group_id=group.group_id, members=[identity]))
+
+    def rebalance(self, group: ClassicGroup) -> Result[None]:
+        return self.prepare_rebalance(group) if group.can_rebalance else NOTHING
+
+    def partitions_of(self, group: ClassicGroup, member: ClassicMember) -> Iterable[tuple[str, int]]:
+        """As far as the coordinator can know: assignments are the clients' own."""
+        if not group.uses_consumer_protocol:
+            return ()
+        try:
+            decoded = consumer_protocol.decode_assignment(member.assignment)
+        except consumer_protocol.MalformedMetadata:
+            return ()
+        return [(each.topic, index) for each in decoded.assigned_partitions for index in each.partitions]
 
     def _is_current(self, group: ClassicGroup) -> bool:
         return self._shard.groups.get(group.group_id) is group
@@ -527,3 +586,7 @@ def _with_reply(result: Result[None], reply: Reply[T]) -> Result[T]:
 
 def _differs(asked: str | None, known: str | None) -> bool:
     return asked is not None and known is not None and asked != known
+
+
+PROTOCOL = ClassicProtocol
+"""What a shard makes one of."""

@@ -1,31 +1,33 @@
-"""The consumer group (KIP-848): the broker decides, members follow by heartbeats.
+"""The consumer group (KIP-848): members that read partitions, each partition by one of them.
 
-Three epochs order everything. The group epoch grows when a subscription or a subscribed topic changes. The target
-assignment is computed for a group epoch and carries it. A member's epoch says which target it has reached. The state
-that clients see follows from them:
+The group epoch grows when a subscription or a subscribed topic changes (see `modern` for the epochs). The state that
+clients see follows from them:
 
     Empty         no members
     Assigning     the group epoch is ahead of the target
     Reconciling   some member is not at the target's epoch, or waits for partitions
     Stable        everybody is
 
-This file holds the state and how records change it; `heartbeats` holds the requests and `reconciliation` one member's
-way to its target. Members are immutable: a change is a new member, and a record.
+`protocol` holds the requests, and `reconciliation` one member's way to its target.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ottla.coordinator.groups.classic.consumer_metadata import PROTOCOL_TYPE
 from ottla.coordinator.groups.consumer.assignors import Target
+from ottla.coordinator.groups.consumer.records import group_tombstones
 from ottla.coordinator.groups.consumer.regex import ResolvedRegex
+from ottla.coordinator.groups.interfaces import CheckPartition
+from ottla.coordinator.groups.modern import LEAVE_EPOCH, ModernGroup
+from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.errors import (
     FencedInstanceId,
     IllegalGeneration,
-    NonEmptyGroup,
     StaleMemberEpoch,
     UnknownMemberId,
     UnknownServerError,
@@ -42,11 +44,6 @@ TargetPartitions = Target
 PartitionEpochs = dict[bytes, dict[int, int]]
 """Topic id -> partition -> the epoch at which the member got it (KIP-1251: it tells late commits from stale ones)."""
 OwnedPartitions = Mapping[bytes, Iterable[int]]
-
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2
-FIRST_EPOCH = 1
 
 
 class MemberState(enum.Enum):
@@ -80,6 +77,10 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: PartitionEpochs = field(default_factory=dict)
     revoking: PartitionEpochs = field(default_factory=dict)
+
+    @property
+    def is_revoking(self) -> bool:
+        return self.state is MemberState.UNREVOKED_PARTITIONS
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -125,69 +126,32 @@ class ConsumerMember:
         )
 
 
-class ConsumerGroup:
-    __slots__ = (
-        "_owner_epochs",
-        "epoch",
-        "group_id",
-        "has_partition_metadata",
-        "members",
-        "metadata_hash",
-        "needs_refresh",
-        "regexes",
-        "static_members",
-        "target",
-        "target_epoch",
-        "target_timestamp_ms",
-    )
+class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
+    __slots__ = ("_owner_epochs", "has_partition_metadata", "regexes", "static_members")
 
     type_name = "consumer"
+    protocol_type = PROTOCOL_TYPE
+    becomes_classic = True
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id)
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, TargetPartitions] = {}
-        self.target_epoch = FIRST_EPOCH
-        self.target_timestamp_ms = 0
         self.regexes: dict[str, ResolvedRegex] = {}
         self.has_partition_metadata = False
         """A broker before 4.1 wrote topic metadata where there is a hash now; its record is removed in passing."""
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
-        self.needs_refresh = True
-        """In memory only: a subscribed topic may have changed, so the hash must be computed again."""
-
-    def copy(self) -> ConsumerGroup:
-        """As it is now, for those who may not see what comes next; members never change."""
-        other = ConsumerGroup(self.group_id)
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(other, name, dict(value) if isinstance(value, dict) else value)
-        return other
 
     # -- questions
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
     def state_name(self) -> str:
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.target_epoch:
-            return "Assigning"
-        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
-            return "Stable"
-        return "Reconciling"
+        return self.reconciliation_state if self.members else "Empty"
 
-    def member(self, member_id: str) -> ConsumerMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
+    def is_reconciled(self, member: ConsumerMember) -> bool:
+        return member.is_reconciled_to(self.target_epoch)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return group_tombstones(self)
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
@@ -262,7 +226,7 @@ class ConsumerGroup:
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
-    ) -> Callable[[str, bytes, int], None] | None:
+    ) -> CheckPartition | None:
         """Raise if the sender may not commit. For an older epoch, give a check to make for each partition.
 
         A member that has moved on may still commit, at its old epoch, partitions that it has held since before it.
@@ -305,14 +269,14 @@ class ConsumerGroup:
     def validate_offset_delete(self) -> None:
         """Always allowed; subscribed topics are refused one by one."""
 
-    def validate_delete(self) -> None:
-        if self.members:
-            raise NonEmptyGroup
-
-    def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int:
-        return commit_timestamp_ms
-
     # -- replay
+
+    def new_member(self, member_id: str) -> ConsumerMember:
+        return ConsumerMember(member_id)
+
+    @staticmethod
+    def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> TargetPartitions:
+        return {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
 
     def put_member(self, member: ConsumerMember) -> None:
         old = self.members.get(member.member_id)
@@ -356,10 +320,6 @@ def check_instance(existing: ConsumerMember | None, member_id: str, instance_id:
         raise FencedInstanceId(
             f"Static member {member_id} with instance id {instance_id} was fenced by member {existing.member_id}."
         )
-
-
-def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> TargetPartitions:
-    return {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
 
 
 def _epochs(

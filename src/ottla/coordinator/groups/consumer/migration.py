@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
 from ottla.coordinator.groups.classic.consumer_metadata import PROTOCOL_TYPE, MalformedMetadata
-from ottla.coordinator.groups.classic.group import ClassicGroup, ClassicMember, join_error
+from ottla.coordinator.groups.classic.group import ClassicGroup, ClassicMember
+from ottla.coordinator.groups.classic.records import classic_group_record
 from ottla.coordinator.groups.consumer.group import (
     ClassicMetadata,
     ConsumerGroup,
@@ -24,23 +25,16 @@ from ottla.coordinator.groups.consumer.group import (
     PartitionEpochs,
     check_instance,
 )
-from ottla.coordinator.groups.records import (
-    CoordinatorRecord,
-    classic_group_record,
-    classic_group_tombstone,
+from ottla.coordinator.groups.consumer.records import (
     current_record,
-    current_tombstone,
     epoch_record,
-    epoch_tombstone,
+    group_tombstones,
     member_record,
-    member_tombstone,
-    partition_metadata_tombstone,
-    regex_tombstone,
     target_epoch_record,
-    target_epoch_tombstone,
     target_record,
-    target_tombstone,
 )
+from ottla.coordinator.groups.interfaces import join_error
+from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Result
 from ottla.errors import (
@@ -94,7 +88,7 @@ def upgrade(shard: GroupShard, classic: ClassicGroup, records: list[CoordinatorR
         draft.put_member(member)
         draft.target[member.member_id] = {topic_id: frozenset(epochs) for topic_id, epochs in member.assigned.items()}
     draft.metadata_hash = shard.consumer.metadata_hash(draft, members)
-    records.append(classic_group_tombstone(group_id))
+    records += classic.tombstones()
     records += [member_record(group_id, member) for member in members]
     records.append(epoch_record(group_id, draft.epoch, draft.metadata_hash))
     records += [target_record(group_id, member.member_id, draft.target[member.member_id]) for member in members]
@@ -182,35 +176,20 @@ def downgrade(
         )
     # A static member that was just replaced is gone already; its successor goes in its place.
     ending = set(group.members) if joining is None else set(members)
-    records = [*tombstones(group, ending), classic_group_record(classic, assignments)]
+    records = [*group_tombstones(group, ending), classic_group_record(classic, assignments)]
 
     def stored(error: KafkaError | None) -> None:
         if error is not None:
             return
         for member_id in group.members:
             shard.consumer.cancel_timers(group_id, member_id)
-        current = shard.groups.get(group_id)
-        if isinstance(current, ClassicGroup):
+        current = shard.classic.find(group_id)
+        if current is not None:
             shard.classic.on_loaded(current)
             if rebalance and current.can_rebalance and current.members:
                 shard.run(shard.classic.prepare_rebalance(current))
 
     return Result(records, None, stored)
-
-
-def tombstones(group: ConsumerGroup, member_ids: Iterable[str] | None = None) -> list[CoordinatorRecord]:
-    """Everything that the log holds of a consumer group, in the order that replay expects."""
-    group_id = group.group_id
-    ids = sorted(group.members if member_ids is None else member_ids)
-    records: list[CoordinatorRecord] = [current_tombstone(group_id, member_id) for member_id in ids]
-    records += [target_tombstone(group_id, member_id) for member_id in ids]
-    records.append(target_epoch_tombstone(group_id))
-    records += [member_tombstone(group_id, member_id) for member_id in ids]
-    if group.has_partition_metadata:
-        records.append(partition_metadata_tombstone(group_id))
-    records += [regex_tombstone(group_id, pattern) for pattern in sorted(group.regexes)]
-    records.append(epoch_tombstone(group_id))
-    return records
 
 
 # -- classic requests to a consumer group

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.coordinator.groups.classic.group import ClassicGroup
-from ottla.coordinator.groups.consumer import migration as mixed
-from ottla.coordinator.groups.consumer import regex
+from ottla.coordinator.groups.consumer import migration, regex
 from ottla.coordinator.groups.consumer.assignors import ASSIGNORS, MemberSpec
 from ottla.coordinator.groups.consumer.group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
@@ -27,23 +22,20 @@ from ottla.coordinator.groups.consumer.group import (
     check_instance,
 )
 from ottla.coordinator.groups.consumer.reconciliation import reconcile
-from ottla.coordinator.groups.records import (
-    CoordinatorRecord,
-    classic_group_tombstone,
+from ottla.coordinator.groups.consumer.records import (
     current_record,
-    current_tombstone,
     epoch_record,
     member_record,
-    member_tombstone,
+    member_tombstones,
     partition_metadata_tombstone,
     regex_record,
     regex_tombstone,
     target_epoch_record,
     target_record,
-    target_tombstone,
 )
-from ottla.coordinator.groups.topic_hash import group_hash
-from ottla.coordinator.runtime.deadlines import Deadline
+from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ModernProtocol
+from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import NOTHING, Result
 from ottla.errors import (
@@ -51,10 +43,31 @@ from ottla.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
     InvalidRequest,
+    KafkaError,
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
-from ottla.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.wire.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
@@ -63,29 +76,13 @@ REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 """A burst of new patterns or topics is resolved together, and causes one rebalance."""
 
 
-class MemberTimers:
-    """What a member may miss: its session, a revocation, and for classic members a rejoin and a sync."""
+class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
+    __slots__ = ("_resolving",)
 
-    __slots__ = ("join", "rebalance", "session", "sync")
-
-    def __init__(self) -> None:
-        self.session: Deadline | None = None
-        self.rebalance: Deadline | None = None
-        self.join: Deadline | None = None
-        self.sync: Deadline | None = None
-
-    def cancel(self) -> None:
-        for deadline in (self.session, self.rebalance, self.join, self.sync):
-            if deadline is not None:
-                deadline.cancel()
-
-
-class ConsumerProtocol:
-    __slots__ = ("_resolving", "_shard", "_timers")
+    group_type = ConsumerGroup
 
     def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-        self._timers: dict[tuple[str, str], MemberTimers] = {}
+        super().__init__(shard)
         self._resolving: set[str] = set()
 
     # -- the request
@@ -118,7 +115,7 @@ class ConsumerProtocol:
             epoch = self.refresh(group, group.members_with(updated), bump, records)
         target_epoch, target = self.assign(group, epoch, updated, records)
         changed = self.reconcile(group, updated, target_epoch, target, owned, topics_changed or regex_changed, records)
-        self.keep_alive(group.group_id, member_id, self._session_timeout_ms(group.group_id))
+        self.keep_alive(group.group_id, member_id, self.session_timeout_ms(group.group_id))
         response = ConsumerGroupHeartbeatResponse(
             member_id=changed.member_id,
             member_epoch=changed.epoch,
@@ -171,19 +168,18 @@ class ConsumerProtocol:
     def _group(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
         """The group, or a draft of it that the records will bring to life."""
         group = self._shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
         if group is None:
             if not create:
                 raise GroupIdNotFound(f"Consumer group {group_id} not found.")
             return ConsumerGroup(group_id)
-        if not create or not isinstance(group, ClassicGroup):
-            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-        if group.is_empty:
+        classic = self._shard.classic.find(group_id) if create else None
+        if classic is None:
+            return self.require(group, group_id)
+        if classic.is_empty:
             # Nobody to convert: the classic group goes, its offsets stay.
-            records.append(classic_group_tombstone(group_id))
+            records += classic.tombstones()
             return ConsumerGroup(group_id)
-        return mixed.upgrade(self._shard, group, records)
+        return migration.upgrade(self._shard, classic, records)
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:
         limit = self._shard.settings.consumer_max_size
@@ -227,7 +223,7 @@ class ConsumerProtocol:
     ) -> ConsumerMember:
         """A static member is back under a new id: it takes over what its old incarnation had."""
         member = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
-        records += remove_member(group.group_id, old.member_id)
+        records += member_tombstones(group.group_id, old.member_id)
         records.append(member_record(group.group_id, member))
         records.append(target_record(group.group_id, member_id, group.target.get(old.member_id, {})))
         records.append(current_record(group.group_id, member))
@@ -238,7 +234,7 @@ class ConsumerProtocol:
     def refresh(
         self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], bump: bool, records: list[CoordinatorRecord]
     ) -> int:
-        """Compute the metadata hash anew; a different one also bumps the group epoch, which is returned."""
+        """Compute the metadata hash again; a different one also bumps the group epoch, which is returned."""
         metadata_hash = self.metadata_hash(group, members.values())
         epoch = group.epoch
         if bump or metadata_hash != group.metadata_hash:
@@ -253,20 +249,14 @@ class ConsumerProtocol:
         names: set[str] = set()
         for member in members:
             names |= group.topics_of(member)
-        cluster = self._shard.cluster
-        topics = [topic for name in names if (topic := cluster.topic(name)) is not None]
-        return group_hash(topics, self._shard.topic_hashes)
+        return self.topics_hash(names)
 
     def assign(
         self, group: ConsumerGroup, epoch: int, updated: ConsumerMember, records: list[CoordinatorRecord]
     ) -> tuple[int, TargetPartitions]:
         """Bring the target to `epoch`, unless the last one is too young (KIP-1263); what `updated` shall have."""
         now_ms = self._shard.clock.now_ms()
-        interval_ms = self._shard.group_setting(
-            group.group_id, "consumer.assignment.interval.ms", self._shard.settings.consumer_assignment_interval_ms
-        )
-        is_due = not group.target_timestamp_ms or now_ms >= group.target_timestamp_ms + interval_ms
-        if epoch <= group.target_epoch or not is_due:
+        if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, _target_of(group, updated)
         members = group.members_with(updated)
         cluster = self._shard.cluster
@@ -287,10 +277,7 @@ class ConsumerProtocol:
         }
         assignor = ASSIGNORS[group.preferred_assignor(members, self._shard.settings.consumer_assignors[0])]
         targets = assignor(specs, counts)
-        for member_id in members:
-            if targets[member_id] != group.target.get(member_id):
-                records.append(target_record(group.group_id, member_id, targets[member_id]))
-        records.append(target_epoch_record(group.group_id, epoch, now_ms))
+        self.add_targets(group, epoch, members, targets, now_ms, records)
         return epoch, targets[updated.member_id]
 
     def reconcile(
@@ -329,7 +316,7 @@ class ConsumerProtocol:
         if moved != member:
             records.append(current_record(group.group_id, moved))
             if moved.classic is None:
-                self._watch_revocation(group.group_id, moved)
+                self.watch_revocation(group.group_id, moved)
         return moved
 
     # -- regular expressions
@@ -377,8 +364,8 @@ class ConsumerProtocol:
 
     def _resolve(self, group_id: str, client: Client) -> None:
         self._resolving.discard(group_id)
-        group = self._shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        group = self.find(group_id)
+        if group is not None:
             self._shard.run(self._resolved(group, client))
 
     def _resolved(self, group: ConsumerGroup, client: Client) -> Result[None]:
@@ -402,10 +389,7 @@ class ConsumerProtocol:
     # -- leaving
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result[ConsumerGroupHeartbeatResponse]:
-        group = self._shard.groups.get(request.group_id)
-        if not isinstance(group, ConsumerGroup):
-            reason = "not found" if group is None else "is not a consumer group"
-            raise GroupIdNotFound(f"Group {request.group_id} {reason}.")
+        group = self.require(self._shard.groups.get(request.group_id), request.group_id)
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is None:
             member = group.member(request.member_id)
@@ -429,11 +413,11 @@ class ConsumerProtocol:
         """Members go. If only classic ones are left, the group becomes a classic group again."""
         if not member_ids:
             return NOTHING
-        if mixed.can_downgrade(self._shard, group, member_ids):
-            return mixed.downgrade(self._shard, group, leaving=member_ids)
+        if migration.can_downgrade(self._shard, group, member_ids):
+            return migration.downgrade(self._shard, group, leaving=member_ids)
         records: list[CoordinatorRecord] = []
         for member_id in member_ids:
-            records += remove_member(group.group_id, member_id)
+            records += member_tombstones(group.group_id, member_id)
         left = group.members_with(without=member_ids)
         patterns = group.subscribed_regexes(left)
         gone = group.subscribed_regexes({member_id: group.members[member_id] for member_id in member_ids}) - patterns
@@ -443,73 +427,90 @@ class ConsumerProtocol:
             self.cancel_timers(group.group_id, member_id)
         return Result(records)
 
-    # -- timers
+    def remove(self, group: ConsumerGroup, member_id: str) -> Result[None]:
+        return self.fence(group, [member_id])
 
-    def timers(self, group_id: str, member_id: str) -> MemberTimers:
-        timers = self._timers.get((group_id, member_id))
-        if timers is None:
-            timers = self._timers[group_id, member_id] = MemberTimers()
-        return timers
+    # -- what consumer groups do in their own way
 
-    def keep_alive(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        timers = self.timers(group_id, member_id)
-        if timers.session is None:
-            timers.session = self.fencing_deadline(group_id, member_id)
-        timers.session.push(timeout_ms)
+    def session_timeout_ms(self, group_id: str) -> int:
+        default = self._shard.settings.consumer_session_timeout_ms
+        return self._shard.group_setting(group_id, "consumer.session.timeout.ms", default)
 
-    def fencing_deadline(self, group_id: str, member_id: str, at_epoch: int | None = None) -> Deadline:
-        """A deadline that costs the member its place; with `at_epoch`, only if it has not moved on."""
-
-        def elapsed() -> None:
-            group = self._shard.groups.get(group_id)
-            member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
-            if member is not None and (at_epoch is None or member.epoch == at_epoch):
-                assert isinstance(group, ConsumerGroup)
-                self._shard.run(self.fence(group, [member_id]))
-
-        return Deadline(self._shard.clock, self._shard.timer, elapsed)
-
-    def _watch_revocation(self, group_id: str, member: ConsumerMember) -> None:
-        timers = self.timers(group_id, member.member_id)
-        if timers.rebalance is not None:
-            timers.rebalance.cancel()
-            timers.rebalance = None
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            timers.rebalance = self.fencing_deadline(group_id, member.member_id, member.epoch)
-            timers.rebalance.push(member.rebalance_timeout_ms)
-
-    def cancel_timers(self, group_id: str, member_id: str) -> None:
-        timers = self._timers.pop((group_id, member_id), None)
-        if timers is not None:
-            timers.cancel()
-
-    def _session_timeout_ms(self, group_id: str) -> int:
-        return self._shard.group_setting(
-            group_id, "consumer.session.timeout.ms", self._shard.settings.consumer_session_timeout_ms
-        )
+    def assignment_interval_ms(self, group_id: str) -> int:
+        default = self._shard.settings.consumer_assignment_interval_ms
+        return self._shard.group_setting(group_id, "consumer.assignment.interval.ms", default)
 
     def on_loaded(self, group: ConsumerGroup) -> None:
+        super().on_loaded(group)
         for member in group.members.values():
-            session_ms = self._session_timeout_ms(group.group_id)
             if member.classic is not None:
-                session_ms = member.classic.session_timeout_ms
-            self.keep_alive(group.group_id, member.member_id, session_ms)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
-                self._watch_revocation(group.group_id, member)
+                self.keep_alive(group.group_id, member.member_id, member.classic.session_timeout_ms)
 
-    def on_unloaded(self) -> None:
-        for timers in self._timers.values():
-            timers.cancel()
-        self._timers.clear()
+    def next_epoch_record(self, group: ConsumerGroup) -> CoordinatorRecord:
+        return epoch_record(group.group_id, group.epoch + 1, group.metadata_hash)
+
+    def target_record(self, group_id: str, member_id: str, target: TargetPartitions) -> CoordinatorRecord:
+        return target_record(group_id, member_id, target)
+
+    def target_epoch_record(self, group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
+        return target_epoch_record(group_id, epoch, timestamp_ms)
+
+    def partitions_of(self, group: ConsumerGroup, member: ConsumerMember) -> Iterable[tuple[str, int]]:
+        return self.named(member.assigned)
+
+    # -- requests of members that speak the classic protocol
+
+    def classic_join(
+        self, group: ConsumerGroup, request: JoinGroupRequest, client: Client
+    ) -> Result[JoinGroupResponse]:
+        if group.is_empty:
+            return super().classic_join(group, request, client)
+        try:
+            return migration.join(self._shard, group, request, client)
+        except KafkaError as error:  # without the member's id, in Kafka too
+            return Result((), join_error(error.code, NO_MEMBER, client.version))
+
+    def classic_sync(
+        self, group: ConsumerGroup, request: SyncGroupRequest, client: Client
+    ) -> Result[SyncGroupResponse]:
+        if group.is_empty:
+            return super().classic_sync(group, request, client)
+        return migration.sync(self._shard, group, request)
+
+    def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Result[HeartbeatResponse]:
+        return migration.heartbeat(
+            self._shard, group, request.member_id, request.group_instance_id, request.generation_id
+        )
+
+    def classic_leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+        return migration.leave(self._shard, group, request)
+
+    # -- replay
+
+    def _replay_partition_metadata(self, group: ConsumerGroup, key: Any, value: Any) -> None:
+        group.has_partition_metadata = value is not None
+
+    def _replay_regex(self, group: ConsumerGroup, key: Any, value: Any) -> None:
+        if value is None:
+            group.regexes.pop(key.regular_expression, None)
+        else:
+            group.regexes[key.regular_expression] = regex.ResolvedRegex(
+                frozenset(value.topics), value.version, value.timestamp
+            )
+
+    replays = {
+        ConsumerGroupMetadataKey: ModernProtocol.replay_group,
+        ConsumerGroupMemberMetadataKey: ModernProtocol.replay_member,
+        ConsumerGroupTargetAssignmentMetadataKey: ModernProtocol.replay_target_metadata,
+        ConsumerGroupTargetAssignmentMemberKey: ModernProtocol.replay_target_member,
+        ConsumerGroupCurrentMemberAssignmentKey: ModernProtocol.replay_current_assignment,
+        ConsumerGroupPartitionMetadataKey: _replay_partition_metadata,
+        ConsumerGroupRegularExpressionKey: _replay_regex,
+    }
 
 
-def remove_member(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Tombstones, in the order that replay expects."""
-    return [
-        current_tombstone(group_id, member_id),
-        target_tombstone(group_id, member_id),
-        member_tombstone(group_id, member_id),
-    ]
+PROTOCOL = ConsumerProtocol
+"""What a shard makes one of."""
 
 
 def _check_epoch(member: ConsumerMember, received: int, owned: OwnedPartitions | None) -> None:

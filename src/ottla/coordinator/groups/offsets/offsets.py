@@ -7,10 +7,10 @@ of the consumer protocol; v10 topic ids. A lower offset simply overwrites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.groups.classic.group import PREPARING, STABLE, ClassicGroup
+from ottla.coordinator.groups.interfaces import CheckPartition, Group
 from ottla.coordinator.groups.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Result
@@ -39,7 +39,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import AnyGroup, GroupShard
+    from ottla.coordinator.groups.group_shard import GroupShard
 
 NO_OFFSET = -1
 MAX_INT64 = (1 << 63) - 1
@@ -96,7 +96,7 @@ class OffsetStore:
         group_id = request.group_id
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
-        check: Callable[[str, bytes, int], None] | None = None
+        check: CheckPartition | None = None
         validated, group_error = False, 0
         for topic in request.topics:
             found = shard.cluster.topic_by_id(topic.topic_id) if by_id else shard.cluster.topic(topic.name)
@@ -150,10 +150,9 @@ class OffsetStore:
             )
         return Result(records, response)
 
-    def validate_commit(self, request: OffsetCommitRequest, client: Client) -> Callable[[str, bytes, int], None] | None:
-        """Who commits may do so; a commit also shows that a classic member is alive."""
-        shard = self._shard
-        group = shard.groups.get(request.group_id)
+    def validate_commit(self, request: OffsetCommitRequest, client: Client) -> CheckPartition | None:
+        """Raise if the sender may not commit; what is left to be checked of each partition."""
+        group = self._shard.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
         if group is None:
             if epoch >= 0:
@@ -161,11 +160,6 @@ class OffsetStore:
                     raise GroupIdNotFound(f"Group {request.group_id} not found.")
                 raise IllegalGeneration
             return None  # Without membership: replaying the commit creates the group that holds it.
-        if isinstance(group, ClassicGroup):
-            member = group.validate_commit(request.member_id, request.group_instance_id, epoch, transactional=False)
-            if member is not None and group.state in (STABLE, PREPARING):
-                shard.classic.keep_alive(group, member, member.session_timeout_ms)
-            return None
         return group.validate_commit(
             request.member_id, request.group_instance_id, epoch, transactional=False, version=client.version
         )
@@ -176,7 +170,7 @@ class OffsetStore:
         now_ms = shard.clock.now_ms()
         records: list[CoordinatorRecord] = []
         response = TxnOffsetCommitResponse(topics=[])
-        check: Callable[[str, bytes, int], None] | None = None
+        check: CheckPartition | None = None
         validated = False
         for topic in request.topics:
             found = shard.cluster.topic(topic.name)
@@ -209,19 +203,12 @@ class OffsetStore:
             )
         return Result(records, response, None, request.producer_id, request.producer_epoch)
 
-    def _validate_transactional(
-        self, request: TxnOffsetCommitRequest, client: Client
-    ) -> Callable[[str, bytes, int], None] | None:
+    def _validate_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> CheckPartition | None:
         """What is left to be checked of each partition; transactions know no epochs of members, only generations."""
         group = self._shard.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
                 raise IllegalGeneration
-            return None
-        if isinstance(group, ClassicGroup):
-            group.validate_commit(
-                request.member_id, request.group_instance_id, request.generation_id, transactional=True
-            )
             return None
         try:
             check = group.validate_commit(
@@ -272,13 +259,10 @@ class OffsetStore:
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
     @staticmethod
-    def _validate_fetch(asked: OffsetFetchRequest.OffsetFetchRequestGroup, group: AnyGroup | None) -> None:
+    def _validate_fetch(asked: OffsetFetchRequest.OffsetFetchRequestGroup, group: Group | None) -> None:
         if group is None:
             raise GroupIdNotFound(f"Group {asked.group_id} not found.")
-        if isinstance(group, ClassicGroup):
-            group.validate_fetch()
-        else:
-            group.validate_fetch(asked.member_id, asked.member_epoch)
+        group.validate_fetch(asked.member_id, asked.member_epoch)
 
     def _fetch_topic(
         self,
@@ -383,7 +367,7 @@ class OffsetStore:
                     found.update(dict.fromkeys((group_id, name, index) for index in offsets[name]))
         return [OffsetRecord(group_id, name, index, None) for group_id, name, index in found]
 
-    def expired(self, group: AnyGroup, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
+    def expired(self, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
         """Tombstones for the offsets of a group that have expired, and whether none is left after that."""
         group_id = group.group_id
         offsets = self.groups.get(group_id)

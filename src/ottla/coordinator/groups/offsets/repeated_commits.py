@@ -19,7 +19,8 @@ from ottla.errors import KafkaError
 from ottla.records.batch import BASE_TIMESTAMP_OFFSET, HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TIMESTAMPS, seal
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import GroupCoordinator, GroupShard
+    from ottla.coordinator.groups.coordinator import GroupCoordinator
+    from ottla.coordinator.groups.group_shard import GroupShard
     from ottla.coordinator.runtime.interfaces import Client
     from ottla.wire.messages import OffsetCommitRequest
 

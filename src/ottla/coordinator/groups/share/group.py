@@ -1,8 +1,8 @@
 """The share group (KIP-932): members that read the same partitions together, record by record.
 
-As with consumer groups three epochs order everything, but nobody has to give a partition up before somebody else may
-have it: a member is at its target as soon as it hears of it. A group also knows for which partitions there is state at
-the share coordinator; only those are handed out.
+Nobody has to give a partition up before somebody else may have it: a member is at its target as soon as it hears of
+it (see `modern` for the epochs). A group also knows for which partitions there is state at the share coordinator; only
+those are handed out.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ottla.coordinator.groups.consumer.assignors import Target
-from ottla.coordinator.groups.consumer.group import FIRST_EPOCH
-from ottla.coordinator.groups.interfaces import OtherGroup
+from ottla.coordinator.groups.modern import LEAVE_EPOCH, ModernGroup
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.groups.share import records as share_records
 from ottla.coordinator.runtime.result import Result
-from ottla.errors import GroupIdNotFound, KafkaError, UnknownMemberId
+from ottla.errors import KafkaError
 from ottla.wire.stored import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberValue,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class ShareMember:
     assigned: Target = field(default_factory=dict)
 
     instance_id: ClassVar[None] = None
+    is_revoking: ClassVar[bool] = False
+    rebalance_timeout_ms: ClassVar[int] = -1
 
     def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
         return replace(
@@ -59,6 +61,9 @@ class ShareMember:
             previous_epoch=value.previous_member_epoch,
             assigned={each.topic_id: frozenset(each.partitions) for each in value.assigned_partitions},
         )
+
+    def without_assignment(self) -> ShareMember:
+        return replace(self, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +134,8 @@ def _take(partitions: Target, topic_id: bytes, indexes: frozenset[int]) -> None:
 NO_TOPICS = ShareTopics()
 
 
-class ShareGroup(OtherGroup):
-    __slots__ = (
-        "epoch",
-        "members",
-        "metadata_hash",
-        "needs_refresh",
-        "target",
-        "target_epoch",
-        "target_timestamp_ms",
-        "topics",
-    )
+class ShareGroup(ModernGroup[ShareMember, Target]):
+    __slots__ = ("topics",)
 
     type_name = "share"
     protocol_type = "share"
@@ -147,32 +143,14 @@ class ShareGroup(OtherGroup):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.members: dict[str, ShareMember] = {}
-        self.target: dict[str, Target] = {}
-        self.target_epoch = FIRST_EPOCH
-        self.target_timestamp_ms = 0
         self.topics = NO_TOPICS
-        self.needs_refresh = True
-        """In memory only: a subscribed topic may have changed, so the hash must be computed again."""
-
-    def copy(self) -> ShareGroup:
-        other = ShareGroup(self.group_id)
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(other, name, dict(value) if isinstance(value, dict) else value)
-        return other
 
     @property
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
 
-    def member(self, member_id: str) -> ShareMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
+    def is_reconciled(self, member: ShareMember) -> bool:
+        return member.epoch == self.target_epoch
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.topics for member in self.members.values())
@@ -182,9 +160,6 @@ class ShareGroup(OtherGroup):
         for member_id in self.members:
             records += share_records.member_tombstones(self.group_id, member_id)
         return [*records, *share_records.group_tombstones(self.group_id)]
-
-    def rebalanced(self) -> list[CoordinatorRecord]:
-        return [share_records.epoch_record(self.group_id, self.epoch + 1, self.metadata_hash)]
 
     def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
         """The share coordinators forget it first; until they have, it is known what they are to forget."""
@@ -207,6 +182,15 @@ class ShareGroup(OtherGroup):
 
         return Result([share_records.topics_record(self.group_id, self.topics.with_deleting(partitions))], None, then)
 
+    # -- replay
+
+    def new_member(self, member_id: str) -> ShareMember:
+        return ShareMember(member_id)
+
+    @staticmethod
+    def target_of(value: ShareGroupTargetAssignmentMemberValue) -> Target:
+        return {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
+
     @property
     def has_unassigned(self) -> bool:
         """Whether there are partitions to hand out that nobody has: their state came after the last assignment."""
@@ -218,12 +202,3 @@ class ShareGroup(OtherGroup):
             self.is_subscribed_to(self.topics.names[topic_id]) and not indexes <= assigned.get(topic_id, NO_INDEXES)
             for topic_id, indexes in self.topics.initialized.items()
         )
-
-
-def share_group(group: object, group_id: str) -> ShareGroup:
-    """The group if it is a share group; otherwise the error for who asked for one."""
-    if group is None:
-        raise GroupIdNotFound(f"Group {group_id} not found.")
-    if not isinstance(group, ShareGroup):
-        raise GroupIdNotFound(f"Group {group_id} is not a share group.")
-    return group

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.coordinator.groups.share.group import ShareGroup, share_group
-from ottla.coordinator.groups.share.protocol import Outcome, ShareProtocol
+from ottla.coordinator.groups.share.group import ShareGroup
+from ottla.coordinator.groups.share.protocol import Outcome
 from ottla.coordinator.groups.share.records import topics_record
 from ottla.coordinator.runtime.result import Reply, Result
-from ottla.errors import InvalidGroupId, KafkaError, NonEmptyGroup, UnknownServerError, UnknownTopicOrPartition
+from ottla.errors import (
+    GroupIdNotFound,
+    InvalidGroupId,
+    KafkaError,
+    NonEmptyGroup,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from ottla.metadata.java_hash_order import java_computed_map, uuid_hash
 from ottla.wire.messages import (
     AlterShareGroupOffsetsRequest,
@@ -36,10 +43,10 @@ class KnownTopic(NamedTuple):
 
 
 def known_topics(shard: GroupShard, group_id: str) -> list[KnownTopic]:
-    group = shard.seen(group_id).group
-    if not isinstance(group, ShareGroup):
+    try:
+        topics = shard.share.require(shard.seen(group_id).group, group_id).topics
+    except GroupIdNotFound:
         return []
-    topics = group.topics
     return [
         KnownTopic(topic_id, topics.names[topic_id], sorted(indexes))
         for topic_id, indexes in topics.initialized.items()
@@ -50,7 +57,7 @@ def _empty_group(shard: GroupShard, group_id: str, *, create: bool) -> ShareGrou
     if not group_id:
         raise InvalidGroupId("The group id is invalid.")
     group = shard.groups.get(group_id)
-    found = ShareGroup(group_id) if group is None and create else share_group(group, group_id)
+    found = ShareGroup(group_id) if group is None and create else shard.share.require(group, group_id)
     if found.members:
         raise NonEmptyGroup("The group is not empty.")
     return found
@@ -59,7 +66,7 @@ def _empty_group(shard: GroupShard, group_id: str, *, create: bool) -> ShareGrou
 def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[AlterShareGroupOffsetsResponse]:
     """Where the group goes on, partition by partition; a group that is not there is made."""
     group = _empty_group(shard, request.group_id, create=True)
-    protocol: ShareProtocol = shard.other("share")
+    protocol = shard.share
     response = AlterShareGroupOffsetsResponse(responses=[])
     answered = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
     offsets: dict[bytes, dict[int, int]] = {}
@@ -133,7 +140,7 @@ def _impossible(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> st
 def delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Result[DeleteShareGroupOffsetsResponse]:
     """Forget topics, as if the group had never read them."""
     group = _empty_group(shard, request.group_id, create=False)
-    protocol: ShareProtocol = shard.other("share")
+    protocol = shard.share
     response = DeleteShareGroupOffsetsResponse(responses=[])
     answered = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
     gone: dict[bytes, frozenset[int]] = {}
@@ -162,8 +169,8 @@ def delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Result
         failed = {topic_id: error for (topic_id, _), error in outcome.items() if error is not None}
         for topic_id, error in failed.items():
             answers[topic_id].error_code, answers[topic_id].error_message = error.code, error.message
-        current = shard.groups.get(group.group_id)
-        if isinstance(current, ShareGroup):
+        current = protocol.find(group.group_id)
+        if current is not None:
             rest = current.topics.without(gone.keys() - failed.keys())
             shard.run(Result([topics_record(group.group_id, rest)]))
         reply.resolve(response)

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.groups.consumer.assignors import MemberSpec, Target
-from ottla.coordinator.groups.consumer.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.coordinator.groups.description import members_in_order
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, ModernProtocol
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.groups.share.group import (
@@ -22,7 +21,6 @@ from ottla.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
     ShareTopics,
-    share_group,
 )
 from ottla.coordinator.groups.share.records import (
     current_record,
@@ -33,14 +31,10 @@ from ottla.coordinator.groups.share.records import (
     target_record,
     topics_record,
 )
-from ottla.coordinator.groups.topic_hash import group_hash
-from ottla.coordinator.runtime.batches import CorruptRecord
-from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Result
 from ottla.errors import FencedMemberEpoch, GroupIdNotFound, GroupMaxSizeReached, InvalidRequest, KafkaError
-from ottla.metadata.java_hash_order import java_names
-from ottla.wire.messages import ShareGroupDescribeResponse, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from ottla.wire.messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.wire.stored import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
@@ -75,16 +69,13 @@ class ShareState(Protocol):
     ) -> None: ...
 
 
-def protocol(shard: GroupShard) -> ShareProtocol:
-    return ShareProtocol(shard)
+class ShareProtocol(ModernProtocol[ShareGroup]):
+    __slots__ = ("_asked_ms",)
 
-
-class ShareProtocol:
-    __slots__ = ("_asked_ms", "_sessions", "_shard")
+    group_type = ShareGroup
 
     def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-        self._sessions: dict[tuple[str, str], Deadline] = {}
+        super().__init__(shard)
         self._asked_ms: dict[tuple[str, bytes], float] = {}
         """When the state of a topic was asked for; what got no answer is asked for again after a while."""
 
@@ -122,7 +113,7 @@ class ShareProtocol:
         if wanted:
             records.append(topics_record(group.group_id, group.topics.with_initializing(wanted)))
             then = self._asking(group.group_id, epoch, wanted)
-        self._keep_alive(group.group_id, updated.member_id)
+        self.keep_alive(group.group_id, updated.member_id, self.session_timeout_ms(group.group_id))
         response = ShareGroupHeartbeatResponse(
             member_id=changed.member_id,
             member_epoch=changed.epoch,
@@ -145,7 +136,7 @@ class ShareProtocol:
             if not create:
                 raise GroupIdNotFound(f"Share group {group_id} not found.")
             return ShareGroup(group_id)
-        return share_group(group, group_id)
+        return self.require(group, group_id)
 
     # -- the group's epoch and target
 
@@ -161,10 +152,7 @@ class ShareProtocol:
         return epoch
 
     def _metadata_hash(self, members: Iterable[ShareMember]) -> int:
-        cluster = self._shard.cluster
-        names = {name for member in members for name in member.topics}
-        topics = [topic for name in names if (topic := cluster.topic(name)) is not None]
-        return group_hash(topics, self._shard.topic_hashes)
+        return self.topics_hash({name for member in members for name in member.topics})
 
     def _assign(
         self,
@@ -176,21 +164,14 @@ class ShareProtocol:
     ) -> tuple[int, Target]:
         """Bring the target to `epoch`, unless the last one is too young; what `updated` shall have."""
         now_ms = self._shard.clock.now_ms()
-        interval_ms = self._shard.group_setting(
-            group.group_id, "share.assignment.interval.ms", self._shard.settings.share_assignment_interval_ms
-        )
-        is_due = not group.target_timestamp_ms or now_ms >= group.target_timestamp_ms + interval_ms
-        if epoch <= group.target_epoch or not is_due:
+        if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, group.target.get(updated.member_id, {})
         specs = {
             member.member_id: MemberSpec(None, self._topic_ids(member), group.target.get(member.member_id, {}))
             for member in members.values()
         }
         targets = assign_simple(specs, group.topics.initialized)
-        for member_id in members:
-            if targets[member_id] != group.target.get(member_id):
-                records.append(target_record(group.group_id, member_id, targets[member_id]))
-        records.append(target_epoch_record(group.group_id, epoch, now_ms))
+        self.add_targets(group, epoch, members, targets, now_ms, records)
         return epoch, targets[updated.member_id]
 
     def _topic_ids(self, member: ShareMember) -> frozenset[bytes]:
@@ -268,8 +249,8 @@ class ShareProtocol:
 
     def initialized(self, group_id: str, outcome: Outcome) -> None:
         """Answers of the share coordinators are in: note the partitions that have state now."""
-        group = self._shard.groups.get(group_id)
-        if not isinstance(group, ShareGroup):
+        group = self.find(group_id)
+        if group is None:
             return
         found: dict[bytes, set[int]] = {}
         for (topic_id, index), error in outcome.items():
@@ -284,7 +265,7 @@ class ShareProtocol:
     # -- leaving
 
     def _leave(self, request: ShareGroupHeartbeatRequest) -> Result[ShareGroupHeartbeatResponse]:
-        group = share_group(self._shard.groups.get(request.group_id), request.group_id)
+        group = self.require(self._shard.groups.get(request.group_id), request.group_id)
         member = group.member(request.member_id)
         response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH)
         return self.remove(group, member.member_id).with_response(response)
@@ -293,165 +274,53 @@ class ShareProtocol:
         left = [member for member in group.members.values() if member.member_id != member_id]
         records: list[CoordinatorRecord] = [*member_tombstones(group.group_id, member_id)]
         records.append(epoch_record(group.group_id, group.epoch + 1, self._metadata_hash(left)))
-        session = self._sessions.pop((group.group_id, member_id), None)
-        if session is not None:
-            session.cancel()
+        self.cancel_timers(group.group_id, member_id)
         return Result(records)
 
-    # -- time
+    # -- what share groups do in their own way
 
-    def _keep_alive(self, group_id: str, member_id: str) -> None:
-        session = self._sessions.get((group_id, member_id))
-        if session is None:
+    def session_timeout_ms(self, group_id: str) -> int:
+        default = self._shard.settings.share_session_timeout_ms
+        return self._shard.group_setting(group_id, "share.session.timeout.ms", default)
 
-            def elapsed() -> None:
-                group = self._shard.groups.get(group_id)
-                if isinstance(group, ShareGroup) and member_id in group.members:
-                    self._shard.run(self.remove(group, member_id))
+    def assignment_interval_ms(self, group_id: str) -> int:
+        default = self._shard.settings.share_assignment_interval_ms
+        return self._shard.group_setting(group_id, "share.assignment.interval.ms", default)
 
-            session = Deadline(self._shard.clock, self._shard.timer, elapsed)
-            self._sessions[group_id, member_id] = session
-        session.push(
-            self._shard.group_setting(
-                group_id, "share.session.timeout.ms", self._shard.settings.share_session_timeout_ms
-            )
-        )
+    def next_epoch_record(self, group: ShareGroup) -> CoordinatorRecord:
+        return epoch_record(group.group_id, group.epoch + 1, group.metadata_hash)
 
-    def on_loaded(self, group: ShareGroup) -> None:
-        for member_id in group.members:
-            self._keep_alive(group.group_id, member_id)
+    def target_record(self, group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
+        return target_record(group_id, member_id, target)
 
-    def on_unloaded(self) -> None:
-        for session in self._sessions.values():
-            session.cancel()
-        self._sessions.clear()
+    def target_epoch_record(self, group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
+        return target_epoch_record(group_id, epoch, timestamp_ms)
 
-    def forget(self, group_id: str) -> None:
-        """A group is taken away with all its members: no timer is left."""
-        for key in [key for key in self._sessions if key[0] == group_id]:
-            self._sessions.pop(key).cancel()
-
-    def on_topics_changed(self, names: Iterable[str]) -> None:
-        changed = set(names)
-        for group in self._groups():
-            if any(group.is_subscribed_to(name) for name in changed):
-                group.needs_refresh = True
+    def partitions_of(self, group: ShareGroup, member: ShareMember) -> Iterable[tuple[str, int]]:
+        return self.named(member.assigned)
 
     def on_topic_deleted(self, topic_id: bytes) -> None:
-        for group in list(self._groups()):
+        for group in self.groups():
             if group.topics.knows(topic_id):
                 self._shard.run(Result([topics_record(group.group_id, group.topics.without([topic_id]))]))
 
-    def _groups(self) -> Iterable[ShareGroup]:
-        return [group for group in self._shard.groups.values() if isinstance(group, ShareGroup)]
-
-    # -- looking at groups
-
-    def describe(self, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
-        group = share_group(self._shard.seen(group_id).group, group_id)
-        return ShareGroupDescribeResponse.DescribedGroup(
-            group_id=group_id,
-            group_state=group.state_name,
-            group_epoch=group.epoch,
-            assignment_epoch=group.target_epoch,
-            assignor_name=ASSIGNOR,
-            members=[self._described(member) for member in members_in_order(group.members)],
-        )
-
-    def _described(self, member: ShareMember) -> ShareGroupDescribeResponse.Member:
-        cluster = self._shard.cluster
-        places = ShareGroupDescribeResponse.TopicPartitions
-        return ShareGroupDescribeResponse.Member(
-            member_id=member.member_id,
-            rack_id=member.rack_id,
-            member_epoch=member.epoch,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=java_names(member.topics),
-            assignment=ShareGroupDescribeResponse.Assignment(
-                topic_partitions=[
-                    places(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))
-                    for topic_id, indexes in member.assigned.items()
-                    if (topic := cluster.topic_by_id(topic_id)) is not None
-                ]
-            ),
-        )
-
     # -- replay
 
-    def replay(self, key: Any, value: Any) -> None:
-        _REPLAY[type(key)](self, key, value)
+    def _replay_topics(self, group: ShareGroup, key: Any, value: Any) -> None:
+        group.topics = NO_TOPICS if value is None else ShareTopics.of(value)
 
-    def _kept_group(self, group_id: str, *, create: bool) -> ShareGroup | None:
-        group = self._shard.groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            return group
-        if not create:
-            return None
-        if group is not None and not getattr(group, "is_simple", False):
-            raise CorruptRecord(f"group {group_id} is a {group.type_name} group, but has a record of a share group")
-        created = self._shard.groups[group_id] = ShareGroup(group_id)
-        return created
-
-    def _replay_epoch(self, key: Any, value: Any) -> None:
-        group = self._kept_group(key.group_id, create=value is not None)
-        if group is None:
-            return
-        if value is None:
-            del self._shard.groups[key.group_id]
-            return
-        group.epoch = value.epoch
-        group.metadata_hash = value.metadata_hash
-
-    def _replay_member(self, key: Any, value: Any) -> None:
-        group = self._kept_group(key.group_id, create=value is not None)
-        if group is None:
-            return
-        if value is None:
-            group.members.pop(key.member_id, None)
-        else:
-            member = group.members.get(key.member_id, ShareMember(key.member_id))
-            group.members[key.member_id] = member.with_metadata(value)
-
-    def _replay_target_epoch(self, key: Any, value: Any) -> None:
-        group = self._kept_group(key.group_id, create=value is not None)
-        if group is not None:
-            group.target_epoch = -1 if value is None else value.assignment_epoch
-            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
-
-    def _replay_target(self, key: Any, value: Any) -> None:
-        group = self._kept_group(key.group_id, create=value is not None)
-        if group is None:
-            return
-        if value is None:
-            group.target.pop(key.member_id, None)
-        else:
-            group.target[key.member_id] = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
-
-    def _replay_current(self, key: Any, value: Any) -> None:
-        group = self._kept_group(key.group_id, create=value is not None)
-        if group is None:
-            return
-        member = group.members.get(key.member_id)
-        if value is not None:
-            group.members[key.member_id] = (member or ShareMember(key.member_id)).with_assignment(value)
-        elif member is not None:
-            group.members[key.member_id] = replace(member, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={})
-
-    def _replay_topics(self, key: Any, value: Any) -> None:
-        group = self._kept_group(key.group_id, create=value is not None)
-        if group is not None:
-            group.topics = NO_TOPICS if value is None else ShareTopics.of(value)
+    replays = {
+        ShareGroupMetadataKey: ModernProtocol.replay_group,
+        ShareGroupMemberMetadataKey: ModernProtocol.replay_member,
+        ShareGroupTargetAssignmentMetadataKey: ModernProtocol.replay_target_metadata,
+        ShareGroupTargetAssignmentMemberKey: ModernProtocol.replay_target_member,
+        ShareGroupCurrentMemberAssignmentKey: ModernProtocol.replay_current_assignment,
+        ShareGroupStatePartitionMetadataKey: _replay_topics,
+    }
 
 
-_REPLAY: Mapping[type, Callable[[ShareProtocol, Any, Any], None]] = {
-    ShareGroupMetadataKey: ShareProtocol._replay_epoch,
-    ShareGroupMemberMetadataKey: ShareProtocol._replay_member,
-    ShareGroupTargetAssignmentMetadataKey: ShareProtocol._replay_target_epoch,
-    ShareGroupTargetAssignmentMemberKey: ShareProtocol._replay_target,
-    ShareGroupCurrentMemberAssignmentKey: ShareProtocol._replay_current,
-    ShareGroupStatePartitionMetadataKey: ShareProtocol._replay_topics,
-}
+PROTOCOL = ShareProtocol
+"""What a shard makes one of."""
 
 
 def _validate(request: ShareGroupHeartbeatRequest) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.groups.description import members_in_order
-from ottla.coordinator.groups.streams.group import StreamsGroup, StreamsMember
+from ottla.coordinator.groups.modern import members_in_order
+from ottla.coordinator.groups.streams.group import StreamsMember
 from ottla.coordinator.groups.streams.tasks import NO_TARGET, Assigned, Target, task_ids
 from ottla.coordinator.groups.streams.topology import ConfiguredTopology, InternalTopic, TopicInfo, Topology
-from ottla.errors import GroupIdNotFound, UnknownServerError
+from ottla.errors import UnknownServerError
 from ottla.wire.messages.streams_groups import StreamsGroupDescribeResponse
 
 if TYPE_CHECKING:
@@ -22,11 +22,7 @@ _KeyValue = StreamsGroupDescribeResponse.KeyValue
 
 
 def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
-    group = shard.seen(group_id).group
-    if not isinstance(group, StreamsGroup):
-        raise GroupIdNotFound(
-            f"Group {group_id} not found." if group is None else f"Group {group_id} is not a streams group."
-        )
+    group = shard.streams.require(shard.seen(group_id).group, group_id)
     if group.topology is None:
         raise UnknownServerError
     configured = group.configured

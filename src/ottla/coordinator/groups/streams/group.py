@@ -1,41 +1,37 @@
 """The streams group (KIP-1071): a Kafka Streams application whose tasks the broker assigns.
 
-As in a consumer group three epochs order everything: the group's, the target's and each member's. Beside them there
-is the topology that the first member brought, with an epoch of its own, and what became of it here: which internal
-topics it needs and how many tasks there are. The state that clients see follows from them:
+Beside the epochs of `modern` there is the topology that the first member brought, with an epoch of its own, and what
+became of it here: which internal topics it needs and how many tasks there are. The state that clients see follows:
 
     Empty         no members
     NotReady      the topology's topics are not all there, or do not fit
     Assigning     the group epoch is ahead of the target
     Reconciling   some member is not at the target's epoch, or waits for tasks
     Stable        everybody is
-
-Members are immutable: a change is a new member, and a record.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.coordinator.groups.consumer.group import FIRST_EPOCH, LEAVE_EPOCH
-from ottla.coordinator.groups.interfaces import OtherGroup
+from ottla.coordinator.groups.interfaces import CheckPartition
+from ottla.coordinator.groups.modern import LEAVE_EPOCH, ModernGroup
+from ottla.coordinator.groups.records import CoordinatorRecord
+from ottla.coordinator.groups.streams.records import group_tombstones
 from ottla.coordinator.groups.streams.tasks import NOTHING_ASSIGNED, Assigned, Target, epochs_of, sets_of
-from ottla.errors import StaleMemberEpoch, UnknownMemberId, UnknownServerError, UnsupportedVersion
-from ottla.lazy_imports import lazy
+from ottla.errors import StaleMemberEpoch, UnknownServerError, UnsupportedVersion
 from ottla.wire.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberValue,
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.records import CoordinatorRecord
-    from ottla.coordinator.groups.streams import records
     from ottla.coordinator.groups.streams.topology import ConfiguredTopology, Topology
-else:
-    records = lazy("ottla.coordinator.groups.streams.records")
 
 
 class MemberState(enum.Enum):
@@ -69,6 +65,10 @@ class StreamsMember:
     state: MemberState = MemberState.STABLE
     assigned: Assigned = NOTHING_ASSIGNED
     revoking: Assigned = NOTHING_ASSIGNED
+
+    @property
+    def is_revoking(self) -> bool:
+        return self.state is MemberState.UNREVOKED_TASKS
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -124,22 +124,15 @@ class StreamsMember:
 Task = tuple[str, int]
 
 
-class StreamsGroup(OtherGroup):
+class StreamsGroup(ModernGroup[StreamsMember, Target]):
     __slots__ = (
         "active_owner",
         "configured",
         "configured_offset",
         "endpoint_epoch",
-        "epoch",
         "last_configs",
-        "members",
-        "metadata_hash",
-        "needs_refresh",
         "shutdown_by",
         "standby_owners",
-        "target",
-        "target_epoch",
-        "target_timestamp_ms",
         "topology",
         "validated_topology_epoch",
         "warmup_owners",
@@ -151,35 +144,19 @@ class StreamsGroup(OtherGroup):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.members: dict[str, StreamsMember] = {}
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
         self.validated_topology_epoch = 0
         self.last_configs: dict[str, str] = {}
         self.topology: Topology | None = None
-        self.target: dict[str, Target] = {}
-        self.target_epoch = FIRST_EPOCH
-        self.target_timestamp_ms = 0
         self.active_owner: dict[Task, str] = {}
         """Which process has a task, or still has to give it up."""
         self.standby_owners: dict[Task, frozenset[str]] = {}
         self.warmup_owners: dict[Task, frozenset[str]] = {}
         # In memory only, as in Kafka: a new coordinator finds them out again.
-        self.needs_refresh = True
-        """A topic that the topology names may have changed."""
         self.configured: ConfiguredTopology | None = None
         self.configured_offset = -1
         """What the log ended with by then: those who look see it with the next record only, as in Kafka."""
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
-
-    def copy(self) -> StreamsGroup:
-        """As it is now, for those who may not see what comes next; members never change."""
-        other = StreamsGroup(self.group_id)
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(other, name, dict(value) if isinstance(value, dict) else value)
-        return other
 
     # -- questions
 
@@ -189,22 +166,15 @@ class StreamsGroup(OtherGroup):
             return "Empty"
         if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
             return "NotReady"
-        if self.epoch > self.target_epoch:
-            return "Assigning"
-        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
-            return "Stable"
-        return "Reconciling"
+        return self.reconciliation_state
+
+    def is_reconciled(self, member: StreamsMember) -> bool:
+        return member.is_reconciled_to(self.target_epoch)
 
     @property
     def state_filter_name(self) -> str:
         name = self.state_name
         return "not_ready" if name == "NotReady" else name.lower()
-
-    def member(self, member_id: str) -> StreamsMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def read_by(self, member: StreamsMember) -> Iterable[tuple[str, int]]:
         """The partitions of its active tasks."""
@@ -225,7 +195,7 @@ class StreamsGroup(OtherGroup):
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
-    ) -> Callable[[str, bytes, int], None] | None:
+    ) -> CheckPartition | None:
         """A member that has moved on may still commit, at its old epoch, for tasks that it has had since before it."""
         if epoch < 0 and not self.members:
             return None
@@ -277,17 +247,22 @@ class StreamsGroup(OtherGroup):
     def validate_offset_delete(self) -> None:
         """Always allowed; subscribed topics are refused one by one."""
 
-    def rebalanced(self) -> list[CoordinatorRecord]:
-        """One epoch on, though nothing has changed."""
-        topology_epoch = self.validated_topology_epoch
-        return [
-            records.epoch_record(self.group_id, self.epoch + 1, self.metadata_hash, topology_epoch, self.last_configs)
-        ]
-
     def tombstones(self) -> list[CoordinatorRecord]:
-        return records.group_tombstones(self)
+        return group_tombstones(self)
 
     # -- replay
+
+    def load_epoch(self, value: StreamsGroupMetadataValue) -> None:
+        super().load_epoch(value)
+        self.validated_topology_epoch = value.validated_topology_epoch
+        self.last_configs = {each.key: each.value for each in value.last_assignment_configs or ()}
+
+    def new_member(self, member_id: str) -> StreamsMember:
+        return StreamsMember(member_id)
+
+    @staticmethod
+    def target_of(value: StreamsGroupTargetAssignmentMemberValue) -> Target:
+        return Target(sets_of(value.active_tasks), sets_of(value.standby_tasks), sets_of(value.warmup_tasks))
 
     def put_member(self, member: StreamsMember) -> None:
         old = self.members.get(member.member_id)

@@ -11,20 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.clock import TimerHandle
-from ottla.coordinator.groups.classic.group import ClassicGroup
-from ottla.coordinator.groups.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from ottla.coordinator.groups.records import CoordinatorRecord, classic_group_tombstone
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ModernProtocol
+from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.groups.streams import topology as topologies
 from ottla.coordinator.groups.streams.assignor import MemberSpec, SubtopologySpec, assign
 from ottla.coordinator.groups.streams.group import (
     Endpoint,
-    MemberState,
     StreamsGroup,
     StreamsMember,
 )
 from ottla.coordinator.groups.streams.reconciliation import reconcile
 from ottla.coordinator.groups.streams.records import (
-    REPLAY,
     current_record,
     epoch_record,
     member_record,
@@ -36,8 +33,6 @@ from ottla.coordinator.groups.streams.records import (
 from ottla.coordinator.groups.streams.tasks import NO_TARGET, Target, sets_of, task_ids
 from ottla.coordinator.groups.streams.topology import ConfiguredTopology, InternalTopic, Topology
 from ottla.coordinator.groups.streams.validation import check_tasks
-from ottla.coordinator.groups.topic_hash import group_hash
-from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Result
 from ottla.errors import (
@@ -48,6 +43,14 @@ from ottla.errors import (
     UnknownServerError,
 )
 from ottla.wire.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from ottla.wire.stored.streams_groups import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTopologyKey,
+)
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
@@ -63,25 +66,13 @@ class Answer(NamedTuple):
     missing: Mapping[str, InternalTopic] = {}
 
 
-class _Timers:
-    __slots__ = ("rebalance", "session")
+class StreamsProtocol(ModernProtocol[StreamsGroup]):
+    __slots__ = ("_delays", "topic_errors")
 
-    def __init__(self, session: Deadline) -> None:
-        self.session = session
-        self.rebalance: Deadline | None = None
-
-    def cancel(self) -> None:
-        self.session.cancel()
-        if self.rebalance is not None:
-            self.rebalance.cancel()
-
-
-class StreamsProtocol:
-    __slots__ = ("_delays", "_shard", "_timers", "topic_errors")
+    group_type = StreamsGroup
 
     def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-        self._timers: dict[tuple[str, str], _Timers] = {}
+        super().__init__(shard)
         self._delays: dict[str, TimerHandle] = {}
         """Groups whose first assignment waits for more members."""
         self.topic_errors: dict[str, tuple[int, str]] = {}
@@ -122,7 +113,7 @@ class StreamsProtocol:
         self._maybe_delay(group)
         target_epoch, target = self._assign(group, epoch, updated, configured, statuses, records)
         moved = self._reconcile(group, updated, target_epoch, target, request, records)
-        self._keep_alive(group.group_id, moved.member_id)
+        self.keep_alive(group.group_id, moved.member_id, self.session_timeout_ms(group.group_id))
         if request.shutdown_application and group.shutdown_by is None:
             group.shutdown_by = moved.member_id
         response = self._response(group, member, moved, request)
@@ -141,15 +132,14 @@ class StreamsProtocol:
     def _group(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> StreamsGroup:
         """The group, or a draft of it that the records will bring to life."""
         group = self._shard.groups.get(group_id)
-        if isinstance(group, StreamsGroup):
-            return group
-        if group is None and not create:
-            raise GroupIdNotFound(f"Streams group {group_id} not found.")
-        if create and isinstance(group, ClassicGroup) and group.is_empty:
-            # The classic group goes, its offsets stay.
-            records.append(classic_group_tombstone(group_id))
-        elif group is not None:
-            raise GroupIdNotFound(f"Group {group_id} is not a streams group.")
+        if group is None:
+            if not create:
+                raise GroupIdNotFound(f"Streams group {group_id} not found.")
+            return StreamsGroup(group_id)
+        classic = self._shard.classic.find(group_id) if create else None
+        if classic is None or not classic.is_empty:
+            return self.require(group, group_id)
+        records += classic.tombstones()  # its offsets stay
         return StreamsGroup(group_id)
 
     def _member(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, *, create: bool) -> StreamsMember:
@@ -167,8 +157,7 @@ class StreamsProtocol:
         if group.topology is not None and group.configured is not None and not group.needs_refresh:
             return group.configured, metadata_hash
         cluster = self._shard.cluster
-        topics = [topic for name in topology.required if (topic := cluster.topic(name)) is not None]
-        metadata_hash = group_hash(topics, self._shard.topic_hashes)
+        metadata_hash = self.topics_hash(topology.required)
         if group.topology is None or group.configured is None or metadata_hash != group.metadata_hash:
             group.configured = topologies.configure(topology, cluster)
             group.configured_offset = self._shard.written_offset
@@ -217,8 +206,8 @@ class StreamsProtocol:
 
     def _delay_over(self, group_id: str) -> None:
         self._delays.pop(group_id, None)
-        group = self._shard.groups.get(group_id)
-        if not isinstance(group, StreamsGroup) or group.is_empty or group.configured is None:
+        group = self.find(group_id)
+        if group is None or group.is_empty or group.configured is None:
             return
         if group.epoch > group.target_epoch:
             records: list[CoordinatorRecord] = []
@@ -244,10 +233,7 @@ class StreamsProtocol:
         if group.target_epoch >= epoch:
             return group.target_epoch, last
         now_ms = self._shard.clock.now_ms()
-        interval_ms = self._shard.group_setting(
-            group.group_id, "streams.assignment.interval.ms", self._shard.settings.streams_assignment_interval_ms
-        )
-        if group.target_timestamp_ms and now_ms < group.target_timestamp_ms + interval_ms:
+        if self.is_too_soon(group, now_ms):
             detail = "Assignment delayed due to the configured assignment interval."
             statuses.append(Status(status_code=topologies.ASSIGNMENT_DELAYED, status_detail=detail))
             return group.target_epoch, last
@@ -257,10 +243,7 @@ class StreamsProtocol:
         if configs is None:
             configs = self._assignment_configs(group.group_id)
         targets = _targets(group, members, configured, int(configs.get(STANDBY_REPLICAS, 0)))
-        for member_id in members:
-            if targets[member_id] != group.target.get(member_id):
-                records.append(target_record(group.group_id, member_id, targets[member_id]))
-        records.append(target_epoch_record(group.group_id, epoch, now_ms))
+        self.add_targets(group, epoch, members, targets, now_ms, records)
         return epoch, NO_TARGET if updated is None else targets[updated.member_id]
 
     def _reconcile(
@@ -277,7 +260,7 @@ class StreamsProtocol:
         moved = reconcile(group, member, target_epoch, target, _owned(request))
         if moved != member:
             records.append(current_record(group.group_id, moved))
-            self._watch_revocation(group.group_id, moved)
+            self.watch_revocation(group.group_id, moved)
         return moved
 
     # -- answers
@@ -325,10 +308,7 @@ class StreamsProtocol:
     # -- leaving
 
     def _leave(self, request: StreamsGroupHeartbeatRequest) -> Result[Answer]:
-        group = self._shard.groups.get(request.group_id)
-        if not isinstance(group, StreamsGroup):
-            reason = "not found" if group is None else "is not a streams group"
-            raise GroupIdNotFound(f"Group {request.group_id} {reason}.")
+        group = self.require(self._shard.groups.get(request.group_id), request.group_id)
         if request.shutdown_application and group.shutdown_by is None:
             group.shutdown_by = request.member_id
         member = group.member(request.member_id)
@@ -339,85 +319,61 @@ class StreamsProtocol:
 
     def remove(self, group: StreamsGroup, member_id: str) -> Result[None]:
         """A member goes, whether it wants to or not."""
-        self._cancel_timers(group.group_id, member_id)
-        return Result([*member_tombstones(group.group_id, member_id), *group.rebalanced()])
+        self.cancel_timers(group.group_id, member_id)
+        return Result([*member_tombstones(group.group_id, member_id), self.next_epoch_record(group)])
 
-    # -- the shard's events
+    # -- what streams groups do in their own way
 
-    def replay(self, key: Any, value: Any) -> None:
-        REPLAY[type(key)](self._shard, key, value)
+    def session_timeout_ms(self, group_id: str) -> int:
+        default = self._shard.settings.streams_session_timeout_ms
+        return self._shard.group_setting(group_id, "streams.session.timeout.ms", default)
 
-    def on_topics_changed(self, names: Iterable[str]) -> None:
-        for group in self._shard.groups.values():
-            if isinstance(group, StreamsGroup) and any(map(group.depends_on, names)):
-                group.needs_refresh = True
+    def assignment_interval_ms(self, group_id: str) -> int:
+        default = self._shard.settings.streams_assignment_interval_ms
+        return self._shard.group_setting(group_id, "streams.assignment.interval.ms", default)
 
-    def on_topic_deleted(self, topic_id: bytes) -> None:
-        """Topologies know their topics by name."""
-
-    # -- timers
-
-    def _keep_alive(self, group_id: str, member_id: str) -> None:
-        timers = self._timers.get((group_id, member_id))
-        if timers is None:
-            timers = self._timers[group_id, member_id] = _Timers(self._fencing_deadline(group_id, member_id))
-        timeout_ms = self._shard.group_setting(
-            group_id, "streams.session.timeout.ms", self._shard.settings.streams_session_timeout_ms
+    def next_epoch_record(self, group: StreamsGroup) -> CoordinatorRecord:
+        return epoch_record(
+            group.group_id, group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.last_configs
         )
-        timers.session.push(timeout_ms)
 
-    def _watch_revocation(self, group_id: str, member: StreamsMember) -> None:
-        timers = self._timers.get((group_id, member.member_id))
-        if timers is not None and timers.rebalance is not None:
-            timers.rebalance.cancel()
-            timers.rebalance = None
-        if member.state is MemberState.UNREVOKED_TASKS:
-            if timers is None:
-                self._keep_alive(group_id, member.member_id)
-                timers = self._timers[group_id, member.member_id]
-            timers.rebalance = self._fencing_deadline(group_id, member.member_id, member.epoch)
-            timers.rebalance.push(member.rebalance_timeout_ms)
+    def target_record(self, group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
+        return target_record(group_id, member_id, target)
 
-    def _fencing_deadline(self, group_id: str, member_id: str, at_epoch: int | None = None) -> Deadline:
-        """A deadline that costs the member its place; with `at_epoch`, only if it has not moved on."""
+    def target_epoch_record(self, group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
+        return target_epoch_record(group_id, epoch, timestamp_ms)
 
-        def elapsed() -> None:
-            group = self._shard.groups.get(group_id)
-            member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
-            if member is not None and (at_epoch is None or member.epoch == at_epoch):
-                assert isinstance(group, StreamsGroup)
-                self._shard.run(self.remove(group, member_id))
-
-        return Deadline(self._shard.clock, self._shard.timer, elapsed)
-
-    def _cancel_timers(self, group_id: str, member_id: str) -> None:
-        timers = self._timers.pop((group_id, member_id), None)
-        if timers is not None:
-            timers.cancel()
-
-    def on_loaded(self, group: StreamsGroup) -> None:
-        for member in group.members.values():
-            self._keep_alive(group.group_id, member.member_id)
-            self._watch_revocation(group.group_id, member)
+    def partitions_of(self, group: StreamsGroup, member: StreamsMember) -> Iterable[tuple[str, int]]:
+        return group.read_by(member)
 
     def on_unloaded(self) -> None:
-        for timers in self._timers.values():
-            timers.cancel()
-        self._timers.clear()
+        super().on_unloaded()
         for handle in self._delays.values():
             handle.cancel()
         self._delays.clear()
 
-    def forget(self, group_id: str) -> None:
-        """A group is gone, or about to go: none of its timers is left."""
-        handle = self._delays.pop(group_id, None)
+    def forget(self, group: StreamsGroup) -> None:
+        super().forget(group)
+        handle = self._delays.pop(group.group_id, None)
         if handle is not None:
             handle.cancel()
-        for key in [key for key in self._timers if key[0] == group_id]:
-            self._timers.pop(key).cancel()
+
+    # -- replay
+
+    def _replay_topology(self, group: StreamsGroup, key: Any, value: Any) -> None:
+        group.topology = None if value is None else Topology(value)
+
+    replays = {
+        StreamsGroupMetadataKey: ModernProtocol.replay_group,
+        StreamsGroupMemberMetadataKey: ModernProtocol.replay_member,
+        StreamsGroupTargetAssignmentMetadataKey: ModernProtocol.replay_target_metadata,
+        StreamsGroupTargetAssignmentMemberKey: ModernProtocol.replay_target_member,
+        StreamsGroupCurrentMemberAssignmentKey: ModernProtocol.replay_current_assignment,
+        StreamsGroupTopologyKey: _replay_topology,
+    }
 
 
-protocol = StreamsProtocol
+PROTOCOL = StreamsProtocol
 """What a shard makes one of."""
 
 

@@ -1,17 +1,12 @@
-"""The records of streams groups in `__consumer_offsets` (types 17 and 19 to 23), and what each does when replayed."""
+"""What streams groups write into `__consumer_offsets` (record types 17, and 19 to 23)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from ottla.coordinator.groups.classic.group import ClassicGroup
 from ottla.coordinator.groups.records import CoordinatorRecord, StoredRecord, register_types
-from ottla.coordinator.groups.streams.group import StreamsGroup, StreamsMember
-from ottla.coordinator.groups.streams.tasks import Target, TaskEpochs, TaskSets, sets_of, task_ids
-from ottla.coordinator.groups.streams.topology import Topology
-from ottla.coordinator.runtime.batches import CorruptRecord
-from ottla.wire.schema import Message
+from ottla.coordinator.groups.streams.tasks import Target, TaskEpochs, TaskSets, task_ids
 from ottla.wire.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -28,7 +23,8 @@ from ottla.wire.stored.streams_groups import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.groups.group_shard import GroupShard
+    from ottla.coordinator.groups.streams.group import StreamsGroup, StreamsMember
+    from ottla.coordinator.groups.streams.topology import Topology
 
 register_types(
     "streams",
@@ -153,92 +149,3 @@ def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
         StoredRecord(StreamsGroupMetadataKey(group_id=group_id), None),
         StoredRecord(StreamsGroupTopologyKey(group_id=group_id), None),
     ]
-
-
-# -- replay
-
-
-def _group(shard: GroupShard, group_id: str, value: Any) -> StreamsGroup | None:
-    """The group that a record is about; a tombstone makes none."""
-    group = shard.groups.get(group_id)
-    if isinstance(group, StreamsGroup):
-        return group
-    if value is None:
-        return None
-    # A group that exists by its offsets only has no records, so it can become anything.
-    if group is not None and not (isinstance(group, ClassicGroup) and group.is_simple):
-        raise CorruptRecord(f"group {group_id} is a {group.type_name} group, but has a record of a streams group")
-    created = shard.groups[group_id] = StreamsGroup(group_id)
-    return created
-
-
-def _replay_epoch(shard: GroupShard, key: Any, value: Any) -> None:
-    group = _group(shard, key.group_id, value)
-    if group is None:
-        return
-    if value is None:
-        del shard.groups[key.group_id]
-        shard.other("streams").forget(key.group_id)
-        if key.group_id in shard.offsets.groups:
-            shard.ensure_group(key.group_id)
-        return
-    group.epoch = value.epoch
-    group.metadata_hash = value.metadata_hash
-    group.validated_topology_epoch = value.validated_topology_epoch
-    group.last_configs = {each.key: each.value for each in value.last_assignment_configs or ()}
-
-
-def _replay_topology(shard: GroupShard, key: Any, value: Any) -> None:
-    group = _group(shard, key.group_id, value)
-    if group is not None:
-        group.topology = None if value is None else Topology(value)
-
-
-def _replay_member(shard: GroupShard, key: Any, value: Any) -> None:
-    group = _group(shard, key.group_id, value)
-    if group is None:
-        return
-    if value is None:
-        group.remove_member(key.member_id)
-    else:
-        group.put_member(group.members.get(key.member_id, StreamsMember(key.member_id)).with_metadata(value))
-
-
-def _replay_target_epoch(shard: GroupShard, key: Any, value: Any) -> None:
-    group = _group(shard, key.group_id, value)
-    if group is not None:
-        group.target_epoch = -1 if value is None else value.assignment_epoch
-        group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
-
-
-def _replay_target(shard: GroupShard, key: Any, value: Any) -> None:
-    group = _group(shard, key.group_id, value)
-    if group is None:
-        return
-    if value is None:
-        group.target.pop(key.member_id, None)
-    else:
-        group.target[key.member_id] = Target(
-            sets_of(value.active_tasks), sets_of(value.standby_tasks), sets_of(value.warmup_tasks)
-        )
-
-
-def _replay_current(shard: GroupShard, key: Any, value: Any) -> None:
-    group = _group(shard, key.group_id, value)
-    if group is None:
-        return
-    member = group.members.get(key.member_id)
-    if value is not None:
-        group.put_member((member or StreamsMember(key.member_id)).with_assignment(value))
-    elif member is not None:
-        group.put_member(member.without_assignment())
-
-
-REPLAY: Mapping[type[Message], Callable[[GroupShard, Any, Any], None]] = {
-    StreamsGroupMetadataKey: _replay_epoch,
-    StreamsGroupTopologyKey: _replay_topology,
-    StreamsGroupMemberMetadataKey: _replay_member,
-    StreamsGroupTargetAssignmentMetadataKey: _replay_target_epoch,
-    StreamsGroupTargetAssignmentMemberKey: _replay_target,
-    StreamsGroupCurrentMemberAssignmentKey: _replay_current,
-}

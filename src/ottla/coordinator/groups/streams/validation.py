@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.coordinator.groups.consumer.group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from ottla.coordinator.groups.streams.topology import ConfiguredSubtopology
 from ottla.errors import InvalidRequest, StreamsInvalidTopology
 from ottla.wire.messages.streams_groups import StreamsGroupHeartbeatRequest

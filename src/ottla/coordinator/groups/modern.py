@@ -1,0 +1,365 @@
+"""What consumer, share and streams groups have in common (KIP-848; Kafka: ModernGroup).
+
+The broker decides, and members follow by heartbeats. Three epochs order everything. The group epoch grows when
+anything changes that an assignment depends on. The target assignment is computed for a group epoch and carries it. A
+member's epoch says which target it has reached.
+
+Five kinds of records make such a group: the group's epoch, each member, the target's epoch, each member's target, and
+each member's current assignment. Members are immutable: a change is a new member, and a record.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+
+from ottla.coordinator.groups.interfaces import Group, GroupProtocol
+from ottla.coordinator.groups.topic_hash import group_hash
+from ottla.coordinator.runtime.batches import CorruptRecord
+from ottla.coordinator.runtime.deadlines import Deadline
+from ottla.coordinator.runtime.result import Result
+from ottla.errors import UnknownMemberId
+from ottla.metadata.java_hash_order import FIRST_SLOTS, timeline_map, timeline_slots
+from ottla.metadata.topics import java_hash
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.coordinator.groups.group_shard import GroupShard
+    from ottla.coordinator.groups.records import CoordinatorRecord
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+FIRST_EPOCH: Final = 1
+
+T = TypeVar("T")
+
+
+class ModernMember(Protocol):
+    """What the kinds' members have in common (Kafka: ModernGroupMember)."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_revoking(self) -> bool:
+        """Whether it has to give something up before it gets more, within its rebalance timeout."""
+        ...
+
+    @property
+    def rebalance_timeout_ms(self) -> int: ...
+
+    def with_metadata(self, value: Any) -> Self: ...
+    def with_assignment(self, value: Any) -> Self: ...
+
+    def without_assignment(self) -> Self:
+        """Half gone: what a member is between the first and the last of its tombstones."""
+        ...
+
+
+MemberT = TypeVar("MemberT", bound=ModernMember)
+TargetT = TypeVar("TargetT")
+
+
+class ModernGroup(Group, Generic[MemberT, TargetT]):
+    __slots__ = (
+        "epoch",
+        "members",
+        "metadata_hash",
+        "needs_refresh",
+        "target",
+        "target_epoch",
+        "target_timestamp_ms",
+    )
+
+    members: dict[str, MemberT]
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.members = {}
+        self.target: dict[str, TargetT] = {}
+        self.target_epoch = FIRST_EPOCH
+        self.target_timestamp_ms = 0
+        self.needs_refresh = True
+        """In memory only: a topic that the assignment depends on may have changed, so look at all of them again."""
+
+    def copy(self) -> Self:
+        """As it is now; members never change."""
+        other = type(self)(self.group_id)
+        for layer in type(self).__mro__:
+            for name in getattr(layer, "__slots__", ()):
+                value = getattr(self, name)
+                setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        return other
+
+    def as_committed(self, *, has_offsets: bool) -> Self:
+        return self.copy()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def reconciliation_state(self) -> str:
+        """The state of a group with members, by its epochs."""
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        if all(self.is_reconciled(member) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    @abstractmethod
+    def is_reconciled(self, member: MemberT) -> bool:
+        """Whether a member has reached the target."""
+
+    def member(self, member_id: str) -> MemberT:
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def depends_on(self, topic: str) -> bool:
+        """Whether a change of the topic may change the assignment."""
+        return self.is_subscribed_to(topic)
+
+    # -- replay
+
+    def load_epoch(self, value: Any) -> None:
+        self.epoch = value.epoch
+        self.metadata_hash = value.metadata_hash
+
+    @abstractmethod
+    def new_member(self, member_id: str) -> MemberT:
+        """One that nothing is known of yet."""
+
+    def put_member(self, member: MemberT) -> None:
+        self.members[member.member_id] = member
+
+    def remove_member(self, member_id: str) -> None:
+        self.members.pop(member_id, None)
+
+    @staticmethod
+    @abstractmethod
+    def target_of(value: Any) -> TargetT:
+        """A member's target, from its record."""
+
+
+GroupT = TypeVar("GroupT", bound=ModernGroup[Any, Any])
+Replay = Callable[[Any, Any, Any, Any], None]
+"""Of a protocol: what the record with a key and a value does to a group."""
+
+
+class MemberTimers:
+    """What a member may miss: its session, a revocation, and if it is a classic member a rejoin and a sync."""
+
+    __slots__ = ("join", "rebalance", "session", "sync")
+
+    def __init__(self) -> None:
+        self.session: Deadline | None = None
+        self.rebalance: Deadline | None = None
+        self.join: Deadline | None = None
+        self.sync: Deadline | None = None
+
+    def cancel(self) -> None:
+        for deadline in (self.session, self.rebalance, self.join, self.sync):
+            if deadline is not None:
+                deadline.cancel()
+
+
+class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
+    __slots__ = ("_timers",)
+
+    replays: ClassVar[Mapping[type[Message], Replay]]
+    """What each kind of record does, by its key: the five below, and those of the kind alone."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        super().__init__(shard)
+        self._timers: dict[tuple[str, str], MemberTimers] = {}
+
+    # -- replay
+
+    def replay(self, key: Any, value: Any) -> None:
+        group = self.find(key.group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self._created(key.group_id)
+        self.replays[type(key)](self, group, key, value)
+
+    def _created(self, group_id: str) -> GroupT:
+        known = self._shard.groups.get(group_id)
+        if known is not None and not known.is_simple:
+            kind = self.group_type.type_name
+            raise CorruptRecord(f"group {group_id} is a {known.type_name} group, but has a record of a {kind} group")
+        created = self._shard.groups[group_id] = self.group_type(group_id)
+        return created
+
+    def replay_group(self, group: GroupT, key: Any, value: Any) -> None:
+        """The group's epoch, which is the last record of a group to go."""
+        if value is not None:
+            group.load_epoch(value)
+            return
+        del self._shard.groups[group.group_id]
+        self.forget(group)
+        if group.group_id in self._shard.offsets.groups:
+            self._shard.ensure_group(group.group_id)
+
+    def replay_member(self, group: GroupT, key: Any, value: Any) -> None:
+        if value is None:
+            group.remove_member(key.member_id)
+        else:
+            member = group.members.get(key.member_id) or group.new_member(key.member_id)
+            group.put_member(member.with_metadata(value))
+
+    def replay_target_metadata(self, group: GroupT, key: Any, value: Any) -> None:
+        group.target_epoch = -1 if value is None else value.assignment_epoch
+        group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
+
+    def replay_target_member(self, group: GroupT, key: Any, value: Any) -> None:
+        if value is None:
+            group.target.pop(key.member_id, None)
+        else:
+            group.target[key.member_id] = group.target_of(value)
+
+    def replay_current_assignment(self, group: GroupT, key: Any, value: Any) -> None:
+        member = group.members.get(key.member_id)
+        if value is not None:
+            group.put_member((member or group.new_member(key.member_id)).with_assignment(value))
+        elif member is not None:
+            group.put_member(member.without_assignment())
+
+    # -- the group's epoch and target
+
+    def topics_hash(self, names: Iterable[str]) -> int:
+        """The metadata hash of a group that depends on these topics; those that do not exist are left out."""
+        cluster = self._shard.cluster
+        topics = [topic for name in names if (topic := cluster.topic(name)) is not None]
+        return group_hash(topics, self._shard.topic_hashes)
+
+    def on_topics_changed(self, names: Iterable[str]) -> None:
+        """Groups that depend on them look again at their next heartbeat."""
+        changed = set(names)
+        for group in self.groups():
+            if any(map(group.depends_on, changed)):
+                group.needs_refresh = True
+
+    @abstractmethod
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """The shortest time between two assignments (KIP-1263)."""
+
+    def is_too_soon(self, group: GroupT, now_ms: int) -> bool:
+        """Whether the last assignment is too young for another one."""
+        last_ms = group.target_timestamp_ms
+        return bool(last_ms) and now_ms < last_ms + self.assignment_interval_ms(group.group_id)
+
+    @abstractmethod
+    def target_record(self, group_id: str, member_id: str, target: Any) -> CoordinatorRecord: ...
+
+    @abstractmethod
+    def target_epoch_record(self, group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord: ...
+
+    def add_targets(
+        self,
+        group: GroupT,
+        epoch: int,
+        members: Iterable[str],
+        targets: Mapping[str, Any],
+        now_ms: int,
+        records: list[CoordinatorRecord],
+    ) -> None:
+        """Records of a new target: what changes for each member, then the epoch that all of it is for."""
+        for member_id in members:
+            target = targets[member_id]
+            if target != group.target.get(member_id):
+                records.append(self.target_record(group.group_id, member_id, target))
+        records.append(self.target_epoch_record(group.group_id, epoch, now_ms))
+
+    # -- sessions
+
+    @abstractmethod
+    def session_timeout_ms(self, group_id: str) -> int: ...
+
+    def timers(self, group_id: str, member_id: str) -> MemberTimers:
+        timers = self._timers.get((group_id, member_id))
+        if timers is None:
+            timers = self._timers[group_id, member_id] = MemberTimers()
+        return timers
+
+    def keep_alive(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        """The member was heard of: its session begins again."""
+        timers = self.timers(group_id, member_id)
+        if timers.session is None:
+            timers.session = self.fencing_deadline(group_id, member_id)
+        timers.session.push(timeout_ms)
+
+    def watch_revocation(self, group_id: str, member: ModernMember) -> None:
+        timers = self.timers(group_id, member.member_id)
+        if timers.rebalance is not None:
+            timers.rebalance.cancel()
+            timers.rebalance = None
+        if member.is_revoking:
+            timers.rebalance = self.fencing_deadline(group_id, member.member_id, member.epoch)
+            timers.rebalance.push(member.rebalance_timeout_ms)
+
+    def fencing_deadline(self, group_id: str, member_id: str, at_epoch: int | None = None) -> Deadline:
+        """A deadline that costs the member its place; with `at_epoch`, only if it has not moved on."""
+
+        def elapsed() -> None:
+            group = self.find(group_id)
+            member = None if group is None else group.members.get(member_id)
+            if group is not None and member is not None and (at_epoch is None or member.epoch == at_epoch):
+                self._shard.run(self.remove(group, member_id))
+
+        return Deadline(self._shard.clock, self._shard.timer, elapsed)
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        timers = self._timers.pop((group_id, member_id), None)
+        if timers is not None:
+            timers.cancel()
+
+    def on_loaded(self, group: GroupT) -> None:
+        for member in group.members.values():
+            self.keep_alive(group.group_id, member.member_id, self.session_timeout_ms(group.group_id))
+            if member.is_revoking:
+                self.watch_revocation(group.group_id, member)
+
+    def on_unloaded(self) -> None:
+        for timers in self._timers.values():
+            timers.cancel()
+        self._timers.clear()
+
+    def forget(self, group: GroupT) -> None:
+        for member_id in group.members:
+            self.cancel_timers(group.group_id, member_id)
+
+    # -- what a test or an operator makes happen
+
+    def rebalance(self, group: GroupT) -> Result[None]:
+        return Result([self.next_epoch_record(group)])
+
+    @abstractmethod
+    def next_epoch_record(self, group: GroupT) -> CoordinatorRecord:
+        """One epoch on, though nothing has changed."""
+
+    def named(self, partitions: Mapping[bytes, Iterable[int]]) -> list[tuple[str, int]]:
+        """(topic, partition) of partitions by topic id; those of deleted topics are left out."""
+        cluster = self._shard.cluster
+        return [
+            (topic.name, index)
+            for topic_id, indexes in partitions.items()
+            if (topic := cluster.topic_by_id(topic_id)) is not None
+            for index in indexes
+        ]
+
+
+def members_in_order(members: Mapping[str, T]) -> list[T]:
+    """As a map of Kafka has them into which each member was put more than once."""
+    slots = FIRST_SLOTS
+    for size in range(len(members) + 1):
+        slots = timeline_slots(size, slots)
+    return [members[member_id] for member_id in timeline_map(members, java_hash, slots)]
