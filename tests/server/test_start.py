@@ -73,6 +73,7 @@ NOT_AT_START = (
     "ottla.server.http",
     "ottla.server.metrics",
     "ottla.server.security.authorizer",
+    "ottla.server.security.guards",
     "ottla.server.security.tls",
     "ottla.server.telemetry",
     "ottla.testing",

@@ -21,7 +21,7 @@ from ottla.bench.client import (
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.requests import pipelined
 from ottla.bench.loads.stream import OFFSET
-from ottla.enums import OffsetTimestamp
+from ottla.enums import IsolationLevel, OffsetTimestamp
 from ottla.wire.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
 
 DEPTH = 5
@@ -35,7 +35,10 @@ def _metadata(topic: str, offset: int) -> bytes:
 def _offsets(topic: str, offset: int) -> bytes:
     partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=OffsetTimestamp.LATEST)
     topics = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
-    return frame(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), LIST_OFFSETS_VERSION)
+    return frame(
+        ListOffsetsRequest(replica_id=-1, isolation_level=IsolationLevel.READ_UNCOMMITTED, topics=topics),
+        LIST_OFFSETS_VERSION,
+    )
 
 
 def _fetch(topic: str, offset: int) -> bytes:

@@ -14,6 +14,7 @@ from ottla.bench import payloads
 from ottla.bench.client import PRODUCE_VERSION, Client, connect, decode_response, frame, raise_for, receive_frame
 from ottla.bench.load import Result, Spec
 from ottla.bench.loads.stream import DEPTH, OFFSET
+from ottla.enums import IsolationLevel
 from ottla.records.batch import ATTRIBUTES_OFFSET, BASE_TIMESTAMP_OFFSET, CRC_OFFSET, TIMESTAMPS, Record, build_batch
 from ottla.records.checksum import crc32c
 from ottla.wire.messages import ListOffsetsRequest, ProduceRequest
@@ -98,7 +99,7 @@ def lookup_time(spec: Spec) -> Callable[[], Result]:
     sentinel, partition = 0x1122334455667788, ListOffsetsRequest.ListOffsetsPartition
     request = ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=0,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
         topics=[
             ListOffsetsRequest.ListOffsetsTopic(
                 name=spec["topic"], partitions=[partition(partition_index=0, timestamp=sentinel)]

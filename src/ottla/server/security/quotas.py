@@ -2,8 +2,8 @@
 
 The most specific quota counts: user and client id, user with the default of client ids, user, default user with the
 client id, default of both, default user, client id, default client id. A quota that names a user only is shared by
-the user's clients; one that names a client id only by all users of it. Who is above it gets its answer with
-`throttle_time_ms`, and is not read from for that long (KIP-219).
+the user's clients; one that names a client id only by all users of it. The answer to a client above its quota has
+`throttle_time_ms`, and nothing is read from the client for that long (KIP-219).
 """
 
 from __future__ import annotations
