@@ -80,13 +80,8 @@ IMPORTS_IN_FUNCTIONS = {
     "bench/embedded.py": "measures how long the import takes",
     "bench/in_tests.py": "measures a first test, without the imports of its own client",
     "bench/spark_job.py": "runs inside Spark, with or without Ottla's data source",
-    "multibroker/controller.py": "not done yet",
     "server/broker.py": "not done yet",
-    "server/security/manager.py": "not done yet",
     "server/services.py": "not done yet",
-    "server/share/manager.py": "not done yet",
-    "server/share/state.py": "not done yet",
-    "server/transactions.py": "not done yet",
     "workers/broker.py": "not done yet",
 }
 

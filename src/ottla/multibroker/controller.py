@@ -25,6 +25,7 @@ from ottla.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from ottla.lazy_imports import lazy
 from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller, Randomness
 from ottla.metadata.delegation_tokens import expired_tokens
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
     from ottla.clock import Clock, Timer
     from ottla.config import Config
     from ottla.log.files import Disk
+    from ottla.server.security import quotas
     from ottla.server.security.quotas import Quotas
+else:
+    quotas = lazy("ottla.server.security.quotas")
 
 logger = logging.getLogger(__name__)
 
@@ -163,9 +167,7 @@ class ControllerNode:
         if not self.image.quotas:
             self.quotas = None
             return
-        from ottla.server.security.quotas import Quotas
-
-        self.quotas = Quotas.followed(self.quotas, self.image, self.config, self.clock)
+        self.quotas = quotas.Quotas.followed(self.quotas, self.image, self.config, self.clock)
 
     # -- brokers -----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
     error_for,
 )
-from ottla.lazy_imports import import_late
+from ottla.lazy_imports import lazy
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topics import TRANSACTION_STATE_TOPIC, internal_partition
 from ottla.records.batch import (
@@ -42,13 +42,21 @@ from ottla.records.batch import (
 from ottla.server.coordinator_host import CoordinatorHost
 
 if TYPE_CHECKING:
+    from ottla.coordinator.transactions import coordinator, state
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.coordinator.transactions.state import Identity
+    from ottla.server import transaction_markers
     from ottla.server.broker import Broker
     from ottla.server.peers import Channel
     from ottla.server.services import Services
     from ottla.server.transaction_markers import MarkerWriter
+    from ottla.wire import messages
     from ottla.wire.messages.produce import ProduceRequest
+else:
+    coordinator = lazy("ottla.coordinator.transactions.coordinator")
+    state = lazy("ottla.coordinator.transactions.state")
+    transaction_markers = lazy("ottla.server.transaction_markers")
+    messages = lazy("ottla.wire.messages")
 
 FEATURE = "transaction.version"
 
@@ -86,9 +94,7 @@ class TransactionsOfBroker:
     @property
     def markers(self) -> MarkerWriter:
         if self._markers is None:
-            from ottla.server.transaction_markers import MarkerWriter
-
-            self._markers = MarkerWriter(self._broker, self._channel)
+            self._markers = transaction_markers.MarkerWriter(self._broker, self._channel)
             if self._others_reachable:
                 self._markers.start()
         return self._markers
@@ -100,12 +106,9 @@ class TransactionsOfBroker:
             self._markers.start()
 
     def _make(self) -> TransactionCoordinator:
-        import_late("ottla.coordinator.transactions.coordinator")
-        from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
-
         broker = self._broker
-        return TransactionCoordinator(
-            TransactionSettings.from_config(self._config),
+        return coordinator.TransactionCoordinator(
+            coordinator.TransactionSettings.from_config(self._config),
             broker.clock,
             broker.timer,
             self.markers,
@@ -131,8 +134,6 @@ class TransactionsOfBroker:
         Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
         The answer comes later where another broker coordinates the transaction.
         """
-        from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION
-
         topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
         if topic is not None:
             leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
@@ -144,7 +145,7 @@ class TransactionsOfBroker:
                 raise CoordinatorNotAvailable
             if not adds:
                 return self.coordinator.missing_partitions(transactional_id, producer, partitions)
-            added = self.coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
+            added = self.coordinator.add_partitions(transactional_id, producer, partitions, state.EPOCH_BUMP_VERSION)
             return then(added, lambda _: {})
 
         return then(
@@ -162,13 +163,11 @@ class TransactionsOfBroker:
         abortable: bool,
     ) -> Answer[Refusals]:
         """As `admit`, by a request to the broker that coordinates."""
-        from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-
         by_topic: dict[str, list[int]] = {}
         for name, index in partitions:
             by_topic.setdefault(name, []).append(index)
-        of_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        of_topic = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        transaction = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -177,7 +176,7 @@ class TransactionsOfBroker:
         )
         admitted: Reply[Refusals] = Reply()
 
-        def answered(response: AddPartitionsToTxnResponse | None, error: Exception | None) -> None:
+        def answered(response: messages.AddPartitionsToTxnResponse | None, error: Exception | None) -> None:
             if response is None or response.error_code:
                 admitted.resolve(dict.fromkeys(partitions, CoordinatorNotAvailable()))
                 return
@@ -192,7 +191,7 @@ class TransactionsOfBroker:
                 }
             )
 
-        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        request = messages.AddPartitionsToTxnRequest(transactions=[transaction])
         self._channel.send(coordinator_id, request, answered, at_once=True)
         return settled(admitted)
 
@@ -274,9 +273,7 @@ class TransactionalProduce:
         producer_id, epoch, _ = PRODUCER.unpack_from(records, PRODUCER_OFFSET)
         if producer_id == NO_PRODUCER_ID:
             return
-        from ottla.coordinator.transactions.state import Identity  # not before there is a transaction
-
-        producer = Identity(producer_id, epoch)
+        producer = state.Identity(producer_id, epoch)
         if self._producer is None:
             self._producer = producer
         elif producer != self._producer:

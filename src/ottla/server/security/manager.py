@@ -14,22 +14,42 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, ConfigError
+from ottla.lazy_imports import lazy
 from ottla.metadata.image import ScramCredential
 from ottla.server.net.connection import Connection
 from ottla.server.security.limits import ConnectionLimits
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.primitives import uuid_to_base64
 from ottla.wire.schema import Message
+from ottla.wire.stored.metadata import ClientQuotaRecord
 
 if TYPE_CHECKING:
-    from ottla.metadata.delegation_tokens import TokenRules
+    import hashlib
+
+    from ottla.metadata import delegation_tokens, scram
     from ottla.server.broker import Broker
     from ottla.server.net.listener import BoundListener
+    from ottla.server.security import authorizer, guards, jwks, jwt, mechanisms, quotas, tls_transport
+    from ottla.server.security import sasl as sasl_module
+    from ottla.server.security import tls as tls_module
     from ottla.server.security.jaas import LoginModule
     from ottla.server.security.jwks import KeySource
     from ottla.server.security.mechanisms import BearerToken, TokenCredential
     from ottla.server.security.sasl import SaslListener
     from ottla.server.security.tls import TlsListener
+else:
+    hashlib = lazy("hashlib")
+    delegation_tokens = lazy("ottla.metadata.delegation_tokens")
+    scram = lazy("ottla.metadata.scram")
+    authorizer = lazy("ottla.server.security.authorizer")
+    guards = lazy("ottla.server.security.guards")
+    jwks = lazy("ottla.server.security.jwks")
+    jwt = lazy("ottla.server.security.jwt")
+    mechanisms = lazy("ottla.server.security.mechanisms")
+    quotas = lazy("ottla.server.security.quotas")
+    sasl_module = lazy("ottla.server.security.sasl")
+    tls_module = lazy("ottla.server.security.tls")
+    tls_transport = lazy("ottla.server.security.tls_transport")
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +81,9 @@ class Security:
 
     def _configure(self, name: str, protocol: str, config: Config) -> None:
         if protocol in ("SSL", "SASL_SSL"):
-            from ottla.server.security.tls import TlsListener
-
-            self._tls[name] = TlsListener(config, name, sasl=protocol == "SASL_SSL")
+            self._tls[name] = tls_module.TlsListener(config, name, sasl=protocol == "SASL_SSL")
         if protocol.startswith("SASL_"):
-            from ottla.server.security.sasl import SaslListener
-
-            self._sasl[name] = SaslListener(config, name, self)
+            self._sasl[name] = sasl_module.SaslListener(config, name, self)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -75,11 +91,8 @@ class Security:
         """The metadata is loaded: ACLs and quotas are in force from here on."""
         broker = self._broker
         if broker.config["authorizer.class.name"]:
-            from ottla.server.security.authorizer import authorizer_from
-            from ottla.server.security.guards import guarded
-
-            broker.access.authorizer = authorizer_from(broker.config, broker.metadata, broker.clock)
-            broker.registry = guarded(broker.registry)
+            broker.access.authorizer = authorizer.authorizer_from(broker.config, broker.metadata, broker.clock)
+            broker.registry = guards.guarded(broker.registry)
         self._follow_quotas()
         self.config_changed()
 
@@ -104,8 +117,6 @@ class Security:
         broker = self._broker
         if broker.access.authorizer is not None:
             broker.access.authorizer.metadata_changed(records)
-        from ottla.wire.stored.metadata import ClientQuotaRecord
-
         if any(isinstance(record, ClientQuotaRecord) for record in records):
             self._follow_quotas()
 
@@ -114,9 +125,9 @@ class Security:
         if not broker.metadata.quotas:
             broker.access.quotas = None
             return
-        from ottla.server.security.quotas import Quotas
-
-        broker.access.quotas = Quotas.followed(broker.access.quotas, broker.metadata, broker.config, broker.clock)
+        broker.access.quotas = quotas.Quotas.followed(
+            broker.access.quotas, broker.metadata, broker.config, broker.clock
+        )
 
     def config_changed(self) -> None:
         """Dynamic settings changed: certificates and mechanisms of new connections follow them."""
@@ -131,12 +142,10 @@ class Security:
             except ConfigError as error:
                 logger.error("listener %s keeps its TLS settings: %s", name, error)
         if self._sasl:
-            from ottla.server.security.sasl import SaslListener
-
             for name in self._sasl:
                 keys = self._keys.get(name)
                 try:
-                    self._sasl[name] = SaslListener(config, name, self)
+                    self._sasl[name] = sasl_module.SaslListener(config, name, self)
                 except ConfigError as error:
                     logger.error("listener %s keeps its SASL settings: %s", name, error)
                     continue
@@ -148,12 +157,10 @@ class Security:
         for tls in self._tls.values():
             tls.check(config)
         if self._sasl:
-            from ottla.server.security.sasl import SaslListener
-
             keys = dict(self._keys)
             try:
                 for name in self._sasl:
-                    SaslListener(config, name, self)
+                    sasl_module.SaslListener(config, name, self)
             finally:
                 self._keys = keys
 
@@ -172,9 +179,7 @@ class Security:
     def cipher_buffer(self) -> memoryview:
         """What TLS connections receive into; one is enough, as its content is handed on at once."""
         if self._cipher_buffer is None:
-            from ottla.server.security.tls_transport import CIPHER_BYTES
-
-            self._cipher_buffer = memoryview(bytearray(CIPHER_BYTES))
+            self._cipher_buffer = memoryview(bytearray(tls_transport.CIPHER_BYTES))
         return self._cipher_buffer
 
     def accept(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> Connection | None:
@@ -201,17 +206,12 @@ class Security:
         """A connection with TLS as its transport, SASL or a certificate as its authentication, or both."""
         transport = None
         if tls is not None:
-            from ottla.server.security.tls import ClientCertificate
-            from ottla.server.security.tls_transport import TlsTransport
-
-            transport = TlsTransport(sock, tls.context, self.cipher_buffer)
+            transport = tls_transport.TlsTransport(sock, tls.context, self.cipher_buffer)
         connection = Connection(self._broker, listener, sock, peer, host, transport)
         if sasl is not None:
-            from ottla.server.security.sasl import SaslAuthentication
-
-            connection.authentication = SaslAuthentication(connection, sasl)
+            connection.authentication = sasl_module.SaslAuthentication(connection, sasl)
         elif tls is not None and transport is not None:
-            transport.on_open = ClientCertificate(connection, tls.mapping).opened
+            transport.on_open = tls_module.ClientCertificate(connection, tls.mapping).opened
         return connection
 
     def closed(self, connection: Connection) -> None:
@@ -226,10 +226,8 @@ class Security:
         self, mechanism: str
     ) -> tuple[str, Callable[[str], ScramCredential | None], Callable[[str], TokenCredential | None]]:
         """The hash of a SCRAM mechanism, and where its users and tokens are found."""
-        from ottla.metadata.scram import HASHES, MECHANISMS
-
-        number = next(number for number, name in MECHANISMS.items() if name == mechanism)
-        image, hash_name = self._broker.metadata, HASHES[number]
+        number = next(number for number, name in scram.MECHANISMS.items() if name == mechanism)
+        image, hash_name = self._broker.metadata, scram.HASHES[number]
         return (
             hash_name,
             lambda user: image.credentials.get((user, number)),
@@ -237,17 +235,17 @@ class Security:
         )
 
     @property
-    def token_rules(self) -> TokenRules:
-        from ottla.metadata.delegation_tokens import TokenRules
-
+    def token_rules(self) -> delegation_tokens.TokenRules:
         config = self._broker.config
-        return TokenRules(
+        return delegation_tokens.TokenRules(
             config["delegation.token.secret.key"],
             config["delegation.token.max.lifetime.ms"],
             config["delegation.token.expiry.time.ms"],
         )
 
-    def _token_credential(self, token_id: str, mechanism: str, number: int, hash_name: str) -> TokenCredential | None:
+    def _token_credential(
+        self, token_id: str, mechanism: str, number: int, hash_name: str
+    ) -> mechanisms.TokenCredential | None:
         """A token as a SCRAM user: its HMAC is the password. The salt is drawn once for each token and mechanism."""
         token = self._broker.metadata.delegation_tokens.get(token_id)
         config = self._broker.config
@@ -255,11 +253,6 @@ class Security:
             return None
         if min(token.expiry_ms, token.max_ms) < self._broker.clock.now_ms():
             return None
-        import hashlib
-
-        from ottla.metadata.scram import credential
-        from ottla.server.security.mechanisms import TokenCredential
-
         known = self._token_credentials.get((token_id, mechanism))
         if known is None or known[0] != token.issue_ms:
             if len(self._token_credentials) >= _TOKEN_CREDENTIALS_MAX:
@@ -267,15 +260,13 @@ class Security:
             salt = self._broker.chance.randbytes(24)
             password = base64.b64encode(self.token_rules.hmac(token_id))
             salted = hashlib.pbkdf2_hmac(hash_name, password, salt, _TOKEN_ITERATIONS)
-            known = (token.issue_ms, credential(number, salt, salted, _TOKEN_ITERATIONS))
+            known = (token.issue_ms, scram.credential(number, salt, salted, _TOKEN_ITERATIONS))
             self._token_credentials[token_id, mechanism] = known
-        return TokenCredential(token.owner.partition(":")[2], token.expiry_ms, known[1])
+        return mechanisms.TokenCredential(token.owner.partition(":")[2], token.expiry_ms, known[1])
 
     def _sweep_tokens(self) -> None:
         broker = self._broker
-        from ottla.metadata.delegation_tokens import expired_tokens
-
-        broker.controller.commit(expired_tokens(broker.metadata, broker.clock.now_ms()))
+        broker.controller.commit(delegation_tokens.expired_tokens(broker.metadata, broker.clock.now_ms()))
         broker.timer.schedule(broker.config["delegation.token.expiry.check.interval.ms"], self._sweep_tokens)
 
     def new_token_id(self) -> str:
@@ -285,9 +276,6 @@ class Security:
 
     def bearer_tokens(self, listener: str, module: LoginModule | None) -> Callable[[str], BearerToken]:
         """What OAUTHBEARER accepts on a listener: signed tokens, or unsecured ones where that is said."""
-        from ottla.server.security.jwks import JwksSettings, KeySource
-        from ottla.server.security.jwt import Expectations, SignedTokens, UnsecuredTokens, need_cryptography
-
         config, clock = self._broker.config, self._broker.clock
 
         def setting(key: str) -> Any:
@@ -297,15 +285,15 @@ class Security:
         handler = setting("sasl.server.callback.handler.class") or ""
         options = module.options if module is not None else {}
         if url:
-            need_cryptography("sasl.oauthbearer.jwks.endpoint.url")
-            expected = Expectations(
+            jwt.need_cryptography("sasl.oauthbearer.jwks.endpoint.url")
+            expected = jwt.Expectations(
                 issuer=setting("sasl.oauthbearer.expected.issuer"),
                 audience=setting("sasl.oauthbearer.expected.audience") or (),
                 scope_claim=setting("sasl.oauthbearer.scope.claim.name"),
                 user_claim=setting("sasl.oauthbearer.sub.claim.name"),
                 clock_skew_ms=setting("sasl.oauthbearer.clock.skew.seconds") * 1000,
             )
-            settings = JwksSettings(
+            settings = jwks.JwksSettings(
                 url,
                 setting("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
                 setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
@@ -313,8 +301,8 @@ class Security:
                 tuple(sorted((name, value) for name, value in options.items() if name.startswith("ssl."))),
             )
             if listener not in self._keys or self._keys[listener].settings != settings:
-                self._keys[listener] = KeySource(settings, self._broker, self._spawn)
-            return SignedTokens(expected, clock.now_ms, self._keys[listener]).validate
+                self._keys[listener] = jwks.KeySource(settings, self._broker, self._spawn)
+            return jwt.SignedTokens(expected, clock.now_ms, self._keys[listener]).validate
         if "Unsecured" not in handler and not any(name.startswith("unsecured") for name in options):
             raise ConfigError(
                 f"OAUTHBEARER on listener {listener}: set sasl.oauthbearer.jwks.endpoint.url to the keys that sign "
@@ -325,14 +313,14 @@ class Security:
         skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0").strip() or "0"
         if not skew.isdecimal():
             raise ConfigError("unsecuredValidatorAllowableClockSkewMs is a number of milliseconds")
-        unsecured = Expectations(
+        unsecured = jwt.Expectations(
             scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
             user_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
             clock_skew_ms=int(skew),
             required_scope=options.get("unsecuredValidatorRequiredScope", "").split(),
             needs_issue_time=False,
         )
-        return UnsecuredTokens(unsecured, clock.now_ms).validate
+        return jwt.UnsecuredTokens(unsecured, clock.now_ms).validate
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._broker.loop.create_task(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from ottla.errors import (
 )
 from ottla.metadata.image import NO_LEADER, TopicState
 from ottla.replication.partition import Partition
+from ottla.server.share import requests
 from ottla.server.share.inflight import InFlight
 from ottla.server.share.partition import Done, Limits, SharePartition
 from ottla.server.share.sessions import ShareSession, ShareSessions
@@ -133,8 +135,6 @@ class ShareGroups:
                 return self._broker.replicas.leader(topic, index).high_watermark
             except KafkaError:
                 return None
-        from ottla.server.share import requests
-
         told: Reply[int | None] = Reply()
 
         def answered(response: Any, error: Exception | None) -> None:
@@ -280,8 +280,6 @@ def _settings(config: GroupConfig) -> Settings:
 
 def duration_ms(text: str) -> int:
     """Of an ISO 8601 duration such as `PT1H30M` (checked when it was set)."""
-    import re
-
     units = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1000}
     found = re.findall(r"(\d+(?:[.,]\d*)?)([DHMS])", text.upper())
     return int(sum(float(number.replace(",", ".")) * units[unit] for number, unit in found))

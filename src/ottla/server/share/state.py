@@ -30,6 +30,7 @@ from ottla.errors import (
 from ottla.metadata.image import TopicState
 from ottla.metadata.topics import SHARE_STATE_TOPIC
 from ottla.server.coordinator_host import CoordinatorHost
+from ottla.server.share import requests
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -164,8 +165,6 @@ class ShareStates:
         offsets: Mapping[bytes, Mapping[int, int]],
         done: Callable[[Outcome], None],
     ) -> None:
-        from ottla.server.share import requests
-
         places = [(topic_id, index, offset) for topic_id, each in offsets.items() for index, offset in each.items()]
         gathering = _Gathering(len(places), done)
         for topic_id, index, offset in places:
@@ -185,8 +184,6 @@ class ShareStates:
     def delete(
         self, group_id: str, partitions: Mapping[bytes, frozenset[int]], done: Callable[[Outcome], None]
     ) -> None:
-        from ottla.server.share import requests
-
         places = [(topic_id, index) for topic_id, indexes in partitions.items() for index in sorted(indexes)]
         gathering = _Gathering(len(places), done)
         for place in places:
@@ -206,14 +203,10 @@ class ShareStates:
     def read(
         self, key: ShareKey, leader_epoch: int, done: Callable[[ShareState | None, KafkaError | None], None]
     ) -> None:
-        from ottla.server.share import requests
-
         self.ask(key, lambda shard: shard.read(key, leader_epoch), lambda: requests.read(key, leader_epoch), done)
 
     def summary(self, key: ShareKey, done: Callable[[ShareState | None, KafkaError | None], None]) -> None:
         """Where a share partition stands; nowhere if it has no state."""
-        from ottla.server.share import requests
-
         self.ask(key, lambda shard: shard.summary(key), lambda: requests.summary(key), done)
 
     def write(
@@ -226,8 +219,6 @@ class ShareStates:
         batches: Sequence[StateBatch],
         done: Callable[..., None],
     ) -> None:
-        from ottla.server.share import requests
-
         arguments = (state_epoch, leader_epoch, start_offset, done_count, batches)
         self.ask(key, lambda shard: shard.write(key, *arguments), lambda: requests.write(key, *arguments), done)
 
@@ -263,8 +254,6 @@ def _when_settled(reply: Reply[Any], done: Callable[..., None]) -> None:
 
 
 def _tell(response: Any, done: Callable[..., None]) -> None:
-    from ottla.server.share import requests
-
     if response is None:
         done(None, CoordinatorNotAvailable())
     else:
