@@ -1,14 +1,10 @@
 """Commands as users run them: in this process where that is enough, else as a child; and a real Kafka beside Ottla."""
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +15,9 @@ import pytest
 from ottla.cli.main import main
 from ottla.client import Client
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
-from support.ports import free_ports
+from support.kafka import Kafka
+from support.streams import joining
+from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "ottla.cli.main"]
@@ -105,58 +103,18 @@ def topic(cli: Cli, unique: Callable[[str], str]) -> str:
     return name
 
 
-def wait_for(check: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
-    """Apache Kafka shows changes a moment after it acknowledged them."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := check()):
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.05)
-    return found
-
-
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
+    """Apache Kafka shows changes a moment after it acknowledged them."""
     return wait_for
-
-
-@dataclass
-class Kafka:
-    """An Apache Kafka of the tests' own."""
-
-    port: int
-    folder: Path
-    pid: int
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "logs"
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("needs java and mvn")
-        pytest.skip("needs java and mvn")
-    folder = tmp_path_factory.mktemp("kafka")
-    (port,) = free_ports()
-    started = subprocess.run(
-        # Tests write records with timestamps of years ago, which are to stay.
-        [ROOT / "scripts" / "kafka-start", str(port), folder, "log.cleaner.backoff.ms=200", "log.retention.ms=-1"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert started.returncode == 0, started.stdout + started.stderr
-    pid = int(started.stdout.split()[-1])
-    yield Kafka(port, folder, pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    """An Apache Kafka of the tests' own. Tests write records with timestamps of years ago, which are to stay."""
+    started = Kafka(tmp_path_factory.mktemp("kafka"), "log.cleaner.backoff.ms=200", "log.retention.ms=-1")
+    yield started
+    started.kill()
 
 
 @pytest.fixture
@@ -164,24 +122,7 @@ def streams_beat() -> Callable[..., Any]:
     """`streams_beat(broker, "app", "t", 0)`: a heartbeat of the only member of a streams group that reads one topic."""
 
     def beat(broker: Any, group: str, topic: str, epoch: int) -> Any:
-        shape = Beat.Subtopology(
-            subtopology_id="0",
-            source_topics=[topic],
-            source_topic_regex=[],
-            state_changelog_topics=[],
-            repartition_sink_topics=[],
-            repartition_source_topics=[],
-            copartition_groups=[],
-        )
-        joining = {
-            "rebalance_timeout_ms": 60_000,
-            "topology": Beat.Topology(epoch=0, subtopologies=[shape]),
-            "process_id": "p",
-            "active_tasks": [],
-            "standby_tasks": [],
-            "warmup_tasks": [],
-        }
-        request = Beat(group_id=group, member_id="m", member_epoch=epoch, **({} if epoch else joining))
+        request = joining(group, topic) if epoch == 0 else Beat(group_id=group, member_id="m", member_epoch=epoch)
 
         async def main() -> Any:
             async with Client(broker.bootstrap) as client:

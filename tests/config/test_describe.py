@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from ottla.config import Config, ConfigError
 from ottla.config.describe import ConfigSource, ConfigSynonym, DescribedConfig
-from support.ports import free_ports
+from support.kafka import Kafka
 
 
 def one(config: Config, resource: str, name: str, overrides: dict[str, str] | None = None) -> DescribedConfig:
@@ -147,14 +145,8 @@ class Model:
 @pytest.mark.slow
 def test_descriptions_equal_a_real_brokers(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     scripts = pytestconfig.rootpath / "scripts"
-    (port,) = free_ports()
     jars = subprocess.run([scripts / "kafka-jars"], check=True, capture_output=True, text=True).stdout.strip()
-    started = subprocess.run(
-        [scripts / "kafka-start", str(port), tmp_path / "kafka", *STATIC],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    kafka = Kafka(tmp_path / "kafka", *STATIC)
     resources = [("TOPIC", "t"), ("BROKER", "1"), ("BROKER", ""), ("GROUP", "g"), ("CLIENT_METRICS", "m")]
     lines = ["topic\tTOPIC\tt"]
     lines += [f"describe\t{kind}\t{name}" for kind, name in resources]
@@ -163,14 +155,14 @@ def test_descriptions_equal_a_real_brokers(tmp_path: Path, pytestconfig: pytest.
     try:
         source = Path(__file__).with_name("KafkaDescribe.java")
         output = subprocess.run(
-            ["java", "-cp", f"{jars}/*", source, f"127.0.0.1:{port}"],
+            ["java", "-cp", f"{jars}/*", source, kafka.bootstrap],
             input="".join(line + "\n" for line in lines),
             check=True,
             capture_output=True,
             text=True,
         ).stdout
     finally:
-        os.kill(int(started.stdout), signal.SIGKILL)
+        kafka.kill()
     told = [tuple(line.split("\t")) for line in output.splitlines()]
     last_set = max(index for index, line in enumerate(told) if line[0] == "set")
     before = {line[1:] for line in told[:last_set] if line[0] == "entry"}

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ import pytest
 from ottla.errors import KafkaStorageError
 from ottla.log.files import PosixDisk
 from support.batches import batch, records_of
+from support.processes import start_and_wait
+from support.waiting import wait_for
 from support.wire import Wire
 
 
@@ -82,15 +83,8 @@ def test_out_of_file_handles(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", "0", "--data", str(tmp_path / "data")]
     limit = 80
     log = tmp_path / "log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
-        )
+    process, address = start_and_wait(command, log, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
     try:
-        address = wait_for_address(process, log)
         with Wire(address) as wire:
             wire.create_topic("t", 40)
             crowd = []
@@ -102,10 +96,7 @@ def test_out_of_file_handles(tmp_path: Path) -> None:
             assert wire.metadata("t").topics[0].error_code == 0
             for one in crowd:
                 one.close()
-            deadline = time.monotonic() + 90
-            while wire.produce("t", batch(b"y"), 39).error_code:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_for(lambda: wire.produce("t", batch(b"y"), 39).error_code == 0, "an append")
         with Wire(address) as newcomer:
             assert len(newcomer.metadata("t").topics[0].partitions) == 40
         complaints = [line for line in log.read_text().splitlines() if "cannot accept" in line]
@@ -115,16 +106,6 @@ def test_out_of_file_handles(tmp_path: Path) -> None:
         process.wait(20)
     assert process.returncode == 0, log.read_text()
     assert "Traceback" not in log.read_text()
-
-
-def wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> tuple[str, int]:
-    deadline = time.monotonic() + 90
-    while "listening on" not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.02)
-    host, port = log.read_text().split("listening on ")[1].split()[0].rsplit(":", 1)
-    return host, int(port)
 
 
 @pytest.mark.parametrize("where", ["/proc/ottla-data", "file/data"])

@@ -19,6 +19,7 @@ import pytest
 from ottla.wire.frames import encode_request
 from ottla.wire.messages import ApiVersionsRequest
 from support.batches import batch, records_of
+from support.waiting import wait_for
 from support.wire import Wire
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -36,15 +37,6 @@ def handles(broker: Any) -> int:
 def memory_kb(broker: Any) -> int:
     status = Path(f"/proc/{broker.process.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-
-
-def settles(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def hello(number: int) -> bytes:
@@ -77,7 +69,7 @@ def test_a_thousand_connections_abandoned_in_every_way(start_broker: Callable[..
             if number % 2:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
             one.close()
-        assert settles(lambda: handles(broker) <= handles_before + 3), handles(broker)
+        wait_for(lambda: handles(broker) <= handles_before + 3, lambda: handles(broker))
         assert memory_kb(broker) - memory_before < GROWTH_MAX_KB
         assert wire.produce("t", batch(b"after")).error_code == 0
     assert "Traceback" not in broker.text()
@@ -106,7 +98,7 @@ def test_requests_sent_before_a_reset_are_served(start_broker: Callable[..., Any
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
         broker.process.send_signal(signal.SIGCONT)
-        assert settles(lambda: handles(broker) <= handles_before + 1), handles(broker)
+        wait_for(lambda: handles(broker) <= handles_before + 1, lambda: handles(broker))
         assert {record.value for record in records_of(wire.fetch("t", 0))} == {b"2", b"6", b"10", b"14", b"18"}
     assert broker.stop() == 0
 
@@ -131,7 +123,7 @@ def test_slow_readers_cost_no_memory_and_delay_no_other_client(start_broker: Cal
         assert len(got.responses[0].partitions[0].records) >= MEGABYTES << 20
         for reader in readers:
             reader.close()
-        assert settles(lambda: handles(broker) <= handles_before + 3), handles(broker)
+        wait_for(lambda: handles(broker) <= handles_before + 3, lambda: handles(broker))
     assert broker.stop() == 0
 
 

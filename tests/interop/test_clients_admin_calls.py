@@ -1,6 +1,5 @@
 """Partitions, records, groups, replicas, users: what every client's admin side can do beside topics and configs."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,17 +18,8 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from support.interop.drivers import ClientError, Driver, Rec, clients
+from support.waiting import wait_for
 from support.wire import Wire
-
-WAIT_S = 60
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> None:
-    # Apache Kafka answers a change before every part of the broker knows it.
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
 
 
 def refused(driver: Driver, code: int, op: str, **arguments: Any) -> None:

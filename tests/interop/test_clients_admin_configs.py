@@ -1,6 +1,5 @@
 """Configs of topics and of the broker, as every client's admin side reads and changes them."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,18 +8,10 @@ import pytest
 from ottla.errors import InvalidConfig, InvalidRequest, MessageTooLarge, UnknownTopicOrPartition
 from ottla.records.batch import Record, build_batch
 from support.interop.drivers import ClientError, Driver, Rec, clients
+from support.waiting import wait_for
 from support.wire import Wire
 
 TOPIC, BROKER_DYNAMIC, DEFAULT = 1, 2, 5
-WAIT_S = 60
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> None:
-    # Apache Kafka answers a change before every part of the broker knows it.
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
 
 
 def value_of(driver: Driver, topic: str, key: str) -> tuple[str, int]:

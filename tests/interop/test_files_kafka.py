@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,9 @@ from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
 from support.batches import batch, now_ms, records_of
 from support.interop import toolchains
 from support.interop.drivers import CLIENTS, Driver
-from support.interop.streams import (
-    NO_WAITING,
-    Member,
-    configure,
-    described,
-    find_coordinator,
-    info,
-    subtopology,
-    topology,
-)
-from support.ports import free_ports
+from support.interop.streams import NO_WAITING, Member, configure, described, find_coordinator
+from support.kafka import Kafka
+from support.streams import info, subtopology, topology
 from support.waiting import wait_for
 from support.wire import Wire
 
@@ -204,21 +195,15 @@ def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
     """Starts Apache Kafka with the project's script; gives its address, and a way to stop it."""
     if request.config.getoption("--bootstrap"):
         pytest.skip("starts both brokers itself")
-    toolchains.kafka_jars()
-    pids: list[int] = []
+    running: list[Kafka] = []
 
     def start(folder: Path, *settings: str) -> tuple[str, int]:
-        (port,) = free_ports()
-        out = toolchains.run([toolchains.ROOT / "scripts" / "kafka-start", str(port), folder, *settings])
-        pids.append(int(out.strip().splitlines()[-1]))
-        return "127.0.0.1", port
+        running.append(Kafka(folder, *settings))
+        return running[-1].address
 
     def stop() -> None:
-        while pids:
-            pid = pids.pop()
-            os.kill(pid, signal.SIGTERM)
-            # It is a child of the script, not ours, so there is no wait but to look.
-            subprocess.run(["tail", "--pid", str(pid), "-f", "/dev/null"], timeout=60, check=False)
+        while running:
+            running.pop().stop()
 
     start.stop = stop
     yield start

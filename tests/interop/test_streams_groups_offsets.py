@@ -20,7 +20,8 @@ from ottla.errors import (
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID
 from support.interop import streams
-from support.interop.streams import Member, described, ids, subtopology, tasks, topology
+from support.interop.streams import Member, described, ids, tasks
+from support.streams import subtopology, topology
 from support.waiting import wait_for
 from support.wire import Wire
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.interop.streams import Member, configure, described, find_coordinator, info, subtopology, topology
+from support.interop.streams import Member, configure, described, find_coordinator
+from support.streams import info, subtopology, topology
 from support.wire import Wire
 
 GROUP = "app"

@@ -24,8 +24,10 @@ from ottla.wire.messages import (
     ListGroupsRequest,
     StreamsGroupDescribeRequest,
 )
+from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 from support.interop import streams
-from support.interop.streams import Beat, Member, configure, described, info, subtopology, tasks, topology
+from support.interop.streams import Member, configure, described, tasks
+from support.streams import info, subtopology, together, topology
 from support.waiting import wait_for
 from support.wire import Wire
 
@@ -426,7 +428,7 @@ def test_an_internal_topic_of_the_wrong_size(wire: Wire, group: str, topic: str)
 def test_topics_that_are_read_together(wire: Wire, group: str, topic: str, unique: Callable[[str], str]) -> None:
     other = unique("narrow")
     made(wire, other, 2)
-    shape = topology(subtopology("0", topic, other, copartition_groups=[streams.together([0, 1])]))
+    shape = topology(subtopology("0", topic, other, copartition_groups=[together([0, 1])]))
     ((code, detail),) = told(Member(wire, group, shape))
     assert code == WRONGLY_PARTITIONED
     sizes = ", ".join(f"{name}={size}" for name, size in sorted({topic: 3, other: 2}.items()))
@@ -441,7 +443,7 @@ def test_a_repartition_topic_gets_the_partitions_of_its_join_partner(wire: Wire,
             topic,
             repartition_source_topics=[info(free)],
             repartition_sink_topics=[free],
-            copartition_groups=[streams.together([0], [0])],
+            copartition_groups=[together([0], [0])],
         )
     )
     member = Member(wire, group, shape)
@@ -457,7 +459,7 @@ def test_a_fixed_repartition_topic_that_does_not_fit(wire: Wire, group: str, top
             topic,
             repartition_source_topics=[info(fixed, 7)],
             repartition_sink_topics=[fixed],
-            copartition_groups=[streams.together([0], [0])],
+            copartition_groups=[together([0], [0])],
         )
     )
     detail = (
@@ -468,7 +470,7 @@ def test_a_fixed_repartition_topic_that_does_not_fit(wire: Wire, group: str, top
 
 
 def test_a_copartition_group_with_unknown_topics(wire: Wire, group: str, topic: str) -> None:
-    shape = topology(subtopology("0", topic, copartition_groups=[streams.together([4])]))
+    shape = topology(subtopology("0", topic, copartition_groups=[together([4])]))
     answer = Member(wire, group, shape).send()
     assert (answer.error_code, answer.error_message) == (UnknownServerError.code, None)
 

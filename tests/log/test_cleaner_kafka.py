@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,8 @@ from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
 from ottla.records.batch import Batch, batches
-from support.ports import free_ports
+from support.kafka import Kafka
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -40,24 +39,15 @@ def run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.1)
-
-
 class Oracle:
     """An Apache Kafka whose topic is compacted when we say so: until then its policy is to keep everything."""
 
     def __init__(self, base: Path) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        (port,) = free_ports()
         self.base = base
-        start = (str(ROOT / "scripts" / "kafka-start"), str(port), str(base), "log.cleaner.backoff.ms=100")
-        self.pid = int(run(*start).split()[-1])
-        self.where = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 2}
+        self.kafka = Kafka(base, "log.cleaner.backoff.ms=100")
+        self.where = {"bootstrap.servers": self.kafka.bootstrap, "log_level": 2}
         self.admin = AdminClient(self.where)
         config = {
             "cleanup.policy": "delete",
@@ -114,10 +104,10 @@ class Oracle:
     def compact(self, to: Path) -> int:
         """Keep a copy of the log as it is, have Kafka compact it, and say how far it did."""
         before = self.cleaned_to()
-        wait_for(self.is_settled, "the end of the transactions")
+        wait_for(self.is_settled, "the end of the transactions", 300)
         shutil.copytree(self.base / "logs" / f"{TOPIC}-0", to / f"{TOPIC}-0")
         self.set_policy("compact")
-        wait_for(lambda: self.cleaned_to() > before, "the compaction")
+        wait_for(lambda: self.cleaned_to() > before, "the compaction", 300)
         self.set_policy("delete")
         return self.cleaned_to()
 
@@ -125,8 +115,7 @@ class Oracle:
         return read_folder(self.base / "logs" / f"{TOPIC}-0", up_to)
 
     def stop(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        self.kafka.kill()
 
 
 def read_folder(folder: Path, up_to: int) -> list[Batch]:
@@ -138,8 +127,6 @@ def read_folder(folder: Path, up_to: int) -> list[Batch]:
 
 @pytest.fixture
 def oracle(tmp_path: Path) -> Iterator[Oracle]:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs java and mvn")
     started = Oracle(tmp_path / "kafka")
     yield started
     started.stop()

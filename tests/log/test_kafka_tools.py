@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +18,7 @@ from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
 from ottla.records.batch import Batch, Record, build_batch, end_transaction_marker
-from support.ports import free_ports
+from support.kafka import Kafka
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -34,12 +30,6 @@ def run(*command: str, timeout: float = 300) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def is_running(pid: int) -> bool:
-    """False for a process that has ended, also where nobody has asked for its exit code yet."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return state.strip() != "" and not state.startswith("Z")
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +95,9 @@ def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     from confluent_kafka.admin import AdminClient, NewTopic
 
     base = tmp_path_factory.mktemp("kafka")
-    (port,) = free_ports()
-    pid = int(run(str(ROOT / "scripts" / "kafka-start"), str(port), str(base)).split()[-1])
+    kafka = Kafka(base)
     try:
-        where = {"bootstrap.servers": f"127.0.0.1:{port}"}
+        where = {"bootstrap.servers": kafka.bootstrap}
         # The records are from long ago: half a minute after its start Kafka would begin to remove them.
         kept = {"segment.bytes": "1048576", "retention.ms": "-1"}
         topics = [NewTopic("plain", 1, 1, config=kept), NewTopic("tx", 1, 1)]
@@ -133,15 +122,10 @@ def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             else:
                 transactions.commit_transaction()
         shutil.copytree(base / "logs", base / "unclean")
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 60
-        while is_running(pid):  # the marker alone does not say it: Kafka removes its .lock after that
-            assert time.monotonic() < deadline, "Kafka did not stop"
-            time.sleep(0.1)
+        kafka.stop()
         yield {True: base / "logs", False: base / "unclean"}
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        kafka.kill()
 
 
 @pytest.mark.parametrize("clean", [True, False])

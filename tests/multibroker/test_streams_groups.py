@@ -6,34 +6,11 @@ from typing import Any
 from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, InvalidRequest, NotCoordinator
 from ottla.wire.messages import FindCoordinatorRequest, StreamsGroupDescribeRequest
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
+from support.streams import joining
 
 SETTINGS = {"group.streams.initial.rebalance.delay.ms": 0, "group.streams.assignment.interval.ms": 0}
 
 NOT_NOW = (NotCoordinator.code, CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code)
-
-
-def joining() -> Beat:
-    store = Beat.TopicInfo(name="app-store", partitions=0, replication_factor=3, topic_configs=[])
-    one = Beat.Subtopology(
-        subtopology_id="0",
-        source_topics=["t"],
-        source_topic_regex=[],
-        state_changelog_topics=[store],
-        repartition_sink_topics=[],
-        repartition_source_topics=[],
-        copartition_groups=[],
-    )
-    return Beat(
-        group_id="app",
-        member_id="m",
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        topology=Beat.Topology(epoch=0, subtopologies=[one]),
-        process_id="p",
-        active_tasks=[],
-        standby_tasks=[],
-        warmup_tasks=[],
-    )
 
 
 def test_a_group_survives_its_coordinator(run: Any, wire: Any) -> None:
@@ -58,7 +35,7 @@ def test_a_group_survives_its_coordinator(run: Any, wire: Any) -> None:
             raise AssertionError("nobody is the coordinator")
 
         coordinator = await home(1)
-        answer = await beaten(joining())
+        answer = await beaten(joining("app", "t", "app-store", factor=3))
         while not answer.active_tasks:
             await asyncio.sleep(0.1)
             answer = await beaten(Beat(group_id="app", member_id="m", member_epoch=answer.member_epoch))
@@ -68,7 +45,9 @@ def test_a_group_survives_its_coordinator(run: Any, wire: Any) -> None:
         }
         assert changelog == 3
         elsewhere = next(number for number in (1, 2, 3) if number != coordinator)
-        assert (await wire.ask(cluster, elsewhere, joining(), 0)).error_code == NotCoordinator.code
+        assert (
+            await wire.ask(cluster, elsewhere, joining("app", "t", "app-store", factor=3), 0)
+        ).error_code == NotCoordinator.code
         nameless = await wire.ask(cluster, elsewhere, Beat(group_id="app", member_id=""), 0)
         assert nameless.error_code == InvalidRequest.code  # wherever it is asked
         await cluster.kill(coordinator)

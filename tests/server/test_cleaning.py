@@ -20,6 +20,7 @@ from ottla.records.batch import Record, build_batch
 from ottla.server import housekeeping as cleaning
 from ottla.server.cleaner_work import ProcessWork, Throttle, WorkerEnded
 from support.requests import produce_request
+from support.waiting import wait_for_async
 
 START_MS = 1_700_000_000_000
 Run = Callable[[Any], Any]
@@ -29,15 +30,6 @@ COMPACT = {"cleanup_policy": "compact", "segment_ms": "1000", "min_cleanable_dir
 
 def keyed(key: bytes, value: bytes | None, timestamp: int) -> bytearray:
     return build_batch([Record(0, timestamp, key, value)])
-
-
-async def wait_for(condition: Callable[[], object]) -> None:
-    """Threads and processes take real time; give up after seconds."""
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen")
 
 
 async def put(client: Any, topic: str, *records: bytearray) -> None:
@@ -73,7 +65,7 @@ def test_a_topic_is_compacted_while_it_is_used(
             clock.advance(1)
             assert running.broker.housekeeper.cleaner.in_progress
             await put(client, "t", keyed(b"during", b"", START_MS + 6000))
-            await wait_for(lambda: ("t", 0) in running.broker.housekeeper.cleaner.clean_offsets)
+            await wait_for_async(lambda: ("t", 0) in running.broker.housekeeper.cleaner.clean_offsets)
             assert not running.broker.housekeeper.cleaner.uncleanable
             found = offsets_of(running, "t")
             assert len(found) < 8
@@ -104,7 +96,7 @@ def test_committed_offsets_are_compacted(run: Run, run_broker: Any) -> None:
             assert log.config.compact
             log.roll()
             clock.advance(15_000)
-            await wait_for(lambda: ("__consumer_offsets", 0) in running.broker.housekeeper.cleaner.clean_offsets)
+            await wait_for_async(lambda: ("__consumer_offsets", 0) in running.broker.housekeeper.cleaner.clean_offsets)
             assert len(offsets_of(running, "__consumer_offsets")) < 10
 
     run(main())
@@ -123,7 +115,7 @@ def test_an_idle_broker_has_no_timer_for_compaction(run: Run, run_broker: Any) -
             await put(client, "compact", keyed(b"k", b"2", START_MS + 2000))
             assert len(running.broker.timer) == waiting + 1
             clock.advance(15_000)
-            await wait_for(lambda: running.broker.housekeeper.cleaner.clean_offsets)
+            await wait_for_async(lambda: running.broker.housekeeper.cleaner.clean_offsets)
             clock.advance(15_000)
             await running.settle()
             assert len(running.broker.timer) <= waiting + 1  # the delayed removal of files, perhaps
@@ -167,7 +159,7 @@ def test_a_changed_policy_takes_effect(run: Run, run_broker: Any) -> None:
             response = await client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
             assert response.responses[0].error_code == 0
             clock.advance(15_000)
-            await wait_for(lambda: offsets_of(running, "t") == [1, 2])
+            await wait_for_async(lambda: offsets_of(running, "t") == [1, 2])
 
     run(main())
 
@@ -309,10 +301,10 @@ def test_a_thread_cleans_where_processes_are_not_possible(
             for n in range(3):
                 await put(client, "t", keyed(b"k", b"%d" % n, START_MS + n * 2000))
             clock.advance(15_000)
-            await wait_for(lambda: not running.broker.housekeeper.cleaner.in_progress)
+            await wait_for_async(lambda: not running.broker.housekeeper.cleaner.in_progress)
             assert "tried again later" in caplog.text
             clock.advance(60_000)
-            await wait_for(lambda: offsets_of(running, "t") == [1, 2])
+            await wait_for_async(lambda: offsets_of(running, "t") == [1, 2])
 
     run(main())
 

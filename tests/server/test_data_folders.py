@@ -1,6 +1,5 @@
 """A broker with several data folders, as its clients and its metadata see them."""
 
-import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from ottla.log.multi_dir_disk import MultiDirDisk
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.topics import DeleteTopicsRequest
+from support.waiting import wait_for_async
 
 UNASSIGNED = bytes(15) + b"\1"
 Disks = Callable[..., MultiDirDisk]
@@ -62,14 +62,6 @@ async def values(client: Any, topic: str, partition: int) -> bytes:
     found = (await client.call(request, 12)).responses[0].partitions[0]
     assert found.error_code == NONE
     return bytes(found.records)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to that")
 
 
 def directories(running: Any, topic: str) -> dict[int, list[bytes]]:
@@ -160,7 +152,7 @@ def test_a_deleted_topic_ends_its_move(run: Any, run_broker: Any, disks: Disks, 
             await client.produce("t", b"value")
             assert await alter(client, (tmp_path / "two", "t", [0])) == {("t", 0): NONE}
             await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
-            await until(lambda: not [path for path in (tmp_path / "two").iterdir() if path.is_dir()])
+            await wait_for_async(lambda: not [path for path in (tmp_path / "two").iterdir() if path.is_dir()])
 
     run(main())
 
@@ -181,7 +173,7 @@ def test_a_move_continues_after_a_crash(run: Any, run_broker: Any, disks: Disks,
             (future / "00000000000000000000.log").write_bytes(records[:10])
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
-            await until(lambda: (tmp_path / "two" / "t-0").exists())
+            await wait_for_async(lambda: (tmp_path / "two" / "t-0").exists())
             await running.settle()
             assert await values(client, "t", 0) == records
             assert not future.exists()

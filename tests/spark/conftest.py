@@ -12,13 +12,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.waiting import wait_for
 
 if find_spec("numpy") is None or find_spec("pyarrow") is None or find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]  # scripts/test installs them; scripts/test fast does without
@@ -76,15 +78,7 @@ def data_folder(broker: Any) -> Path:
 def until() -> Callable[..., Any]:
     """Waits for a condition, and gives what it gave: `until(lambda: query.lastProgress)`."""
 
-    def wait(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_S) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"{what} did not hold within {seconds:.0f} s")
-            time.sleep(0.02)
-        return found
-
-    return wait
+    return partial(wait_for, timeout_s=WAIT_S)
 
 
 @pytest.fixture

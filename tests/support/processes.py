@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 90
 LISTENING = re.compile(r"listening on \[?([^\s\]]+?)\]?:(\d+)")
 
 
@@ -60,10 +61,24 @@ def start_ottla(data: Path, settings: dict[str, object], port: int = 0, workers:
     # Tests write records with timestamps of years ago; half a minute after the start the broker would drop them.
     for key, value in {"log.initial.task.delay.ms": 86_400_000, **settings}.items():
         command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
-    with log.open("wb") as sink:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
+    process, address = start_and_wait(command, log)
+    return Broker(*address, is_ottla=True, data=data, process=process, log=log)
+
+
+def start_and_wait(
+    command: list[str], log: Path, before: Callable[[], None] | None = None
+) -> tuple["subprocess.Popen[bytes]", tuple[str, int]]:
+    """Starts a broker with its output in a file, and waits until it says where it listens.
+
+    `before` is called in the child before the command.
+    """
+    said = log.stat().st_size if log.exists() else 0  # by an earlier run
+    with log.open("ab") as sink:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=before
+        )
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not (found := LISTENING.search(log.read_text(errors="replace"))):
+    while not (found := LISTENING.search(log.read_bytes()[said:].decode(errors="replace"))):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             process.wait(10)
@@ -72,4 +87,10 @@ def start_ottla(data: Path, settings: dict[str, object], port: int = 0, workers:
             )
         time.sleep(0.005)
     host = "127.0.0.1" if found[1] in ("0.0.0.0", "::", "*") else found[1]
-    return Broker(host, int(found[2]), is_ottla=True, data=data, process=process, log=log)
+    return process, (host, int(found[2]))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended but that nobody waited for does not."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")

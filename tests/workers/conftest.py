@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ottla.wire.messages import MetadataRequest
+from support.processes import is_alive
 from support.wire import Wire
 
 DEADLINE_SECONDS = 60.0
@@ -96,14 +97,6 @@ class Serving:
 def with_pid(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def is_alive(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status")
-    try:
-        return "State:\tZ" not in status.read_text()
-    except OSError:
-        return False
 
 
 @pytest.fixture

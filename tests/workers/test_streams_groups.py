@@ -5,32 +5,9 @@ from typing import Any
 
 from ottla.wire.messages import CreateTopicsRequest, FindCoordinatorRequest, MetadataRequest
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
+from support.streams import joining
 
 DEADLINE_SECONDS = 60.0
-
-
-def joining(group: str, source: str) -> Beat:
-    store = Beat.TopicInfo(name=f"{group}-store", partitions=0, replication_factor=0, topic_configs=[])
-    one = Beat.Subtopology(
-        subtopology_id="0",
-        source_topics=[source],
-        source_topic_regex=[],
-        state_changelog_topics=[store],
-        repartition_sink_topics=[],
-        repartition_source_topics=[],
-        copartition_groups=[],
-    )
-    return Beat(
-        group_id=group,
-        member_id="m",
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        topology=Beat.Topology(epoch=0, subtopologies=[one]),
-        process_id="p",
-        active_tasks=[],
-        standby_tasks=[],
-        warmup_tasks=[],
-    )
 
 
 def test_groups_on_every_worker_get_their_internal_topics(serving: Any) -> None:
@@ -47,7 +24,7 @@ def test_groups_on_every_worker_get_their_internal_topics(serving: Any) -> None:
         homes.add(home.node_id)
         own = serving.wire(ports[home.node_id])
         deadline = time.monotonic() + DEADLINE_SECONDS
-        beat, tasks = joining(group, "source"), None
+        beat, tasks = joining(group, "source", f"{group}-store"), None
         while not tasks:
             assert time.monotonic() < deadline
             answer = own.call(beat, 0)

@@ -11,32 +11,9 @@ from ottla.testing.groups import _members as members_of
 from ottla.testing.groups import remove_group
 from ottla.wire.messages import FindCoordinatorRequest, StreamsGroupDescribeRequest, UpdateFeaturesRequest
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
+from support.streams import joining
 
 NODE = {"node.id": 1, "group.streams.initial.rebalance.delay.ms": 0, "group.streams.assignment.interval.ms": 0}
-
-
-def joining(source: str, changelog: str | None = None) -> Beat:
-    store = [Beat.TopicInfo(name=changelog, partitions=0, replication_factor=0, topic_configs=[])] if changelog else []
-    one = Beat.Subtopology(
-        subtopology_id="0",
-        source_topics=[source],
-        source_topic_regex=[],
-        state_changelog_topics=store,
-        repartition_sink_topics=[],
-        repartition_source_topics=[],
-        copartition_groups=[],
-    )
-    return Beat(
-        group_id="app",
-        member_id="m",
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        topology=Beat.Topology(epoch=0, subtopologies=[one]),
-        process_id="p",
-        active_tasks=[],
-        standby_tasks=[],
-        warmup_tasks=[],
-    )
 
 
 async def served(client: Any) -> None:
@@ -61,7 +38,7 @@ def test_streams_groups_can_be_disabled(run: Any, run_broker: Any, how: str) -> 
                 )
                 answer = await client.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
                 assert answer.error_code == 0
-            refused = await client.call(joining("t"), 0)
+            refused = await client.call(joining("app", "t"), 0)
             assert (refused.error_code, refused.error_message) == (UnsupportedVersion.code, None)
             assert (await described(client)).error_code == UnsupportedVersion.code
 
@@ -75,7 +52,7 @@ def test_a_group_survives_a_restart(run: Any, run_broker: Any) -> None:
             client = await running.connect()
             await served(client)
             await client.create_topic("t", partitions=2)
-            first = await client.call(joining("t", "app-store"), 0)
+            first = await client.call(joining("app", "t", "app-store"), 0)
             assert [each.status_code for each in first.status] == [3]
             beat = Beat(group_id="app", member_id="m", member_epoch=first.member_epoch)
             second = await client.call(beat, 0)
@@ -108,7 +85,7 @@ def test_groups_are_inspected_and_rebalanced_by_the_testing_api(run: Any, run_br
             client = await running.connect()
             await served(client)
             await client.create_topic("t", partitions=2)
-            joined = await client.call(joining("t"), 0)
+            joined = await client.call(joining("app", "t"), 0)
             server = running.broker
             (member,) = members_of(server, "app")
             assert (member.member_id, member.client_id, member.assignment) == ("m", "test", (("t", 0), ("t", 1)))
@@ -117,7 +94,7 @@ def test_groups_are_inspected_and_rebalanced_by_the_testing_api(run: Any, run_br
             assert again.member_epoch == joined.member_epoch + 1
             assert actions.evict(server, "app", "m") == "m"
             assert (await described(client)).group_state == "Empty"
-            await client.call(joining("t"), 0)
+            await client.call(joining("app", "t"), 0)
             remove_group(server, "app")
             assert (await described(client)).error_code == GroupIdNotFound.code
 

@@ -1,15 +1,11 @@
 """A broker with every kind of listener, an authorizer and users, from one server.properties: Ottla, or Apache Kafka."""
 
 import contextlib
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
@@ -19,11 +15,11 @@ from ottla.wire.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from support.interop import toolchains
+from support.kafka import Kafka
 from support.ports import free_ports
+from support.processes import start_and_wait
 from support.wire import Wire
 
-START_TIMEOUT_S = 60
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -55,7 +51,6 @@ class Secured:
         self.addresses = {"PLAINTEXT": plain, "SSL": tls, "SASL_PLAINTEXT": sasl, "SASL_SSL": both}
         self.properties = {**self._properties(), **{key: str(value) for key, value in more.items()}}
         self.log = folder / ("server.log" if kind == "kafka" else "ottla.log")
-        self.pid = 0
         self.start()
 
     def _properties(self) -> dict[str, str]:
@@ -93,54 +88,22 @@ class Secured:
 
     def start(self) -> None:
         if self.kind == "kafka":
-            toolchains.need("java", "mvn")
-            done = subprocess.run(
-                [
-                    str(toolchains.ROOT / "scripts" / "kafka-start"),
-                    str(self.addresses["PLAINTEXT"]),
-                    str(self.folder),
-                    *(f"{key}={value}" for key, value in self.properties.items()),
-                ],
-                env={**os.environ, "KAFKA_CONTROLLER_PORT": str(self.controller)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                pytest.fail(f"Apache Kafka did not start: {done.stdout}", pytrace=False)
-            self.pid = int(done.stdout.split()[-1])
+            settings = [f"{key}={value}" for key, value in self.properties.items()]
+            self._kafka = Kafka(self.folder, *settings, port=self.addresses["PLAINTEXT"], controller=self.controller)
             return
         # The same keys in the same kind of file; only the data folder and Kafka's single-node settings are added.
         path = self.folder / "ottla.properties"
         lines = {**self.properties, "log.dirs": str(self.folder / "data"), "node.id": "1"}
         path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        with self.log.open("ab") as sink:
-            command = [sys.executable, "-m", "ottla.cli.main", "serve", str(path), "--preset", "kafka"]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
-        self.pid = process.pid
-        self._process = process
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while "listening on" not in self.log.read_text(errors="replace"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                process.wait(10)
-                pytest.fail(f"the broker did not start:\n{self.log.read_text(errors='replace')}", pytrace=False)
-            time.sleep(0.01)
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", str(path), "--preset", "kafka"]
+        self._process, _ = start_and_wait(command, self.log)
 
     def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
-        if self.kind == "ottla":
-            self._process.wait(20)
+        if self.kind == "kafka":
+            self._kafka.stop()
             return
-        for _ in range(300):
-            try:
-                os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return
-            time.sleep(0.1)
-        os.kill(self.pid, signal.SIGKILL)
+        self._process.terminate()
+        self._process.wait(20)
 
     def bootstrap(self, protocol: str) -> str:
         host = "localhost" if protocol.endswith("SSL") else "127.0.0.1"

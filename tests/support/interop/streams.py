@@ -10,42 +10,13 @@ from ottla.wire.messages import (
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     StreamsGroupDescribeRequest,
-    StreamsGroupHeartbeatRequest,
 )
+from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 from support.waiting import ask_until_ready, wait_for
 from support.wire import Wire
 
-Beat = StreamsGroupHeartbeatRequest
 WAIT_S = 90
 NO_WAITING = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
-
-
-def info(name: str, partitions: int = 0, factor: int = 0, **configs: str) -> Any:
-    """A repartition or changelog topic; config names with underscores for dots."""
-    pairs = [Beat.KeyValue(key=key.replace("_", "."), value=value) for key, value in configs.items()]
-    return Beat.TopicInfo(name=name, partitions=partitions, replication_factor=factor, topic_configs=pairs)
-
-
-def subtopology(name: str, *sources: str, **more: Any) -> Any:
-    fields = {
-        "source_topic_regex": [],
-        "state_changelog_topics": [],
-        "repartition_sink_topics": [],
-        "repartition_source_topics": [],
-        "copartition_groups": [],
-        **more,
-    }
-    return Beat.Subtopology(subtopology_id=name, source_topics=list(sources), **fields)
-
-
-def together(sources: list[int], repartition: list[int] | None = None) -> Any:
-    return Beat.CopartitionGroup(
-        source_topics=sources, source_topic_regex=[], repartition_source_topics=repartition or []
-    )
-
-
-def topology(*subtopologies: Any, epoch: int = 0) -> Any:
-    return Beat.Topology(epoch=epoch, subtopologies=list(subtopologies))
 
 
 def tasks(found: Any) -> dict[str, list[int]] | None:
