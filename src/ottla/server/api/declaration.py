@@ -86,12 +86,12 @@ def handles(
     `permission` is what an authorizer asks for; of a list, all. `versions` narrows what is served where the messages
     know more (unstable versions). What is not `advertised` is served, but ApiVersions does not name it.
 
-    What the controller answers `changes_metadata`, unless it is said otherwise. `may_create_topics` tells of a request
-    that other brokers answer whether it needs the controller, as it may make a topic.
+    An API that the controller answers `changes_metadata`, unless declared otherwise. `may_create_topics` says whether a
+    request has to go to the controller because it may create a topic.
 
     `on_error` builds the answer for an error of the whole request; without it the response's own `error_code` (and
-    `error_message`) carry it. With a `model` a connection that repeats itself is served the short way. An answer that
-    `carries_records` holds regions of files, any other is plain bytes.
+    `error_message`) hold the error. `model` serves a connection that repeats itself without decoding each request. An
+    answer that `carries_records` holds regions of files; any other is plain bytes.
     """
 
     def declare(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
