@@ -21,7 +21,7 @@ _ALL_OPERATIONS = {
 class RequestContext:
     """Who sent a request, and how: what a handler may know beside the request itself."""
 
-    __slots__ = ("api_key", "client_id", "connection", "correlation_id", "request_bytes", "version")
+    __slots__ = ("api_key", "client_id", "connection", "correlation_id", "request_bytes", "services", "version")
 
     def __init__(
         self,
@@ -33,16 +33,13 @@ class RequestContext:
         request_bytes: int,
     ) -> None:
         self.connection = connection
+        self.services: Services = connection.services
+        """The part of the broker that handlers use."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request_bytes = request_bytes
-
-    @property
-    def services(self) -> Services:
-        """The part of the broker that handlers use."""
-        return self.connection.services
 
     @property
     def client_host(self) -> str:

@@ -10,33 +10,17 @@ built, what arrived together is written together. What the coordinator has to as
 from __future__ import annotations
 
 from collections import deque
-from functools import lru_cache
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.groups.offsets.repeated_commits import CommitPlan
 from ottla.server.api import RUN_MAX
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+from ottla.wire.request_template import FRAME_HEAD_BYTES, AnswerTemplate, RequestTemplate, stand_ins
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime.interfaces import Client
     from ottla.server.api import Route
     from ottla.server.services import Services
-
-_KIND_BYTES = 4
-_LENGTH = Struct(">i")
-_LENGTH_AND_ID = Struct(">ii")
-_OFFSET = Struct(">q")
-_STAND_IN = 0x7EFDFCFBFAF9F800
-"""Numbers from here on show where the offsets stand in a request. No text in UTF-8 has such bytes."""
-
-
-@lru_cache(maxsize=256)
-def _layout(around: tuple[int, ...]) -> Struct:
-    """A frame: its size, kind and correlation id; then the offsets, with what stands before, between and behind them.
-
-    `around` are the sizes of those."""
-    return Struct(f">i{_KIND_BYTES}si" + "q".join([f"{size}s" for size in around]))
 
 
 class RepeatedCommit:
@@ -44,13 +28,11 @@ class RepeatedCommit:
 
     __slots__ = (
         "_answer",
-        "_around",
         "_broker",
         "_frame_bytes",
         "_is_odd",
-        "_kind",
-        "_layout",
         "_plan",
+        "_request",
         "_subject",
         "_version",
         "route",
@@ -85,35 +67,26 @@ class RepeatedCommit:
         plan = CommitPlan.of(broker.groups, request, client)
         if plan is None:
             return
-        if not self._learn_request(frame, request):
+        template = self._template(frame, request)
+        if template is None:
             self._is_odd = True
             return
+        self._request = template
         self._plan = plan
         self._broker = broker
-        self._answer = answer[_LENGTH_AND_ID.size :]
+        self._answer = AnswerTemplate(answer[FRAME_HEAD_BYTES:], 0, b"")
         self.route = route
 
-    def _learn_request(self, frame: memoryview, request: OffsetCommitRequest) -> bool:
+    def _template(self, frame: memoryview, request: OffsetCommitRequest) -> RequestTemplate | None:
         partitions = [partition for topic in request.topics for partition in topic.partitions]
         offsets = [partition.committed_offset for partition in partitions]
-        for number, partition in enumerate(partitions, _STAND_IN):
+        numbers = stand_ins(len(partitions))
+        for number, partition in zip(numbers, partitions, strict=True):
             partition.committed_offset = number
-        rest = request.encode(self._version)
+        encoded = request.encode(self._version)
         for offset, partition in zip(offsets, partitions, strict=True):
             partition.committed_offset = offset
-        start = _KIND_BYTES + _LENGTH.size
-        around = [bytes(frame[start : len(frame) - len(rest)])]
-        for number in range(_STAND_IN, _STAND_IN + len(partitions)):
-            before, _, rest = rest.partition(_OFFSET.pack(number))
-            around[-1] += before
-            around.append(b"")
-        around[-1] += rest
-        self._kind = bytes(frame[:_KIND_BYTES])
-        self._around = tuple(around)
-        self._layout = _layout(tuple([len(part) for part in around]))
-        values = self._layout.unpack(_LENGTH.pack(len(frame)) + frame)
-        # Unless it was written in a way that is not ours, or has bytes behind it.
-        return values[3::2] == self._around
+        return RequestTemplate.of(frame, encoded, numbers)
 
     def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
         """Commit what all frames from `start` on say that are like the model, and put their answers into `out`.
@@ -123,25 +96,24 @@ class RepeatedCommit:
         broker = self._broker
         if broker.registry.route(OffsetCommitRequest.API_KEY, self._version) is not self.route:
             return start
-        frame_bytes, kind, around = self._frame_bytes, self._kind, self._around
-        unpack, size = self._layout.unpack_from, self._layout.size
+        request, answer = self._request, self._answer
+        fixed, unpack, size = request.fixed, request.unpack, request.size
         ids: list[int] = []
         commits: list[tuple[int, ...]] = []
         stop = start
         while end - stop >= size and len(ids) < RUN_MAX:
             values = unpack(buffer, stop)
-            if values[3::2] != around or values[0] != frame_bytes or values[1] != kind:
+            if values[::2] != fixed:
                 break
-            ids.append(values[2])
-            commits.append(values[4::2])
+            ids.append(values[1])
+            commits.append(values[3::2])
             stop += size
         if not ids:
             return start
         committed = self._plan.commit(commits)
-        pack, answer = _LENGTH_AND_ID.pack, self._answer
-        answer_bytes = _LENGTH.size + len(answer)
+        pack, answer_bytes, body = answer.pack, answer.size, answer.before
         for correlation_id in ids[:committed]:
-            out.append(pack(answer_bytes, correlation_id) + answer)
+            out.append(pack(answer_bytes, correlation_id, body, b""))
         return start + committed * size
 
 

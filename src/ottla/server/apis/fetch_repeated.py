@@ -11,7 +11,6 @@ an error to tell or a session to keep.
 from __future__ import annotations
 
 from collections import deque
-from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from ottla.log.files import FileRegion
 from ottla.server.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.primitives import encode_uvarint
+from ottla.wire.request_template import AnswerTemplate, RequestTemplate, stand_ins
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
@@ -34,24 +34,7 @@ _FIRST_WITH_LOG_START = 5
 
 _READ_COMMITTED = IsolationLevel.READ_COMMITTED
 _MOVING_REPLICA = -3
-_OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
-_KIND_BYTES = 4
-_ID_BYTES = 4
-_STAND_INS = (0x1122334455667788, 0x1122334455667799, 0x11223344556677AA)
-"""Numbers that nothing else in a message looks like: they show where numbers stand in its bytes."""
-
-
-@lru_cache(maxsize=256)
-def _request(before: int, behind: int) -> Struct:
-    """A frame: its size, kind and correlation id, and the offset with what stands before and behind it."""
-    return Struct(f">i{_KIND_BYTES}si{before}sq{behind}s")
-
-
-@lru_cache(maxsize=256)
-def _response(before: int, numbers: int, behind: int) -> Struct:
-    """A frame up to the length of the records: its size, the correlation id, the numbers and what is around them."""
-    return Struct(f">ii{before}s{numbers}q{behind}s")
 
 
 def wants_committed(request: FetchRequest) -> bool:
@@ -65,27 +48,21 @@ class RepeatedFetch:
     """The latest fetch request of a connection, as a model for the next."""
 
     __slots__ = (
-        "_after_numbers",
-        "_before_numbers",
-        "_before_offset",
-        "_behind_offset",
+        "_answer",
+        "_answer_bytes",
         "_broker",
         "_committed_only",
         "_epoch",
-        "_fixed_bytes",
         "_flexible",
-        "_frame_bytes",
         "_index",
-        "_kind",
         "_limit",
         "_min_bytes",
         "_name",
         "_numbers",
-        "_pack",
         "_partition",
+        "_request",
         "_tail",
         "_topic",
-        "_unpack",
         "_version",
         "route",
     )
@@ -146,39 +123,36 @@ class RepeatedFetch:
 
     def _learn_request(self, frame: memoryview, request: FetchRequest) -> bool:
         wanted = request.topics[0].partitions[0]
-        offset, wanted.fetch_offset = wanted.fetch_offset, _STAND_INS[0]
-        before, found, behind = request.encode(self._version).partition(_OFFSET.pack(_STAND_INS[0]))
+        numbers = stand_ins(1)
+        offset, wanted.fetch_offset = wanted.fetch_offset, numbers[0]
+        template = RequestTemplate.of(frame, request.encode(self._version), numbers)
         wanted.fetch_offset = offset
-        position = len(frame) - len(behind) - _OFFSET.size
-        start = _KIND_BYTES + _ID_BYTES
-        if not found or frame[position - len(before) :] != before + _OFFSET.pack(offset) + behind:
-            return False  # written in a way that is not ours, or with bytes behind it
-        self._kind = bytes(frame[:_KIND_BYTES])
-        self._before_offset = bytes(frame[start:position])
-        self._behind_offset = behind
-        self._frame_bytes = len(frame)
-        self._unpack = _request(position - start, len(behind)).unpack_from
+        if template is None:
+            return False
+        self._request = template
         return True
 
     def _learn_response(self, route: Route, response: FetchResponse) -> bool:
         data = response.responses[0].partitions[0]
-        numbers = data.high_watermark, data.last_stable_offset, data.log_start_offset
+        shown = data.high_watermark, data.last_stable_offset, data.log_start_offset
         records = data.records
         assert records is not None
-        data.high_watermark, data.last_stable_offset, data.log_start_offset = _STAND_INS
+        numbers = stand_ins(len(shown))
+        data.high_watermark, data.last_stable_offset, data.log_start_offset = numbers
         parts: list[Any] = [b"\0"] if route.flexible_response else []
         route.encode(response, parts)
-        data.high_watermark, data.last_stable_offset, data.log_start_offset = numbers
+        data.high_watermark, data.last_stable_offset, data.log_start_offset = shown
         where = next(index for index, part in enumerate(parts) if part is records)
         self._flexible = route.flexible_response
         head = b"".join(parts[:where]).removesuffix(self._length(len(records)))
         self._numbers = 3 if self._version >= _FIRST_WITH_LOG_START else 2
-        shown = b"".join([_OFFSET.pack(number) for number in _STAND_INS[: self._numbers]])
-        self._before_numbers, found, self._after_numbers = head.partition(shown)
+        answer = AnswerTemplate.of(head, numbers[: self._numbers])
+        if answer is None:
+            return False
+        self._answer = answer
         self._tail = b"".join(parts[where + 1 :])
-        self._fixed_bytes = _ID_BYTES + len(head) + len(self._tail)
-        self._pack = _response(len(self._before_numbers), self._numbers, len(self._after_numbers)).pack
-        return bool(found)
+        self._answer_bytes = answer.size + len(self._tail)
+        return True
 
     def _length(self, size: int) -> bytes:
         return encode_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)
@@ -188,17 +162,13 @@ class RepeatedFetch:
 
         Returns where the next begins; where this one does, if nothing was done about it.
         """
-        stop = start + _LENGTH.size + self._frame_bytes
-        if stop > end:
+        request = self._request
+        if end - start < request.size:
             return start
-        size, kind, correlation_id, before, offset, behind = self._unpack(buffer, start)
-        if (
-            before != self._before_offset
-            or size != self._frame_bytes
-            or behind != self._behind_offset
-            or kind != self._kind
-        ):
+        values = request.unpack(buffer, start)
+        if values[::2] != request.fixed:
             return start
+        correlation_id, offset = values[1], values[3]
         broker, partition = self._broker, self._partition
         if broker.registry.route(FetchRequest.API_KEY, self._version) is not self.route:
             return start
@@ -218,12 +188,13 @@ class RepeatedFetch:
             return start
         encoded = self._length(length)
         numbers = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
-        head = self._pack(
-            self._fixed_bytes + len(encoded) + length,
+        answer = self._answer
+        head = answer.pack(
+            self._answer_bytes + len(encoded) + length,
             correlation_id,
-            self._before_numbers,
+            answer.before,
             *numbers[: self._numbers],
-            self._after_numbers,
+            answer.behind,
         )
         few = region.if_few()
         if few is not None:
@@ -233,4 +204,4 @@ class RepeatedFetch:
             out.append(region)
             if self._tail:
                 out.append(self._tail)
-        return stop
+        return start + request.size

@@ -24,6 +24,7 @@ from ottla.server.api import RUN_MAX
 from ottla.server.apis.produce_failure import failure
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.primitives import ZERO_UUID, encode_uvarint, uvarint_tail
+from ottla.wire.request_template import FRAME_HEAD_BYTES, ID_BYTES, KIND_BYTES, AnswerTemplate
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
@@ -35,46 +36,34 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION = 5
 """From here on an answer holds the three numbers in a row: base offset, append time, log start offset."""
 
-_NUMBERS = Struct(">qqq")
 _LENGTH = Struct(">i")
-_LENGTH_AND_ID = Struct(">ii")
-_KIND = Struct(">hh")
 _FEW = Struct(">I")
 """The bytes in which the length of the records stands: at most as many as four, and then the records' own begin."""
 _LENGTH_BITS = _FEW.size * 8
-_PREFIX_START = _KIND.size + _LENGTH.size
+_PREFIX_START = KIND_BYTES + ID_BYTES
 """In a frame: behind what says the kind of request, and the correlation id."""
 
 
 @lru_cache(maxsize=256)
 def _head(prefix_bytes: int) -> Struct:
     """Of a request: its size, kind and correlation id, what comes then, and the length of its records."""
-    return Struct(f">i{_KIND.size}si{prefix_bytes}sI")
-
-
-@lru_cache(maxsize=256)
-def _layout(head_bytes: int, tail_bytes: int) -> Struct:
-    """Of an answer: its size, the correlation id, and the numbers with what stands before and behind them."""
-    return Struct(f">ii{head_bytes}sqqq{tail_bytes}s")
+    return Struct(f">i{KIND_BYTES}si{prefix_bytes}sI")
 
 
 class RepeatedProduce:
     """The latest produce request of a connection, as a model for the next."""
 
     __slots__ = (
+        "_answers_like",
         "_broker",
         "_flexible",
         "_head",
         "_index",
         "_kind",
         "_name",
-        "_pack_response",
         "_partition",
         "_prefix",
         "_request_tail",
-        "_response_bytes",
-        "_response_head",
-        "_response_tail",
         "_topic",
         "_topic_id",
         "_version",
@@ -124,16 +113,14 @@ class RepeatedProduce:
         prefix_end = len(frame) - len(length) - len(records) - len(self._request_tail)
         if bytes(frame[prefix_end : prefix_end + len(length)]) != length:
             return
-        numbers = _NUMBERS.pack(answered.base_offset, answered.log_append_time_ms, answered.log_start_offset)
-        head, found, tail = answer[_LENGTH_AND_ID.size :].partition(numbers)
-        if not found or numbers in tail:
+        numbers = answered.base_offset, answered.log_append_time_ms, answered.log_start_offset
+        template = AnswerTemplate.of(answer[FRAME_HEAD_BYTES:], numbers)
+        if template is None:
             return
-        self._kind = bytes(frame[: _KIND.size])
+        self._answers_like = template
+        self._kind = bytes(frame[:KIND_BYTES])
         self._prefix = bytes(frame[_PREFIX_START:prefix_end])
         self._head = _head(len(self._prefix))
-        self._response_bytes = len(answer) - _LENGTH.size
-        self._response_head, self._response_tail = head, tail
-        self._pack_response = _layout(len(head), len(tail)).pack
         self._name = name
         self._broker = broker
         self._partition: Partition = broker.replicas.leader(name, self._index)
@@ -205,7 +192,8 @@ class RepeatedProduce:
         return position - start, end - start
 
     def _answers(self, ids: Sequence[int], offsets: Sequence[int], log_start_offset: int) -> bytes:
-        pack, size, head, tail = self._pack_response, self._response_bytes, self._response_head, self._response_tail
+        template = self._answers_like
+        pack, size, head, tail = template.pack, template.size, template.before, template.behind
         return b"".join(
             [
                 pack(size, correlation_id, head, offset, NO_TIMESTAMP, log_start_offset, tail)
@@ -218,14 +206,15 @@ class RepeatedProduce:
             info = partition.append_batch(batch, self._version)
         except Exception as error:
             return self._refusal(partition, error, correlation_id)
-        return self._pack_response(
-            self._response_bytes,
+        template = self._answers_like
+        return template.pack(
+            template.size,
             correlation_id,
-            self._response_head,
+            template.before,
             info.first_offset,
             info.append_time_ms,
             info.log_start_offset,
-            self._response_tail,
+            template.behind,
         )
 
     def _refusal(self, partition: Partition, error: Exception, correlation_id: int) -> bytes:
@@ -244,4 +233,4 @@ class RepeatedProduce:
         parts: list[bytes] = [b"\0"] if self._flexible else []
         self.route.encode(response, parts)
         body = b"".join(parts)
-        return _LENGTH_AND_ID.pack(len(body) + 4, correlation_id) + body
+        return _LENGTH.pack(len(body) + ID_BYTES) + _LENGTH.pack(correlation_id) + body

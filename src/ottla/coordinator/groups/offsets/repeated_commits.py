@@ -17,6 +17,7 @@ from ottla.coordinator.groups.records import CommittedOffset, OffsetRecord
 from ottla.coordinator.runtime.batches import encode_batch
 from ottla.errors import KafkaError
 from ottla.records.batch import BASE_TIMESTAMP_OFFSET, HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TIMESTAMPS, seal
+from ottla.wire.request_template import find_numbers, stand_ins
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.coordinator import GroupCoordinator
@@ -30,10 +31,6 @@ PARTITIONS_MAX = 64
 _NOT_GIVEN = -1
 """A retention or a timestamp that is left to the broker, as it is from v5 on."""
 _INT64 = Struct(">q")
-_TIME_STAND_IN = 0x7DFDFCFBFAF9F800
-_OFFSET_STAND_IN = 0x7EFDFCFBFAF9F800
-"""Numbers from here on show where the numbers stand in a batch. No text in UTF-8, which is what a client may choose,
-has such bytes."""
 
 
 class CommitPlan:
@@ -76,10 +73,7 @@ class CommitPlan:
         if shard.codec or not shard.commits_at_once:
             return None
         plan = cls(coordinator, shard, request, client)
-        if not plan._knows_all():
-            return None
-        plan._lay_out()
-        return plan
+        return plan if plan._knows_all() and plan._lay_out() else None
 
     def _knows_all(self) -> bool:
         cluster = self._shard.cluster
@@ -102,15 +96,16 @@ class CommitPlan:
                 )
         return 0 < len(self._records) <= PARTITIONS_MAX
 
-    def _lay_out(self) -> None:
-        stand_ins = range(_OFFSET_STAND_IN, _OFFSET_STAND_IN + len(self._records))
-        pattern = self._encoded(stand_ins, _TIME_STAND_IN)
-        position = HEADER_SIZE
-        for stand_in in stand_ins:
-            offset_at = pattern.find(_INT64.pack(stand_in), position)
-            position = time_at = pattern.find(_INT64.pack(_TIME_STAND_IN), offset_at)
-            self._places.append((offset_at, time_at))
+    def _lay_out(self) -> bool:
+        """Find where the offsets and the times stand in the batch; whether they are all there."""
+        time, *offsets = stand_ins(1 + len(self._records))
+        pattern = self._encoded(offsets, time)
+        places = find_numbers(pattern, [number for offset in offsets for number in (offset, time)], HEADER_SIZE)
+        if places is None:
+            return False
+        self._places = list(zip(places[::2], places[1::2], strict=True))
         self._pattern = bytes(pattern)
+        return True
 
     def _encoded(self, offsets: Sequence[int], now_ms: int) -> bytearray:
         records = self._records_of(offsets, now_ms)
