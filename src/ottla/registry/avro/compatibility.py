@@ -1,0 +1,153 @@
+"""Which Avro schema reads what another one wrote: the resolution rules of the Avro specification.
+
+Finds the same incompatibilities, in the same order and with the same messages, as Apache Avro's Java library, since
+that is what registries report. Names are compared without their namespace, as there.
+"""
+
+from __future__ import annotations
+
+from ..formats import Difference
+from .types import AvroField, AvroType
+
+# What a reader of each type also reads, apart from its own type.
+PROMOTIONS = {
+    "long": ("int",),
+    "float": ("int", "long"),
+    "double": ("int", "long", "float"),
+    "bytes": ("string",),
+    "string": ("bytes",),
+}
+DESCRIPTIONS = {
+    "FIXED_SIZE_MISMATCH": "The size of FIXED type field at path '{path}' in the {{reader}} schema does not match with"
+    " the {{writer}} schema",
+    "TYPE_MISMATCH": "The type (path '{path}') of a field in the {{reader}} schema does not match with the {{writer}}"
+    " schema",
+    "NAME_MISMATCH": "The name of the schema has changed (path '{path}')",
+    "MISSING_ENUM_SYMBOLS": "The {{reader}} schema is missing enum symbols '{info}' at path '{path}' in the {{writer}}"
+    " schema",
+    "MISSING_UNION_BRANCH": "The {{reader}} schema is missing a type inside a union field at path '{path}' in the"
+    " {{writer}} schema",
+    "READER_FIELD_MISSING_DEFAULT_VALUE": "The field '{info}' at path '{path}' in the {{reader}} schema has no default"
+    " value and is missing in the {{writer}} schema",
+}
+
+Path = tuple[str, ...]
+
+
+def find_differences(reader: AvroType, writer: AvroType) -> list[Difference]:
+    return _Checker().check(reader, writer, ())
+
+
+class _Checker:
+    """Remembers every pair it compared. A pair that is met again within itself counts as compatible."""
+
+    def __init__(self) -> None:
+        # The types are kept too, so that the ids stay theirs.
+        self.results: dict[tuple[int, int], tuple[AvroType, AvroType, list[Difference]]] = {}
+
+    def check(self, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+        pair = (id(reader), id(writer))
+        known = self.results.get(pair)
+        if known is not None:
+            return known[2]
+        self.results[pair] = (reader, writer, [])
+        found = self._compare(reader, writer, path)
+        self.results[pair] = (reader, writer, found)
+        return found
+
+    def _compare(self, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+        kind = _kind(reader)
+        if kind == _kind(writer):
+            return self._same_kind(kind, reader, writer, path)
+        if writer.kind == "union":
+            return [
+                found
+                for index, branch in enumerate(writer.branches)
+                for found in self.check(reader, branch, (*path, str(index)))
+            ]
+        if kind == "union":
+            if any(not self.check(branch, writer, ()) for branch in reader.branches):
+                return []
+            return [_difference("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {_shown(writer)}")]
+        if writer.kind in PROMOTIONS.get(kind, ()):
+            return []
+        message = f"reader type: {_shown(reader)} not compatible with writer type: {_shown(writer)}"
+        return [_difference("TYPE_MISMATCH", path, message)]
+
+    def _same_kind(self, kind: str, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+        if kind == "array":
+            return self.check(reader.element, writer.element, (*path, "items"))
+        if kind == "map":
+            return self.check(reader.element, writer.element, (*path, "values"))
+        if kind == "union":
+            return [
+                _difference(
+                    "MISSING_UNION_BRANCH", (*path, str(index)), f"reader union lacking writer type: {_shown(branch)}"
+                )
+                for index, branch in enumerate(writer.branches)
+                if self.check(reader, branch, ())
+            ]
+        if kind == "record":
+            return _names(reader, writer, path) + self._fields(reader, writer, (*path, "fields"))
+        if kind == "enum":
+            return _names(reader, writer, path) + _symbols(reader, writer, (*path, "symbols"))
+        if kind == "fixed":
+            return _names(reader, writer, path) + _sizes(reader, writer, (*path, "size"))
+        return []
+
+    def _fields(self, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+        written = {field.name: field for field in writer.fields}
+        found: list[Difference] = []
+        for index, field in enumerate(reader.fields):
+            here = (*path, str(index))
+            sources = [written[name] for name in dict.fromkeys((field.name, *field.aliases)) if name in written]
+            if len(sources) > 1:
+                found.append(_ambiguous(field, here))
+            elif sources:
+                found += self.check(field.type, sources[0].type, (*here, "type"))
+            elif field.has_default:
+                continue
+            elif field.type.kind == "enum" and field.type.enum_default is not None:
+                # Avro compares the enum with the whole record here, which never fits. The type of the error shows it.
+                found += self.check(field.type, writer, (*here, "type"))
+            else:
+                found.append(_difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, field.name))
+        return found
+
+
+def _ambiguous(field: AvroField, path: Path) -> Difference:
+    """A field whose name and aliases stand for several of the writer's fields. Avro gives up here, without a type."""
+    problem = f"Reader record field {field.name} matches multiple fields in the writer's record schema"
+    return Difference("", "/".join(path), f"Unexpected exception during compatibility check: {problem}")
+
+
+def _names(reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+    if reader.name == writer.name or writer.full_name in reader.aliases:
+        return []
+    return [_difference("NAME_MISMATCH", (*path, "name"), f"expected: {writer.full_name}")]
+
+
+def _symbols(reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+    missing = sorted(set(writer.symbols) - set(reader.symbols))
+    if not missing or reader.enum_default is not None:
+        return []
+    return [_difference("MISSING_ENUM_SYMBOLS", path, f"[{', '.join(missing)}]")]
+
+
+def _sizes(reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+    if reader.size == writer.size:
+        return []
+    return [_difference("FIXED_SIZE_MISMATCH", path, f"expected: {writer.size}, found: {reader.size}")]
+
+
+def _kind(type_: AvroType) -> str:
+    return "record" if type_.kind == "error" else type_.kind
+
+
+def _shown(type_: AvroType) -> str:
+    return _kind(type_).upper()
+
+
+def _difference(type_: str, path: Path, info: str) -> Difference:
+    pointer = "/" + "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
+    return Difference(type_, pointer, DESCRIPTIONS[type_].format(path=pointer, info=info), info)

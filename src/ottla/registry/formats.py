@@ -1,0 +1,100 @@
+"""What every schema format offers, and the way from a type name to its reader. A format is imported when it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.lazy_imports import lazy
+
+from . import errors
+from .entities import AVRO, JSON, PROTOBUF, Reference
+
+if TYPE_CHECKING:
+    from ottla.registry.avro import schema as avro_schema
+    from ottla.registry.json_schema import schema as json_schema
+    from ottla.registry.protobuf import schema as protobuf_schema
+else:
+    avro_schema = lazy("ottla.registry.avro.schema")
+    json_schema = lazy("ottla.registry.json_schema.schema")
+    protobuf_schema = lazy("ottla.registry.protobuf.schema")
+
+SCHEMA_TYPES = (JSON, PROTOBUF, AVRO)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One reason why a reader's schema does not take what a writer's schema allows.
+
+    `description` has the placeholders {reader} and {writer}, since the two are "new" and "old" or the other way round.
+    """
+
+    # Confluent's name for it; empty for what has none.
+    type: str
+    path: str
+    description: str
+    # Avro's own message; the other formats have none.
+    info: str | None = None
+    # What ends the description. Confluent's JSON Schema messages open it with a double quote and end with a single one.
+    closing: str = '"'
+
+    def render(self, reader: str, writer: str) -> str:
+        text = self.description.replace("{reader}", reader, 1).replace("{writer}", writer, 1)
+        if not self.type:
+            return text
+        if self.info is not None:
+            return f"{{errorType:'{self.type}', description:'{text}', additionalInfo:'{self.info}'}}"
+        return f'{{errorType:"{self.type}", description:"{text}{self.closing}}}'
+
+
+class ParsedSchema(Protocol):
+    """A schema that was read. `references` have their version numbers filled in."""
+
+    @property
+    def schema_type(self) -> str: ...
+
+    @property
+    def references(self) -> tuple[Reference, ...]: ...
+
+    def canonical(self) -> str:
+        """The text under which it is stored."""
+
+    def formatted(self, name: str) -> str:
+        """The text in another format; an unknown format gives the stored text."""
+
+    def normalized(self) -> ParsedSchema:
+        """The same schema with everything in a fixed order, so that writing it differently makes no other schema."""
+
+    def resolved(self) -> str:
+        """A text that is equal for two schemas that differ in nothing but what they have as references."""
+
+    def has_field(self, name: str) -> bool:
+        """Whether the outermost record, object or message has the field."""
+
+    def check(self, fields_too: bool) -> None:
+        """Raise InvalidSchema if it does not hold together; `fields_too` also forbids names that are set apart."""
+
+    def cannot_read(self, writer: ParsedSchema, lenient: bool) -> list[Difference]:
+        """Why data that was written with `writer` cannot be read with this schema; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text to read, with the schemas it refers to: name in the text, and text of the reference, inner ones first."""
+
+    text: str
+    references: tuple[Reference, ...] = ()
+    resolved: tuple[tuple[str, str], ...] = ()
+    # A schema that is registered now is checked more strictly than one that was stored long ago.
+    new: bool = False
+
+
+def parse(schema_type: str, source: Source) -> ParsedSchema:
+    """Read a schema. Raises InvalidSchema with the reason, or a registry error for a type that does not exist."""
+    if schema_type == AVRO:
+        return avro_schema.AvroSchema.parse(source)
+    if schema_type == JSON:
+        return json_schema.JsonSchema.parse(source)
+    if schema_type == PROTOBUF:
+        return protobuf_schema.ProtobufSchema.parse(source)
+    raise errors.invalid_schema(f"Invalid schema type {schema_type}")

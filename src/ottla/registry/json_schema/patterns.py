@@ -1,0 +1,40 @@
+"""Regular expressions of schemas. They come from clients, so they run on RE2, which never takes exponential time."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from ..errors import InvalidSchema
+
+_UNICODE_CLASS = re.compile(r"\\[pP](\{[^}]*\}|.)")
+_OPTIONS = re2.Options()
+# A pattern that RE2 refuses is reported here, not on standard error.
+_OPTIONS.log_errors = False
+
+
+@lru_cache(1000)
+def _compiled(pattern: str) -> Any:
+    try:
+        return re2.compile(pattern, _OPTIONS)
+    except re2.error:
+        return None
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse what is no regular expression. Look-around is one, though RE2 does not know it."""
+    if _compiled(pattern) is not None:
+        return
+    try:
+        re.compile(_UNICODE_CLASS.sub("x", pattern))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidSchema(f"'{pattern[:200]}' is not a regular expression: {error}") from error
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a property's name has a match. A pattern with look-around matches nothing: only RE2 is safe to run."""
+    compiled = _compiled(pattern)
+    return compiled is not None and compiled.search(name) is not None

@@ -1,0 +1,144 @@
+"""Requests and answers, without any library: what an adapter has to fill in, and what it has to send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import errors, names
+from ..catalog import Catalog
+from ..errors import RegistryError
+from ..operations import Outcome
+from ..state import State
+
+V1 = "application/vnd.schemaregistry.v1+json"
+MEDIA_TYPES = (V1, "application/vnd.schemaregistry+json", "application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that an adapter took apart. `path` is still percent-encoded, `query` is not."""
+
+    method: str
+    path: str
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str | None = None
+    accept: str | None = None
+    # Who asks, as far as the adapter knows; rights are its business.
+    principal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an adapter sends: `body` is JSON, or text as it stands if `raw`; None is no body at all."""
+
+    status: int
+    body: Any
+    media_type: str = V1
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the registry tells about itself."""
+
+    version: str = ""
+    commit: str = ""
+    kafka_cluster: str = ""
+    registry_cluster: str = "schema-registry"
+
+
+class Call:
+    """One request on its way through a handler: the parts of the path, the query, the body."""
+
+    def __init__(self, catalog: Catalog, info: Info, params: Mapping[str, str], request: Request, body: Any) -> None:
+        self.catalog = catalog
+        self.info = info
+        self.params = params
+        self.request = request
+        self.body = body
+
+    @property
+    def state(self) -> State:
+        return self.catalog.state
+
+    @property
+    def subject(self) -> str:
+        """The subject that the path names, or the one that its alias stands for."""
+        subject = names.normalize(self.params["subject"])
+        alias = (self.state.configs.get(subject) or {}).get("alias")
+        return names.beside(subject, alias) if alias else subject
+
+    @property
+    def version(self) -> int:
+        """The version that the path names; -1 for the latest."""
+        return parse_version(self.params["version"])
+
+    @property
+    def id(self) -> int:
+        return int(self.params["id"])
+
+    def text(self, name: str, default: str = "") -> str:
+        values = self.request.query.get(name)
+        return values[0] if values else default
+
+    def texts(self, name: str) -> list[str]:
+        return list(self.request.query.get(name, ()))
+
+    def flag(self, name: str) -> bool:
+        return self.text(name).lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        text = self.text(name)
+        try:
+            return int(text) if text else default
+        except ValueError:
+            # Like a path that does not exist, which is how Confluent's registry takes it.
+            raise RegistryError(404, 404, "HTTP 404 Not Found") from None
+
+    def page(self, items: list[Any], most: int | None = None) -> list[Any]:
+        """The part of a list that `offset` and `limit` ask for."""
+        offset, limit = max(self.number("offset", 0), 0), self.number("limit", -1)
+        if limit < 0 or (most is not None and limit > most):
+            limit = most if most is not None else len(items)
+        return items[offset : offset + limit]
+
+    def object(self) -> dict[str, Any]:
+        """The body, which has to be a JSON object."""
+        if not isinstance(self.body, dict):
+            raise errors.bad_request("The request body is not a JSON object")
+        return self.body
+
+
+Handler = Callable[[Call], Outcome[Any]]
+
+
+def parse_version(text: str) -> int:
+    if text.lower() == "latest":
+        return -1
+    try:
+        version = int(text)
+    except ValueError:
+        raise errors.invalid_version(text) from None
+    if version != -1 and not 1 <= version <= 2**31 - 1:
+        raise errors.invalid_version(text)
+    return version
+
+
+def without_empty(value: dict[str, Any]) -> dict[str, Any]:
+    """An answer without the fields that say nothing."""
+    return {name: item for name, item in value.items() if item is not None and item != "" and item != [] and item != {}}
+
+
+def answer_type(accept: str | None) -> str:
+    """The media type of the answer: what was asked for alone, otherwise the first version's."""
+    wanted = (accept or "").partition(";")[0].strip().lower()
+    return wanted if wanted in MEDIA_TYPES else V1
+
+
+def check_content_type(content_type: str | None) -> None:
+    given = (content_type or V1).partition(";")[0].strip().lower()
+    if given not in MEDIA_TYPES:
+        raise RegistryError(415, 415, "HTTP 415 Unsupported Media Type")
