@@ -60,6 +60,12 @@ def api() -> Api:
     return Api()
 
 
+@pytest.fixture
+def make_api() -> type[Api]:
+    """For registries on a log of one's own."""
+    return Api
+
+
 class HttpServer:
     """Serves a registry over HTTP/1.1 with the standard library, for real clients."""
 
