@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from ottla.answers import Reply
 from ottla.coordinator.groups.classic.group import TRANSITIONS, State
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import MemberIdRequired, UnknownMemberId
 
 TOPICS = {"t": 3, "u": 2}

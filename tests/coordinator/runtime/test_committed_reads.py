@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.coordinator.groups import requests
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import CoordinatorNotAvailable, NotCoordinator
 from ottla.wire.messages import (
     HeartbeatRequest,

@@ -10,7 +10,9 @@ from ottla.clock import ManualClock, Timer
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.records import CommittedOffset, OffsetRecord
 from ottla.coordinator.runtime.loader import SLICE_MS, SMALL_LOAD, Load, Loader
-from ottla.coordinator.share_state.shard import ShareCoordinator, ShareKey, ShareStateSettings
+from ottla.coordinator.share_state.coordinator import ShareCoordinator
+from ottla.coordinator.share_state.settings import ShareStateSettings
+from ottla.coordinator.share_state.state import ShareKey
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.coordinator.transactions.records import TransactionRecord
 from ottla.coordinator.transactions.state import State, Transaction

@@ -7,17 +7,11 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.share_state.shard import (
-    NO_COUNT,
-    ShareCoordinator,
-    ShareKey,
-    ShareState,
-    ShareStateSettings,
-    ShareStateShard,
-    StateBatch,
-    combined,
-    decode_record,
-)
+from ottla.coordinator.share_state.coordinator import ShareCoordinator
+from ottla.coordinator.share_state.records import decode_record
+from ottla.coordinator.share_state.settings import ShareStateSettings
+from ottla.coordinator.share_state.shard import ShareStateShard
+from ottla.coordinator.share_state.state import NO_COUNT, ShareKey, ShareState, StateBatch, combined
 from ottla.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, KafkaError
 from ottla.records.batch import Batch, batches
 from support.loading import loader_at_once

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.clock import ManualClock, Timer
 from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.coordinator.runtime.loader import Loader
-from ottla.coordinator.runtime.result import Reply
 from ottla.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator, TransactionSettings
 from ottla.coordinator.transactions.records import TransactionRecord, decode_record
 from ottla.coordinator.transactions.shard import Marker

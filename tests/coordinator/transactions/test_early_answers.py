@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.runtime.result import Reply
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import Identity, State

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.share_state.shard import StateBatch, combined
+from ottla.coordinator.share_state.state import StateBatch, combined
 from ottla.errors import CoordinatorNotAvailable, InvalidRecordState, InvalidRequest, KafkaError
 from ottla.server.share.inflight import ACQUIRED, ARCHIVED, AVAILABLE, DONE, InFlight
 from ottla.server.share.partition import (

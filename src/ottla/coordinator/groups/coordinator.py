@@ -48,7 +48,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self._schedule_sweep()
 
     def stop(self) -> None:
-        """Answer everybody who waits, and let go of every timer."""
+        """Answer all who wait, and leave no timer behind."""
         self._is_running = False
         if self._sweep is not None:
             self._sweep.cancel()

@@ -82,7 +82,7 @@ class GroupShard(CoordinatorShard):
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
         self._protocols: dict[str, GroupProtocol[Any]] = {"classic": self.classic, "consumer": self.consumer}
-        """By kind. Those of share and streams groups are made with the first such group: many a broker has none."""
+        """By kind. Those of share and streams groups are made with the first such group, as many brokers have none."""
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
         """The metadata version at which a topic was last created: older regex results do not know it."""
@@ -103,7 +103,7 @@ class GroupShard(CoordinatorShard):
         return encode_batch(records, now_ms, self.codec, producer_id, producer_epoch, self.FIRST_SEQUENCE)
 
     def run_all(self, records: list[CoordinatorRecord]) -> None:
-        """Append records that need no common batch, in portions."""
+        """Append records that need not be in one batch."""
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             self.run(Result(records[start : start + MAX_RECORDS_PER_BATCH]))
 
@@ -112,7 +112,7 @@ class GroupShard(CoordinatorShard):
     ) -> int:
         """Write a transaction's marker into this partition, and let its offsets count or forget them.
 
-        Returns the marker's offset. A marker that the log got in another way is told by `replay_marker`.
+        Returns the marker's offset.
         """
         batch = end_transaction_marker(
             commit,
@@ -192,7 +192,7 @@ class GroupShard(CoordinatorShard):
             self.groups[group_id] = ClassicGroup(group_id, None)
 
     def ensure_group_unseen(self, group_id: str) -> None:
-        """The same where nothing is written: reads see the group when something else is, and it is committed.
+        """The same without a record: reads see the group when the next record is committed.
 
         Kafka makes a group before it looks at the offsets, and then refuses all of them. The group is there for the
         next request that changes something, and lasts until the next sweep.

@@ -135,7 +135,7 @@ class ModernGroup(Group, Generic[MemberT, TargetT]):
 
     @abstractmethod
     def new_member(self, member_id: str) -> MemberT:
-        """One that nothing is known of yet."""
+        """A member without any records yet."""
 
     def put_member(self, member: MemberT) -> None:
         self.members[member.member_id] = member
@@ -291,7 +291,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         return timers
 
     def keep_alive(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """The member was heard of: its session begins again."""
+        """The member sent a request: its session begins again."""
         timers = self.timers(group_id, member_id)
         if timers.session is None:
             timers.session = self.fencing_deadline(group_id, member_id)
@@ -358,7 +358,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
 
 
 def members_in_order(members: Mapping[str, T]) -> list[T]:
-    """As a map of Kafka has them into which each member was put more than once."""
+    """In the order of Kafka's hash map, into which each member was put more than once."""
     slots = FIRST_SLOTS
     for size in range(len(members) + 1):
         slots = timeline_slots(size, slots)

@@ -21,7 +21,7 @@ from ottla.wire.stored import LegacyOffsetCommitValue, OffsetCommitKey, OffsetCo
 
 LEGACY_OFFSET_TYPE: Final = 0
 OFFSET_TYPE: Final = 1
-# The versions that Kafka 4.3 writes: a commit with its own expiry can only be said in v1.
+# The versions that Kafka 4.3 writes: only v1 has room for a commit's own expiry.
 OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 
@@ -145,7 +145,7 @@ def offset_value(value: CommittedOffset) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """A record back from its bytes; None for a type that nobody here knows (the past, the future)."""
+    """A record from its bytes; None for a type that is not known here. Raises CorruptRecord."""
     if key is None or len(key) < _INT16.size:
         raise CorruptRecord("a record of the offsets log has no key")
     (number,) = _INT16.unpack_from(key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from ottla.answers import Reply
 from ottla.coordinator.groups import description
 from ottla.coordinator.groups.classic import description as classic_description
 from ottla.coordinator.groups.classic.protocol import validate_join
@@ -15,7 +16,7 @@ from ottla.coordinator.groups.consumer import description as consumer_descriptio
 from ottla.coordinator.groups.coordinator import GroupCoordinator
 from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error, unknown_members
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import Reply, Result
+from ottla.coordinator.runtime.result import Result
 from ottla.errors import (
     CoordinatorLoadInProgress,
     InconsistentGroupProtocol,
@@ -156,10 +157,10 @@ def fetch_offsets(
     require_stable: bool,
     shown: Callable[[OffsetsOfGroup], OffsetsOfGroup] = lambda found: found,
 ) -> OffsetsOfGroup | Reply[OffsetsOfGroup]:
-    """Raises only if the group is not served here. `shown` makes of the answer what its asker may see."""
+    """Raises only if the group is not served here. `shown` removes from the answer what the client may not see."""
     shard = coordinator.shard_for(group.group_id)
     found = shown(shard.offsets.fetch(group, by_id=by_id, require_stable=require_stable))
-    # Stable offsets are the newest: they are told when they are committed.
+    # Stable offsets are the newest ones: the answer waits until they are committed.
     return shard.run(Result((), found)) if require_stable else found
 
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+
+from ottla.coordinator.runtime.interfaces import TypedSettings
 
 INT32_MAX = 2**31 - 1
-
-
-class TypedSettings(Protocol):
-    """Anything that answers `settings["group.max.size"]`."""
-
-    def __getitem__(self, key: str, /) -> Any: ...
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ class CommittedView(Generic[K, V]):
         self._order: deque[tuple[int, K]] = deque()
 
     def keep(self, offset: int, key: K, value: V) -> None:
-        """`value` stood before the record at `offset`, which is appended and not replayed yet."""
+        """Keep the value from before the record at `offset`, which is appended and not replayed yet."""
         self._forget_committed()
         self._values.setdefault(key, deque()).append((offset, value))
         self._order.append((offset, key))
@@ -42,7 +42,7 @@ class CommittedView(Generic[K, V]):
         return live if kept is None else kept[0][1]
 
     def keys(self) -> Iterable[K]:
-        """Whatever has a value that differs from the newest, maybe."""
+        """The keys whose committed value may differ from the newest."""
         self._forget_committed()
         return self._values.keys()
 

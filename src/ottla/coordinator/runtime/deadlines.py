@@ -8,7 +8,7 @@ from ottla.clock import Clock, Timer, TimerHandle
 
 
 class Deadline:
-    """Calls back once nobody has pushed it back for its delay.
+    """Calls back when its delay has passed since the last `push`.
 
     A heartbeat only moves a number; the handle in the timing wheel stays where it is and, when it fires too early,
     waits again for what is left.
@@ -29,7 +29,7 @@ class Deadline:
         return self._handle is not None
 
     def push(self, delay_ms: float) -> None:
-        """The callback comes `delay_ms` from now, whatever was said before."""
+        """Call back `delay_ms` from now, whatever was planned before."""
         now_ms = self._clock.monotonic_ms()
         self._at_ms = at_ms = now_ms + delay_ms
         if self._handle is not None:

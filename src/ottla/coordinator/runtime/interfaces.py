@@ -14,6 +14,12 @@ class EncodableRecord(Protocol):
     def encode(self) -> tuple[bytes, bytes | None]: ...
 
 
+class TypedSettings(Protocol):
+    """Anything that answers `settings["group.max.size"]`."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
 class PartitionWriter(Protocol):
     """The leader's end of one partition of an internal topic."""
 
@@ -28,11 +34,11 @@ class PartitionWriter(Protocol):
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether what is appended is committed with that: there is nobody to wait for."""
+        """Whether an append is committed at once, as there are no followers to wait for."""
         ...
 
     def append_run(self, batches: Sequence[bytearray]) -> Sequence[int]:
-        """Append several batches with one write, and return their base offsets; none, where that cannot be."""
+        """Append several batches with one write, and return their base offsets; none if that is not possible."""
         ...
 
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:

@@ -24,7 +24,7 @@ SMALL_LOAD: Final = 1000
 
 
 class Load:
-    """What is loaded, in steps that each yield how many records they were, and what to do at the end of it."""
+    """One log to load: steps that each yield how many records they loaded, and what to do after the last."""
 
     __slots__ = ("finished", "is_cancelled", "name", "steps")
 
@@ -32,7 +32,7 @@ class Load:
         self.name = name
         self.steps = steps
         self.finished = finished
-        """Called with what ended the load early, if anything did; not called after `cancel`."""
+        """Called after the last step, or with the error of the step that failed; not called after `cancel`."""
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -57,7 +57,7 @@ class Loader:
     def __init__(
         self, clock: Clock, call_soon: Callable[[Callable[[], None]], object], *, owns_process: bool = False
     ) -> None:
-        """`owns_process`: nobody else runs in this process, so its garbage collector can be held off during loads."""
+        """`owns_process`: the process does nothing but serve, so a load may switch the garbage collector off."""
         self._owns_process = owns_process
         self._clock = clock
         self._call_soon = call_soon
@@ -107,7 +107,7 @@ class Loader:
                 self._call_soon(self._next_turn)
 
     def _advance(self, load: Load) -> bool:
-        """Take steps until the load or the slice is over; whether it is the load."""
+        """Take steps until the load or the slice is over; True if the load is."""
         outcome: Exception | None = None
         try:
             for count in load.steps:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from ottla.answers import Answer
-from ottla.answers import Reply as Reply
-from ottla.answers import settled as settled
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:

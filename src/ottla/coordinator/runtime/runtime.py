@@ -29,7 +29,7 @@ def _steps(shard: CoordinatorShard, batches: Iterable[Batch]) -> Iterator[int]:
 
 
 class _Loading(Generic[ShardT]):
-    """A shard on its way: its load, and what has to be done with it afterwards."""
+    """A shard that is loading, and what has to be done with it afterwards."""
 
     __slots__ = ("afterwards", "load", "shard")
 
@@ -54,11 +54,11 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     @abstractmethod
     def start(self) -> None:
-        """Requests may come, and time counts."""
+        """Serve requests, and start the timers."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Answer everybody who waits, and let go of every timer."""
+        """Answer all who wait, and leave no timer behind."""
 
     @abstractmethod
     def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> ShardT:

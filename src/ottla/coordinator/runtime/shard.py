@@ -15,10 +15,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
+from ottla.answers import Reply
 from ottla.clock import Clock
 from ottla.coordinator.runtime.batches import CorruptRecord, readable_records
 from ottla.coordinator.runtime.interfaces import EncodableRecord, PartitionWriter
-from ottla.coordinator.runtime.result import Reply, Result
+from ottla.coordinator.runtime.result import Result
 from ottla.errors import CoordinatorNotAvailable, KafkaError
 from ottla.records.batch import NO_PRODUCER_ID, Batch, Record, build_batch
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 STEP: Final = 64
-"""Records that are loaded before somebody looks at the clock: a fraction of a millisecond."""
+"""Records that are loaded before the loader looks at the clock: a fraction of a millisecond."""
 
 
 class CoordinatorShard:
@@ -50,12 +51,12 @@ class CoordinatorShard:
 
     @property
     def written_offset(self) -> int:
-        """The last one that is in the state."""
+        """The offset of the last record that is in the state."""
         return self._written_offset
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether what is appended is committed with that."""
+        """Whether an append is committed at once."""
         return self._writer.commits_at_once
 
     @property
@@ -73,11 +74,11 @@ class CoordinatorShard:
 
     @abstractmethod
     def on_loaded(self) -> Iterable[int]:
-        """The log is read: what time does begins. In steps, each with how much it was, as for `loading`."""
+        """The log is read: start sessions and go on with unfinished work, in steps as `loading` does."""
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """Leadership is gone, perhaps before all is loaded: those who wait are answered, and no timer is left."""
+        """This broker leads no more, perhaps before all was loaded: answer all who wait, and leave no timer."""
 
     # -- loading
 
@@ -132,7 +133,7 @@ class CoordinatorShard:
     # -- operations
 
     def run(self, result: Result[T]) -> T | Reply[T]:
-        """Append, replay, and hand out the answer: at once if it can be, else as a `Reply`."""
+        """Append, replay, and answer: at once if everything is committed, else by a `Reply`."""
         records, response, then, producer_id, producer_epoch = result
         if not records:
             if then is not None:
@@ -167,7 +168,7 @@ class CoordinatorShard:
         return self._written_offset
 
     def append_alike(self, batches: Sequence[bytearray], records: Callable[[int], Sequence[Any]]) -> int:
-        """Append ready batches of operations of which each overwrites what the one before it did.
+        """Append ready batches of operations that each overwrite what the one before them did.
 
         So only the last is replayed: `records` gives those of the batch at a position. Returns how many were appended,
         from the first on: none at all where they would have to wait to be committed.
@@ -183,10 +184,10 @@ class CoordinatorShard:
 
     @abstractmethod
     def keep(self, records: Sequence[Any], offset: int) -> None:
-        """Keep, for reads, what replaying these will change: they are appended but not committed."""
+        """Keep for reads what the replay of these records will change: they are appended but not committed."""
 
     def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None] | None:
-        """Have `give_up` called when an answer took too long; returns how to call that off."""
+        """Call `give_up` if an answer takes too long; returns a function that cancels this."""
         return None
 
     def _batch(

@@ -1,4 +1,4 @@
-"""The share coordinator: where share groups stand in their partitions, kept in `__share_group_state`.
+"""One partition of `__share_group_state`: where share groups stand in their partitions (Kafka: ShareCoordinatorShard).
 
 A share partition's state is a start offset and batches of records that are done or were delivered before. A snapshot
 record has all of it, the update records after it only what changed; after some updates comes the next snapshot.
@@ -6,142 +6,19 @@ record has all of it, the update records after it only what changed; after some 
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from struct import Struct
-from struct import error as StructError
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from ottla.clock import Clock, Timer
-from ottla.coordinator.groups.settings import TypedSettings
-from ottla.coordinator.runtime.batches import CorruptRecord
 from ottla.coordinator.runtime.interfaces import PartitionWriter
-from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.result import Result
-from ottla.coordinator.runtime.runtime import CoordinatorRuntime
 from ottla.coordinator.runtime.shard import CoordinatorShard
+from ottla.coordinator.share_state.records import ShareRecord, decode_record
+from ottla.coordinator.share_state.settings import ShareStateSettings
+from ottla.coordinator.share_state.state import NO_COUNT, NO_OFFSET, ShareKey, ShareState, StateBatch, combined
 from ottla.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
-from ottla.wire.primitives import uuid_to_base64
-from ottla.wire.schema import Message
-from ottla.wire.stored import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
-
-logger = logging.getLogger(__name__)
-
-SNAPSHOT, UPDATE = 0, 1
-NO_OFFSET: Final = -1
-NO_COUNT: Final = -1
-
-_INT16 = Struct(">h")
-
-
-class ShareKey(NamedTuple):
-    group_id: str
-    topic_id: bytes
-    partition: int
-
-    def __str__(self) -> str:
-        """As a coordinator is looked for."""
-        return f"{self.group_id}:{uuid_to_base64(self.topic_id)}:{self.partition}"
-
-
-class StateBatch(NamedTuple):
-    """Neighbouring records with the same fate."""
-
-    first: int
-    last: int
-    state: int
-    delivery_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShareState:
-    snapshot_epoch: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = NO_OFFSET
-    done_count: int = NO_COUNT
-    """Of records from the start offset on."""
-    batches: tuple[StateBatch, ...] = ()
-    created_ms: int = 0
-    written_ms: int = 0
-    updates: int = 0
-    """Since the snapshot."""
-    snapshot_offset: int = 0
-
-
-class ShareRecord(NamedTuple):
-    key: ShareKey
-    value: ShareSnapshotValue | ShareUpdateValue | None
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        number = UPDATE if isinstance(self.value, ShareUpdateValue) else SNAPSHOT
-        group_id, topic_id, partition = self.key
-        stored: Message = (ShareUpdateKey if number == UPDATE else ShareSnapshotKey)(
-            group_id=group_id, topic_id=topic_id, partition=partition
-        )
-        key = _INT16.pack(number) + stored.encode(0)
-        return key, None if self.value is None else _INT16.pack(0) + self.value.encode(0)
-
-
-def decode_record(key: bytes | None, value: bytes | None) -> ShareRecord | None:
-    if key is None or len(key) < _INT16.size:
-        raise CorruptRecord("a record of the share state log has no key")
-    (number,) = _INT16.unpack_from(key)
-    if number not in (SNAPSHOT, UPDATE):
-        return None
-    try:
-        stored, _ = (ShareUpdateKey if number == UPDATE else ShareSnapshotKey).decoder(0)(key, _INT16.size)
-        name = ShareKey(stored.group_id, stored.topic_id, stored.partition)
-        if value is None:
-            return ShareRecord(name, None)
-        kind: Any = ShareUpdateValue if number == UPDATE else ShareSnapshotValue
-        (version,) = _INT16.unpack_from(value)
-        if not 0 <= version <= kind.MAX_VERSION:
-            raise CorruptRecord(f"{kind.__name__} has no version {version}")
-        return ShareRecord(name, kind.decoder(version)(value, _INT16.size)[0])
-    except (ValueError, IndexError, StructError) as error:
-        raise CorruptRecord(f"type {number}: {error}") from error
-
-
-def combined(known: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Both together from the start offset on; where they differ, more deliveries count, then the later state."""
-    every = [*known, *newer]
-    edges = sorted({edge for batch in every for edge in (batch.first, batch.last + 1)} | {start_offset})
-    best: list[StateBatch | None] = [None] * len(edges)
-    for batch in every:
-        for position in range(bisect_left(edges, batch.first), bisect_left(edges, batch.last + 1)):
-            there = best[position]
-            if there is None or (batch.delivery_count, batch.state) > (there.delivery_count, there.state):
-                best[position] = batch
-    result: list[StateBatch] = []
-    for position, chosen in enumerate(best):
-        if chosen is None or edges[position] < start_offset:
-            continue
-        first, last = edges[position], edges[position + 1] - 1
-        if result and result[-1].last + 1 == first and result[-1][2:] == chosen[2:]:
-            result[-1] = result[-1]._replace(last=last)
-        else:
-            result.append(StateBatch(first, last, chosen.state, chosen.delivery_count))
-    return tuple(result)
-
-
-@dataclass(slots=True)
-class ShareStateSettings:
-    partitions: int = 50
-    updates_per_snapshot: int = 500
-    write_timeout_ms: int = 5000
-    compression_codec: int = 0
-
-    @classmethod
-    def from_config(cls, config: TypedSettings) -> ShareStateSettings:
-        return cls(
-            partitions=config["share.coordinator.state.topic.num.partitions"],
-            updates_per_snapshot=config["share.coordinator.snapshot.update.records.per.snapshot"],
-            write_timeout_ms=config["share.coordinator.write.timeout.ms"],
-            compression_codec=int(config["share.coordinator.state.topic.compression.codec"]),
-        )
+from ottla.wire.stored import ShareSnapshotValue, ShareUpdateValue
 
 
 class ShareStateShard(CoordinatorShard):
@@ -186,7 +63,7 @@ class ShareStateShard(CoordinatorShard):
         return Result([ShareRecord(key, value)])
 
     def read(self, key: ShareKey, leader_epoch: int) -> Result[ShareState]:
-        """The state, for whoever leads the partition; a new leader's epoch is noted."""
+        """The state, for the leader of the partition; the epoch of a new leader is stored."""
         state = self.states.get(key)
         if state is None:
             raise InvalidRequest("Read operation on uninitialized share partition not allowed.")
@@ -197,7 +74,7 @@ class ShareStateShard(CoordinatorShard):
         return Result([self._change(key, state, leader_epoch, state.start_offset, state.done_count, ())], state)
 
     def summary(self, key: ShareKey) -> Result[ShareState]:
-        """The state without asking who wants to know; one of nowhere if there is none."""
+        """The state, without a check of the sender; an empty one if nothing is stored."""
         return Result((), self.states.get(key, ShareState()))
 
     def write(
@@ -272,13 +149,13 @@ class ShareStateShard(CoordinatorShard):
         return ShareRecord(key, value)
 
     def snapshot_older_than(self, offset: int) -> Result[None]:
-        """New snapshots of what has its last one before `offset`, so that the log can be cut there."""
+        """New snapshots of the states whose last one lies before `offset`, so that the log can be cut there."""
         return Result(
             [self._snapshot(key, state) for key, state in self.states.items() if state.snapshot_offset < offset]
         )
 
     def first_needed_offset(self) -> int:
-        """Nothing before it is needed to load the shard."""
+        """The shard can be loaded from this offset on."""
         needed = (state.snapshot_offset for state in self.states.values())
         return min(needed, default=self._written_offset + 1)
 
@@ -327,7 +204,7 @@ class ShareStateShard(CoordinatorShard):
         )
 
     def keep(self, records: Sequence[Any], offset: int) -> None:
-        """Nothing: whoever reads here waits for what is written before."""
+        """Nothing to keep: reads wait until everything before them is committed."""
 
     decode = staticmethod(decode_record)
 
@@ -337,25 +214,3 @@ class ShareStateShard(CoordinatorShard):
 
     def on_unloaded(self) -> None:
         self.states.clear()
-
-
-class ShareCoordinator(CoordinatorRuntime[ShareStateShard]):
-    """All shards of this broker, found by share partition."""
-
-    __slots__ = ("_clock", "_timer", "settings")
-
-    def __init__(self, settings: ShareStateSettings, clock: Clock, timer: Timer, loader: Loader) -> None:
-        super().__init__(loader, settings.partitions)
-        self.settings = settings
-        self._clock = clock
-        self._timer = timer
-
-    def start(self) -> None:
-        self._is_running = True
-
-    def stop(self) -> None:
-        self._is_running = False
-        self.resign_all()
-
-    def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> ShareStateShard:
-        return ShareStateShard(partition, writer, self.settings, self._clock, self._timer)

@@ -1,4 +1,6 @@
-"""The transaction coordinator: all shards of this broker, found by transactional id, and what time does to them."""
+"""The transaction coordinator: all shards of this broker, found by transactional id, and the sweeps over them
+(Kafka: TransactionCoordinator).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ottla.answers import Reply
 from ottla.clock import Clock, Timer, TimerHandle
-from ottla.coordinator.groups.settings import TypedSettings
-from ottla.coordinator.runtime.interfaces import PartitionWriter
+from ottla.coordinator.runtime.interfaces import PartitionWriter, TypedSettings
 from ottla.coordinator.runtime.loader import Loader
-from ottla.coordinator.runtime.result import Reply
 from ottla.coordinator.runtime.runtime import CoordinatorRuntime
 from ottla.coordinator.transactions.shard import MarkerWriter, TransactionShard
 from ottla.coordinator.transactions.state import BY_NAME, Identity, State, TopicPartition, Transaction
@@ -214,7 +215,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> tuple[list[tuple[str, Transaction]], list[str]]:
-        """The transactions that pass every filter given, and the names of states that there are not."""
+        """The transactions that pass every filter, and those names of `state_names` that are not states."""
         if not self._is_running:
             raise CoordinatorNotAvailable
         if self.is_loading:

@@ -50,7 +50,7 @@ def _value_of(transaction: Transaction) -> TransactionLogValue:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """None for a kind of record that this version does not know. Raises CorruptRecord."""
+    """A record from its bytes; None for a type that is not known here. Raises CorruptRecord."""
     if key is None:
         raise CorruptRecord("it has no key")
     try:

@@ -1,4 +1,5 @@
-"""One partition of `__transaction_state`: operations on its transactional ids, and the completion of their ends.
+"""One partition of `__transaction_state`: operations on its transactional ids, and the completion of their ends
+(Kafka: TransactionStateManager for the state, TransactionMarkerChannelManager for the completion).
 
 An end is two records. The first (PrepareCommit or PrepareAbort) decides; from then on the outcome stands, and the only
 thing left is to write a marker into every partition of the transaction. When the last one is written, the second record
@@ -11,10 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.answers import Reply
 from ottla.clock import Clock
 from ottla.coordinator.runtime.committed_view import CommittedView
 from ottla.coordinator.runtime.interfaces import PartitionWriter
-from ottla.coordinator.runtime.result import Reply, Result
+from ottla.coordinator.runtime.result import Result
 from ottla.coordinator.runtime.shard import STEP, CoordinatorShard
 from ottla.coordinator.transactions import state as machine
 from ottla.coordinator.transactions.records import TransactionRecord, decode_record
@@ -89,7 +91,7 @@ class Completion:
         self._next: list[Callable[[], None]] = []
 
     def answer(self) -> None:
-        """Nobody need wait any longer: it is complete, or that may take a while."""
+        """Answer all who wait: the transaction is complete, or completing it may take a while."""
         self._answer_the_end()
         next_ones, self._next = self._next, []
         for each in next_ones:
@@ -130,7 +132,7 @@ class TransactionShard(CoordinatorShard):
     ) -> None:
         super().__init__(partition, writer, clock)
         self.coordinator_epoch = coordinator_epoch
-        """The partition's leader epoch: a marker of a former coordinator is refused by it."""
+        """The leader epoch of the partition. Markers carry it, so that those of a former coordinator are refused."""
         self.transactions: dict[str, Transaction] = {}
         self.committed: CommittedView[str, Transaction | None] = CommittedView(writer)
         self.completions: dict[str, Completion] = {}
@@ -149,7 +151,7 @@ class TransactionShard(CoordinatorShard):
             known = Transaction(new_producer_id(), machine.NO_EPOCH, timeout_ms)
         machine.check_init(known, expected)
         if known.state is State.ONGOING:
-            # Abort what is open first; the client comes again when that is over.
+            # Abort the open transaction first; the client tries again when that is done.
             return self._fence(transactional_id, known, ConcurrentTransactions())
         made = machine.initialized(known, expected, timeout_ms, now_ms, new_producer_id)
         return Result([self._record(transactional_id, made)], Identity(made.producer_id, made.producer_epoch))
@@ -310,7 +312,7 @@ class TransactionShard(CoordinatorShard):
             completion.answer_early()
 
     def _show_waiting(self, transactional_id: str, completion: Completion) -> None:
-        """An operator who looks for what hangs sees the partitions that have no marker, and no others.
+        """Show operators the partitions that have no marker yet, and only those.
 
         Nothing of it is stored: the next coordinator begins with all of them.
         """
@@ -334,7 +336,7 @@ class TransactionShard(CoordinatorShard):
     # -- what reads see
 
     def seen(self, transactional_id: str) -> Transaction | None:
-        """As committed."""
+        """The committed state of a transactional id."""
         return self.committed.get(transactional_id, self.transactions.get(transactional_id))
 
     def all_seen(self) -> Iterator[tuple[str, Transaction]]:

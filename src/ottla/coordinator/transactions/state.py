@@ -121,7 +121,7 @@ NewProducerId: TypeAlias = Callable[[], int]
 
 
 def _check_complete(transaction: Transaction) -> None:
-    """While markers are missing, who asks is told to come again: the answer may bring an identity that is not out yet.
+    """Raise CONCURRENT_TRANSACTIONS while markers are missing: the answer may have an identity that is not in use yet.
 
     So it is asked before all else, as by Kafka (KAFKA-18575), except where only clients of the first protocol ask.
     """
@@ -133,7 +133,7 @@ def _check_complete(transaction: Transaction) -> None:
 
 
 def check_init(transaction: Transaction, expected: Identity | None) -> None:
-    """Whether a client may begin anew: an old one that expects another producer is fenced."""
+    """Raise if a client may not start again: one that expects another producer is fenced."""
     _check_complete(transaction)
     if expected is not None and not (
         transaction.producer_epoch == NO_EPOCH
@@ -153,7 +153,7 @@ def initialized(
     last_epoch = NO_EPOCH if expected is None else epoch
     if expected is not None and epoch != NO_EPOCH and expected.producer_epoch != epoch:
         if transaction.is_exhausted:
-            raise UnknownServerError  # Kafka trips over it, and does not get as far as to look whether it is repeated
+            raise UnknownServerError  # Kafka fails here, before it checks whether the request is a repeated one
         if expected.producer_epoch != transaction.last_producer_epoch:
             raise ProducerFenced
         # A repeated request: the first answer was lost, so the same is given again.
@@ -178,7 +178,7 @@ def initialized(
 def fenced(
     transaction: Transaction, now_ms: int, transaction_version: int, new_producer_id: NewProducerId
 ) -> Transaction:
-    """The broker aborts an open transaction, because of its timeout or of a new producer: its epoch is over.
+    """The broker aborts an open transaction, because it timed out or a new producer came: its epoch ends.
 
     Under KIP-890 the old epoch is remembered, so that its producer may come back with it, and the end of the last epoch
     brings a new id.
@@ -232,7 +232,7 @@ def with_partitions(
 def missing_partitions(
     transaction: Transaction, producer: Identity, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, KafkaError]:
-    """Those that are not in the transaction, with the error for each."""
+    """The partitions that are not in the transaction, with the error for each."""
     _check_owner(transaction, producer)
     _check_complete(transaction)
     return {partition: TransactionAbortable() for partition in partitions if partition not in transaction.partitions}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started
-from ottla.coordinator.share_state.shard import ShareKey, StateBatch
+from ottla.coordinator.share_state.state import ShareKey, StateBatch
 from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import KafkaError
 from ottla.server.api import OnCluster, RequestContext, handles
@@ -26,7 +26,8 @@ from ottla.wire.messages import (
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime.result import Result
-    from ottla.coordinator.share_state.shard import ShareKey, ShareState, ShareStateShard
+    from ottla.coordinator.share_state.shard import ShareStateShard
+    from ottla.coordinator.share_state.state import ShareKey, ShareState
 
 
 async def _each(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ottla.coordinator.share_state.shard import ShareKey
+from ottla.coordinator.share_state.state import ShareKey
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     InvalidRecordState,

@@ -9,7 +9,7 @@ from ottla.answers import Answer, Reply, then
 from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.groups.share.description import describe as describe_share
-from ottla.coordinator.share_state.shard import NO_COUNT, NO_OFFSET, ShareKey, ShareState
+from ottla.coordinator.share_state.state import NO_COUNT, NO_OFFSET, ShareKey, ShareState
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     NONE,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ottla.clock import TimerHandle
-from ottla.coordinator.share_state.shard import StateBatch
+from ottla.coordinator.share_state.state import StateBatch
 
 AVAILABLE: Final = 0
 ACQUIRED: Final = 1

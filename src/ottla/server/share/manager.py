@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.answers import Reply
-from ottla.coordinator.share_state.shard import NO_OFFSET, ShareKey, ShareState, StateBatch
+from ottla.coordinator.share_state.state import NO_OFFSET, ShareKey, ShareState, StateBatch
 from ottla.enums import ConfigResourceType
 from ottla.errors import (
     CoordinatorNotAvailable,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.clock import Timer
-from ottla.coordinator.share_state.shard import StateBatch
+from ottla.coordinator.share_state.state import StateBatch
 from ottla.errors import InvalidRecordState, InvalidRequest, KafkaError
 from ottla.server.share.handing import Handing, Range
 from ottla.server.share.inflight import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.coordinator.share_state.shard import ShareKey, ShareState, StateBatch
+from ottla.coordinator.share_state.state import ShareKey, ShareState, StateBatch
 from ottla.enums import OffsetTimestamp
 from ottla.errors import KafkaError, error_for
 from ottla.wire.messages import (

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Reply
 from ottla.coordinator.runtime.result import Result
-from ottla.coordinator.share_state.shard import (
-    ShareCoordinator,
-    ShareKey,
-    ShareState,
-    ShareStateSettings,
-    ShareStateShard,
-    StateBatch,
-)
+from ottla.coordinator.share_state.coordinator import ShareCoordinator
+from ottla.coordinator.share_state.settings import ShareStateSettings
+from ottla.coordinator.share_state.shard import ShareStateShard
+from ottla.coordinator.share_state.state import ShareKey, ShareState, StateBatch
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

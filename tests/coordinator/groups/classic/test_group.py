@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.coordinator.groups import requests
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.coordinator.groups.classic.group import TRANSITIONS, ClassicGroup, State
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
     NONE,
     CoordinatorNotAvailable,

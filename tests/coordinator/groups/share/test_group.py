@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.coordinator.groups import description as describe
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.classic.description import describe as describe_classic
@@ -13,7 +14,6 @@ from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.groups.share.description import describe as describe_share
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
     CoordinatorNotAvailable,
     FencedMemberEpoch,

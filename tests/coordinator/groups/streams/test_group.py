@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.coordinator.groups import description as describe
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.streams.description import describe as describe_streams
 from ottla.coordinator.groups.streams.group import MemberState, StreamsGroup
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,

@@ -1,4 +1,4 @@
-"""The classic group: a state machine that waits for its members.
+"""The classic group: a state machine that waits for its members (Kafka: ClassicGroup).
 
 Clients run the protocol: each member joins, the first one leads and computes the assignment, and the coordinator only
 keeps order. A rebalance has two barriers. Until every known member has (re)joined, or the rebalance timeout ends, the
@@ -26,12 +26,12 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.answers import Reply
 from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
 from ottla.coordinator.groups.classic.records import classic_group_tombstone
 from ottla.coordinator.groups.interfaces import Group, join_error
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.runtime.deadlines import Deadline
-from ottla.coordinator.runtime.result import Reply
 from ottla.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -185,7 +185,7 @@ class ClassicGroup(Group):
 
     @classmethod
     def from_stored(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group that a record tells of."""
+        """The group that a record describes."""
         group = cls(group_id, None, STABLE if value.members else EMPTY)
         group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
         group.generation = value.generation

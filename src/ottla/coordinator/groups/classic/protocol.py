@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from ottla.answers import Reply, settled
 from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
 from ottla.coordinator.groups.classic.group import (
     COMPLETING,
@@ -23,7 +24,7 @@ from ottla.coordinator.groups.classic.records import classic_group_record
 from ottla.coordinator.groups.interfaces import NO_MEMBER, GroupProtocol, join_error
 from ottla.coordinator.runtime.deadlines import Deadline
 from ottla.coordinator.runtime.interfaces import Client
-from ottla.coordinator.runtime.result import NOTHING, Reply, Result, settled
+from ottla.coordinator.runtime.result import NOTHING, Result
 from ottla.errors import (
     CoordinatorNotAvailable,
     GroupMaxSizeReached,
@@ -74,7 +75,7 @@ _APPEND_ERRORS: dict[type[KafkaError], type[KafkaError]] = {
 
 
 def append_error_code(error: KafkaError) -> int:
-    """What a member is told when the group's record could not be stored."""
+    """The error for members when the group's record could not be stored."""
     return _APPEND_ERRORS.get(type(error), type(error)).code
 
 
@@ -222,8 +223,8 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
 
             def stored(error: KafkaError | None) -> None:
                 if error is None:
-                    # KIP-814: a leader is told that it leads, and that it need not assign. Before v9 it could not be
-                    # told the second, so it is made to believe that the old incarnation still leads.
+                    # KIP-814: the answer says that it leads, and that it need not assign. Before v9 there is no field
+                    # for the second, so the answer names its old member id as the leader.
                     if client.version >= 9:
                         leads = group.leader == new_id
                         response = group.join_response(new_id, with_members=leads, skip_assignment=leads)
@@ -251,7 +252,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return self.prepare_rebalance(group) if group.can_rebalance else self._complete_if_joined(group)
 
     def prepare_rebalance(self, group: ClassicGroup) -> Result[None]:
-        """Open the join barrier: who waits for a sync is sent back to join."""
+        """Open the join barrier: members that wait for a sync have to join again."""
         shard = self._shard
         if group.state is COMPLETING:
             for member in group.members.values():
@@ -309,7 +310,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return NOTHING
 
     def _complete_join(self, group: ClassicGroup) -> Result[None]:
-        """The barrier falls: whoever did not rejoin is out, except static members, and the next generation begins."""
+        """The barrier falls: members that did not rejoin go, except static ones, and the next generation begins."""
         shard = self._shard
         if group.join_timeout is not None:
             group.join_timeout.cancel()
@@ -429,7 +430,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return Result((), HeartbeatResponse())
 
     def keep_alive(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int) -> None:
-        """The member was heard of: its session starts anew."""
+        """The member sent a request: its session begins again."""
         session = member.session
         if session is None:
             member_id = member.member_id
@@ -556,7 +557,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return self.prepare_rebalance(group) if group.can_rebalance else NOTHING
 
     def partitions_of(self, group: ClassicGroup, member: ClassicMember) -> Iterable[tuple[str, int]]:
-        """As far as the coordinator can know: assignments are the clients' own."""
+        """As far as the coordinator can know: clients choose the format of assignments."""
         if not group.uses_consumer_protocol:
             return ()
         try:

@@ -1,4 +1,4 @@
-"""The consumer group (KIP-848): members that read partitions, each partition by one of them.
+"""The consumer group (KIP-848; Kafka: ConsumerGroup): members that read partitions, each partition by one of them.
 
 The group epoch grows when a subscription or a subscribed topic changes (see `modern` for the epochs). The state that
 clients see follows from them:
@@ -158,7 +158,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
         return None if member_id is None else self.members.get(member_id)
 
     def owner_epoch(self, topic_id: bytes, partition: int) -> int:
-        """The epoch of whoever owns a partition, or must still give it up; -1 if it is free."""
+        """The epoch of the member that owns a partition, or must still give it up; -1 if it is free."""
         return self._owner_epochs.get(topic_id, {}).get(partition, -1)
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
@@ -259,7 +259,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
         if member_id is None:
             if epoch < 0:
                 return
-            raise UnknownServerError  # Kafka looks for nobody among the members, and trips
+            raise UnknownServerError  # Kafka looks up a member without an id, and fails
         member = self.members.get(member_id)
         if member is None:
             raise UnknownMemberId

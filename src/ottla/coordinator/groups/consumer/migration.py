@@ -78,7 +78,7 @@ def upgrade(shard: GroupShard, classic: ClassicGroup, records: list[CoordinatorR
         members = [_upgraded(shard, classic, member) for member in classic.members.values()]
     except MalformedMetadata:
         raise GroupIdNotFound(refusal + "the embedded consumer protocol is malformed.") from None
-    # Whoever waits in the old group is sent to join again, which it will do in the new one.
+    # Members that wait in the old group have to join again, and then join the new one.
     for waiting in list(classic.members.values()):
         classic.answer_join(waiting, RebalanceInProgress.code, member_id=waiting.member_id)
         classic.answer_sync(waiting, SyncGroupResponse(error_code=RebalanceInProgress.code))
@@ -230,7 +230,7 @@ def join(
         members=[],
     )
     if replaced is not None and _can_downgrade_replacing(shard, group, replaced):
-        if changed:  # there will be a generation of the classic group's own
+        if changed:  # the classic group will begin a generation of its own
             response.generation_id = updated.epoch
         ended = downgrade(shard, group, joining=updated, rebalance=changed)
         return Result([*records, *ended.records], response, ended.then)
@@ -365,7 +365,7 @@ def leave(shard: GroupShard, group: ConsumerGroup, request: LeaveGroupRequest) -
 
 
 def _expect_rejoin(shard: GroupShard, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """The member is told to rejoin: it has as long as a rebalance may take."""
+    """The answer asks the member to rejoin: it has as long as a rebalance may take."""
     timers = shard.consumer.timers(group.group_id, member.member_id)
     if timers.join is None:
         timers.join = shard.consumer.fencing_deadline(group.group_id, member.member_id)

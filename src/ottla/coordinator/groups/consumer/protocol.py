@@ -135,7 +135,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
         return Result(records, response)
 
     def _validate(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-        # Before v1 the broker made the id; who asks for more than to join must have one, save where the epoch is wrong.
+        # Before v1 the broker makes the id of a member that joins; other requests need one, unless the epoch is wrong.
         if not request.member_id and (version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH):
             raise InvalidRequest("MemberId can't be empty.")
         if not request.group_id.strip():
@@ -254,7 +254,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def assign(
         self, group: ConsumerGroup, epoch: int, updated: ConsumerMember, records: list[CoordinatorRecord]
     ) -> tuple[int, TargetPartitions]:
-        """Bring the target to `epoch`, unless the last one is too young (KIP-1263); what `updated` shall have."""
+        """Bring the target to `epoch`, unless the last one is too young; returns the epoch and target for `updated`."""
         now_ms = self._shard.clock.now_ms()
         if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, _target_of(group, updated)
@@ -369,7 +369,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
             self._shard.run(self._resolved(group, client))
 
     def _resolved(self, group: ConsumerGroup, client: Client) -> Result[None]:
-        """Every pattern of the group, with the eyes of the member that came by: it may not see each topic."""
+        """Every pattern of the group, resolved to the topics that this client may see."""
         cluster = self._shard.cluster
         patterns = group.subscribed_regexes(group.members)
         names, now_ms = cluster.topic_names(), self._shard.clock.now_ms()

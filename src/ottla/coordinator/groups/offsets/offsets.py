@@ -50,7 +50,7 @@ Entry = tuple[int, CommittedOffset]
 
 
 class TopicOffsets(dict[int, Entry]):
-    """By partition. How large Kafka's map would be by now decides the order in which all of them are told."""
+    """By partition. `slots` is how large Kafka's hash map would be by now, which decides the order in answers."""
 
     __slots__ = ("slots",)
 
@@ -204,7 +204,7 @@ class OffsetStore:
         return Result(records, response, None, request.producer_id, request.producer_epoch)
 
     def _validate_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> CheckPartition | None:
-        """What is left to be checked of each partition; transactions know no epochs of members, only generations."""
+        """As `validate_commit`, with errors that producers know: generations instead of member epochs."""
         group = self._shard.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
@@ -238,7 +238,7 @@ class OffsetStore:
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         """An unknown group, topic or partition has offset -1 and no error."""
         group_id = asked.group_id
-        # Who wants stable offsets gets the newest, once those are committed.
+        # A request for stable offsets gets the newest ones; its answer waits until they are committed.
         seen = self._shard.newest(group_id) if require_stable else self._shard.seen(group_id)
         try:
             self._validate_fetch(asked, seen.group)
@@ -253,7 +253,7 @@ class OffsetStore:
             topics = list(self._fetch_all(offsets, unstable, by_id))
         else:
             wanted = list(asked.topics)
-            if by_id:  # nobody's ids come last
+            if by_id:  # ids of no topic come last
                 wanted.sort(key=lambda topic: self._shard.cluster.topic_by_id(topic.topic_id) is None)
             topics = [self._fetch_topic(topic, offsets, unstable, by_id) for topic in wanted]
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=topics)

@@ -63,7 +63,7 @@ class CommitPlan:
 
     @classmethod
     def of(cls, coordinator: GroupCoordinator, request: OffsetCommitRequest, client: Client) -> CommitPlan | None:
-        """The plan of a commit that was just answered without an error; None where there is no such thing for it."""
+        """The plan of a commit that was just answered without an error; None if it cannot be repeated from a plan."""
         if request.retention_time_ms != _NOT_GIVEN:
             return None
         try:

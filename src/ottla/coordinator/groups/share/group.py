@@ -1,6 +1,6 @@
-"""The share group (KIP-932): members that read the same partitions together, record by record.
+"""The share group (KIP-932; Kafka: ShareGroup): members that read the same partitions together, record by record.
 
-Nobody has to give a partition up before somebody else may have it: a member is at its target as soon as it hears of
+Nobody has to give a partition up before somebody else may have it: a member is at its target as soon as it knows
 it (see `modern` for the epochs). A group also knows for which partitions there is state at the share coordinator; only
 those are handed out.
 """
@@ -162,7 +162,7 @@ class ShareGroup(ModernGroup[ShareMember, Target]):
         return [*records, *share_records.group_tombstones(self.group_id)]
 
     def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
-        """The share coordinators forget it first; until they have, it is known what they are to forget."""
+        """The share coordinators delete their state first. Until they have, a record says what they have to delete."""
         partitions = {**self.topics.initializing}
         for topic_id, indexes in self.topics.initialized.items():
             partitions[topic_id] = partitions.get(topic_id, NO_INDEXES) | indexes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.answers import Reply
 from ottla.coordinator.groups.share.group import ShareGroup
 from ottla.coordinator.groups.share.protocol import Outcome
 from ottla.coordinator.groups.share.records import topics_record
-from ottla.coordinator.runtime.result import Reply, Result
+from ottla.coordinator.runtime.result import Result
 from ottla.errors import (
     GroupIdNotFound,
     InvalidGroupId,
@@ -92,7 +93,7 @@ def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[A
             names[found.topic_id] = found.name
             offsets.setdefault(found.topic_id, {})[index] = wanted.start_offset
             answers[found.topic_id, index] = one
-    # Topics that are not there come first, if there is anything to say of them.
+    # Topics that do not exist come first, unless the request named no partition of them.
     response.responses = sorted(
         (result for result in results.values() if result.topic_id != ZERO_UUID or result.partitions),
         key=lambda result: result.topic_id != ZERO_UUID,
@@ -103,7 +104,7 @@ def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[A
             error_code=UnknownServerError.code, error_message=impossible, responses=[]
         )
     if not offsets or impossible:
-        # A topic that is there makes the group, even if none of its partitions is.
+        # A topic that exists makes the group, even if none of the partitions exists.
         is_new = makes_group and request.group_id not in shard.groups
         return Result([topics_record(group.group_id, group.topics)] if is_new else (), response)
     reply: Reply[AlterShareGroupOffsetsResponse] = Reply()

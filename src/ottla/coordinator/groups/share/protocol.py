@@ -162,7 +162,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         updated: ShareMember,
         records: list[CoordinatorRecord],
     ) -> tuple[int, Target]:
-        """Bring the target to `epoch`, unless the last one is too young; what `updated` shall have."""
+        """Bring the target to `epoch`, unless the last one is too young; returns the epoch and target for `updated`."""
         now_ms = self._shard.clock.now_ms()
         if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, group.target.get(updated.member_id, {})
@@ -228,7 +228,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
     def _asking(
         self, group_id: str, state_epoch: int, wanted: Mapping[bytes, tuple[str, frozenset[int]]]
     ) -> Callable[[KafkaError | None], None]:
-        """What to do once the note of these partitions is kept: have them get their state."""
+        """What to do once the record of these partitions is committed: have the share coordinators make state."""
         offsets = {topic_id: dict.fromkeys(indexes, NO_OFFSET) for topic_id, (_, indexes) in wanted.items()}
         now_ms = self._shard.clock.monotonic_ms()
 
@@ -248,7 +248,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         return found
 
     def initialized(self, group_id: str, outcome: Outcome) -> None:
-        """Answers of the share coordinators are in: note the partitions that have state now."""
+        """The share coordinators have answered: store which partitions have state now."""
         group = self.find(group_id)
         if group is None:
             return

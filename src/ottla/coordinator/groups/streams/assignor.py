@@ -1,4 +1,4 @@
-"""The sticky assignor of streams groups: who has a task keeps it as far as the load allows.
+"""The sticky assignor of streams groups: members keep their tasks as far as the load allows.
 
 Members of one process share its state folders, so load is balanced between processes first and between their members
 then. Active tasks are given out in three rounds: to who had them, to who kept them in standby, to who has least. Then
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class _Heap(Generic[T]):
-    """Java's PriorityQueue: of equals it gives others first than Python's heap does."""
+    """Java's PriorityQueue, which returns equal entries in another order than Python's heap."""
 
     __slots__ = ("_items", "_key")
 
@@ -98,7 +98,7 @@ class _Process:
         return self.task_count / len(self.counts)
 
     def add(self, member_id: str, task: Task, *, active: bool) -> int:
-        """Give a member a task; how many it has now."""
+        """Give a member a task; returns how many it has now."""
         self._by_count = None
         return self._add(member_id, task, active=active)
 
@@ -195,7 +195,7 @@ class _Assignment:
             queue.push(process)
 
     def _keep_active(self, tasks: list[Task], previous: _Previous) -> list[Task]:
-        """Give tasks to who had them before, within the quota; those that are left."""
+        """Give tasks to the members that had them before, within the quota; returns those that are left."""
         left = []
         for task in tasks:
             member_id = previous(task)
@@ -224,7 +224,7 @@ class _Assignment:
             is_free = task is None or task not in process.tasks
             if process.load < load and is_free and process.counts[member_id] < count:
                 chosen, load, count = member_id, process.load, process.counts[member_id]
-        # Kafka looks at the first one's process here, whoever was chosen.
+        # Kafka looks at the process of the first one here, not of the one that was chosen.
         return None if task is not None and task in first.tasks else chosen
 
     # -- standby tasks

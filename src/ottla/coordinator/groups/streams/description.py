@@ -69,7 +69,7 @@ def _internal(topics: Iterable[InternalTopic]) -> list[_Topic]:
 
 
 def _as_brought(topology: Topology) -> StreamsGroupDescribeResponse.Topology:
-    """While it does not stand: as the first member told it."""
+    """As the first member described it, until it is configured."""
     return StreamsGroupDescribeResponse.Topology(
         epoch=topology.epoch,
         subtopologies=[

@@ -1,4 +1,4 @@
-"""The streams group (KIP-1071): a Kafka Streams application whose tasks the broker assigns.
+"""The streams group (KIP-1071; Kafka: StreamsGroup): a Kafka Streams application whose tasks the broker assigns.
 
 Beside the epochs of `modern` there is the topology that the first member brought, with an epoch of its own, and what
 became of it here: which internal topics it needs and how many tasks there are. The state that clients see follows:
@@ -154,7 +154,7 @@ class StreamsGroup(ModernGroup[StreamsMember, Target]):
         # In memory only, as in Kafka: a new coordinator finds them out again.
         self.configured: ConfiguredTopology | None = None
         self.configured_offset = -1
-        """What the log ended with by then: those who look see it with the next record only, as in Kafka."""
+        """The last offset of the log then: StreamsGroupDescribe shows it with the next record only, as in Kafka."""
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
 

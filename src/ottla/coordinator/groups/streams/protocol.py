@@ -60,7 +60,7 @@ Status = StreamsGroupHeartbeatResponse.Status
 
 
 class Answer(NamedTuple):
-    """A response, and what the broker should make of its internal topics."""
+    """A response, and the internal topics that the broker should create."""
 
     response: StreamsGroupHeartbeatResponse
     missing: Mapping[str, InternalTopic] = {}
@@ -81,7 +81,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
     # -- the request
 
     def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Result[Answer]:
-        """To a request that is valid in itself; the result's response is an `Answer`."""
+        """Answer a request that is valid in itself."""
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
         records: list[CoordinatorRecord] = []
@@ -152,7 +152,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
     # -- the group's topology, epoch and target
 
     def _configured(self, group: StreamsGroup, topology: Topology) -> tuple[ConfiguredTopology, int]:
-        """How the topology stands, looked at again where a topic may have changed; and the hash of its topics."""
+        """The configured topology, made again if a topic may have changed, and the hash of its topics."""
         metadata_hash = group.metadata_hash
         if group.topology is not None and group.configured is not None and not group.needs_refresh:
             return group.configured, metadata_hash
@@ -183,7 +183,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         ):
             records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash, topology_epoch, configs))
             return group.epoch + 1
-        # Only now: were it said before a record that fails to be written, the change would be forgotten.
+        # Not before: if writing the record above failed, the change would be forgotten.
         group.needs_refresh = False
         return group.epoch
 
@@ -224,7 +224,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         records: list[CoordinatorRecord],
         configs: Mapping[str, str] | None = None,
     ) -> tuple[int, Target]:
-        """Bring the target to `epoch`, unless it is too early for that; what `updated` shall have."""
+        """Bring the target to `epoch`, unless it is too early for that; returns the epoch and target for `updated`."""
         if group.group_id in self._delays:
             detail = "Assignment delayed due to the configured initial rebalance delay."
             statuses.append(Status(status_code=topologies.ASSIGNMENT_DELAYED, status_detail=detail))

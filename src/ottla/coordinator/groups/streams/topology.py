@@ -1,4 +1,4 @@
-"""A topology as its members describe it, and as it stands in this cluster.
+"""A topology as its members describe it, and as it is configured in this cluster.
 
 A subtopology reads source topics and repartition topics, and writes repartition topics that others read. What is kept
 in a state store goes to a changelog topic too. Repartition topics have the partitions that were asked for, or as many
@@ -27,7 +27,7 @@ SHUTDOWN_APPLICATION = 4
 ASSIGNMENT_DELAYED = 5
 
 NAMED_MAX = 3
-"""So many topics are named when some are missing."""
+"""How many topics a message names when some are missing."""
 
 
 class Topology:
@@ -115,7 +115,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why there is nothing to assign yet, as heartbeats tell it."""
+    """Why there is nothing to assign yet, for the status of heartbeats."""
 
     status: int
     detail: str
@@ -124,7 +124,7 @@ class Problem(NamedTuple):
 class ConfiguredTopology(NamedTuple):
     epoch: int
     subtopologies: dict[str, ConfiguredSubtopology] | None = None
-    """In the order of their names; None where not even the number of tasks could be told."""
+    """In the order of their names; None if even the number of tasks is unknown."""
     missing: Mapping[str, InternalTopic] = {}
     problem: Problem | None = None
 
@@ -140,7 +140,7 @@ class _Unfit(Exception):
 
 
 def configure(topology: Topology, cluster: ClusterView) -> ConfiguredTopology:
-    """How the topology stands in this cluster. Raises only for a topology that is wrong in itself."""
+    """The topology with this cluster's topics. Raises only for a topology that is wrong in itself."""
     subtopologies = topology.subtopologies
     together = [group for each in subtopologies.values() for group in _read_together(each)]
     try:
@@ -301,7 +301,7 @@ def _configured(subtopology: Subtopology, counts: _Counts) -> ConfiguredSubtopol
 def _missing(
     configured: Mapping[str, ConfiguredSubtopology], topology: Topology, cluster: ClusterView
 ) -> dict[str, InternalTopic]:
-    """The internal topics that are not there; those that are must have the right number of partitions."""
+    """The internal topics that do not exist; those that exist must have the right number of partitions."""
     wanted: dict[str, InternalTopic] = {}
     for each in configured.values():
         wanted.update(each.repartition_topics)
@@ -325,7 +325,7 @@ def _named(names: Iterable[str]) -> str:
 
 
 def _java_order(names: Iterable[str]) -> list[str]:
-    """The order in which Java's hash map tells its keys: messages name the first few of them."""
+    """The order of the keys of Java's hash map: messages name the first few of them."""
     known = list(names)
     buckets = 16
     while len(known) > buckets * 3 // 4:
