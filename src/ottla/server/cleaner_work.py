@@ -91,7 +91,6 @@ class ProcessWork:
     """A job done by a child process, which ends when this one does."""
 
     def __init__(self, job: CleaningJob, root: str, bytes_per_second: float | None) -> None:
-        self._job = job
         self._order = (root, job, bytes_per_second)
         self._process: subprocess.Popen[bytes] | None = None
         self._aborted = False

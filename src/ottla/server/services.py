@@ -10,6 +10,8 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ottla.lazy_imports import lazy
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.replication.replicas import Replicas
+    from ottla.server import fetch_sessions as fetch_sessions_module
+    from ottla.server import telemetry
     from ottla.server.api import Registry
     from ottla.server.coordinators import Coordinators
     from ottla.server.directory import Directory
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
     from ottla.server.share.manager import ShareGroups
     from ottla.server.telemetry import ClientMetrics
     from ottla.server.transactions import TransactionsOfBroker
+else:
+    fetch_sessions_module = lazy("ottla.server.fetch_sessions")
+    telemetry = lazy("ottla.server.telemetry")
 
 
 class CurrentConfig:
@@ -65,16 +72,12 @@ class MadeLate:
 
     @cached_property
     def fetch_sessions(self) -> FetchSessionCache:
-        from ottla.server.fetch_sessions import FetchSessionCache
-
         slots = self._current.config["max.incremental.fetch.session.cache.slots"]
-        return FetchSessionCache(slots, self._clock, self._randomness.randbelow)
+        return fetch_sessions_module.FetchSessionCache(slots, self._clock, self._randomness.randbelow)
 
     @cached_property
     def client_metrics(self) -> ClientMetrics:
-        from ottla.server.telemetry import ClientMetrics
-
-        return ClientMetrics(self._metadata, self._clock)
+        return telemetry.ClientMetrics(self._metadata, self._clock)
 
 
 class Services:

@@ -8,7 +8,7 @@ changes, so that a check on the data path costs one look-up.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config import Config, ConfigError
@@ -195,6 +195,3 @@ def _covered(acl: Acl, literals: set[str], prefixes: set[str]) -> bool:
         if acl.resource_name in literals:
             return True
     return any(acl.resource_name.startswith(prefix) for prefix in prefixes)
-
-
-Authorized = Callable[[int, int, str], bool]

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from ottla.config import ConfigError
 
-ANONYMOUS = "User:ANONYMOUS"
-
 # The short names of RFC 2253; Java writes every other attribute as a number with its encoded value.
 _SHORT = {
     "commonName": "CN",
