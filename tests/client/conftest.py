@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.frames import response_frame
 
+from ottla.enums import ApiKey
 from ottla.errors import NotLeaderOrFollower, UnsupportedVersion
 from ottla.records.batch import Batch
 from ottla.wire.frames import decode_request_header
@@ -17,8 +18,19 @@ from ottla.wire.messages.fetch import FetchResponse, ListOffsetsResponse
 from ottla.wire.messages.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 from ottla.wire.messages.produce import ProduceResponse
 from ottla.wire.messages.transactions import InitProducerIdResponse
+from support.frames import sized
 
-VERSIONS = {0: (3, 12), 1: (4, 12), 2: (1, 7), 3: (0, 9), 8: (2, 8), 9: (1, 7), 10: (0, 3), 18: (0, 3), 22: (0, 4)}
+VERSIONS = {
+    ApiKey.PRODUCE: (3, 12),
+    ApiKey.FETCH: (4, 12),
+    ApiKey.LIST_OFFSETS: (1, 7),
+    ApiKey.METADATA: (0, 9),
+    ApiKey.OFFSET_COMMIT: (2, 8),
+    ApiKey.OFFSET_FETCH: (1, 7),
+    ApiKey.FIND_COORDINATOR: (0, 3),
+    ApiKey.API_VERSIONS: (0, 3),
+    ApiKey.INIT_PRODUCER_ID: (0, 4),
+}
 
 
 class FakeCluster:
@@ -72,11 +84,10 @@ class FakeCluster:
             frame = await reader.readexactly(size)
             header, position = decode_request_header(frame)
             key, version = header.api_key, header.api_version
-            if key == 18 and version > self.api_versions_limit:
+            if key == ApiKey.API_VERSIONS and version > self.api_versions_limit:
                 self.asked.append((broker, "ApiVersions", version))
                 refused = ApiVersionsResponse(error_code=UnsupportedVersion.code).encode(0)
-                body = struct.pack(">i", header.correlation_id) + refused
-                writer.write(struct.pack(">i", len(body)) + body)
+                writer.write(sized(struct.pack(">i", header.correlation_id) + refused))
                 continue
             low, high = self.versions[key]
             assert low <= version <= high, f"{REQUESTS[key].__name__} v{version} is not served"

@@ -13,8 +13,6 @@ from support.interop.secured import Secured, acls
 from support.interop.sharing import Sharer
 from support.wire import Wire
 
-ANY = 1
-
 
 @pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.jvm)])
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:

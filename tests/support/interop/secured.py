@@ -9,11 +9,10 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.wire.messages import (
     CreateAclsRequest,
     DeleteAclsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
 )
 from support.kafka import Kafka
 from support.ports import free_ports
@@ -24,7 +23,6 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 USERS = ("admin", "alice", "bob", "carol")
-_ANY, _LITERAL, _ALLOW = 1, 3, 3  # of ACLs
 
 
 def key_and_chain(leaf: trustme.LeafCert) -> bytes:
@@ -114,10 +112,7 @@ class Secured:
         if user is None:
             return Wire(("127.0.0.1", self.addresses["PLAINTEXT"]), client_id)
         wire = Wire(("127.0.0.1", self.addresses["SASL_PLAINTEXT"]), client_id)
-        assert wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-        token = f"\0{user}\0{user}-secret".encode()
-        response = wire.call(SaslAuthenticateRequest(auth_bytes=token), 2)
-        assert response.error_code == 0, response
+        wire.log_in(user)
         return wire
 
     def identity(self, name: str) -> Path:
@@ -143,8 +138,8 @@ def acls(broker: Secured, admin: Wire) -> Iterator[Callable[..., None]]:
         operation: int,
         principal: str = "User:alice",
         *,
-        pattern: int = _LITERAL,
-        permission: int = _ALLOW,
+        pattern: int = PatternType.LITERAL,
+        permission: int = AclPermissionType.ALLOW,
         host: str = "*",
     ) -> None:
         creation = CreateAclsRequest.AclCreation(
@@ -161,7 +156,10 @@ def acls(broker: Secured, admin: Wire) -> Iterator[Callable[..., None]]:
 
     yield add
     everything = DeleteAclsRequest.DeleteAclsFilter(
-        resource_type_filter=_ANY, pattern_type_filter=_ANY, operation=_ANY, permission_type=_ANY
+        resource_type_filter=ResourceType.ANY,
+        pattern_type_filter=PatternType.ANY,
+        operation=AclOperation.ANY,
+        permission_type=AclPermissionType.ANY,
     )
     everything.resource_name_filter = everything.principal_filter = everything.host_filter = None
     assert admin.call(DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code == 0
