@@ -260,14 +260,15 @@ def test_a_cleaner_process_reports_its_error(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
-    work = ProcessWork(job_for(tmp_path, bytes(keyed(b"k", b"v", START_MS))), str(tmp_path), 0.001)
+    job = job_for(tmp_path, bytes(keyed(b"k", b"v", START_MS)))
+    work = ProcessWork(job, str(tmp_path), 0.001)
     work._start()
     assert work._process is not None
     work._process.kill()
     with pytest.raises(WorkerEnded, match="ended with code -9"):
         next(work)
     work.close()
-    work = ProcessWork(work._job, str(tmp_path), None)
+    work = ProcessWork(job, str(tmp_path), None)
     work.abort()
     with pytest.raises(CleaningAborted):
         next(work)
@@ -275,7 +276,8 @@ def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_process_does_not_outlive_its_broker(tmp_path: Path) -> None:
-    work = ProcessWork(job_for(tmp_path, bytes(keyed(b"k", b"v", START_MS))), str(tmp_path), 0.001)
+    job = job_for(tmp_path, bytes(keyed(b"k", b"v", START_MS)))
+    work = ProcessWork(job, str(tmp_path), 0.001)
     process = work._start()
     assert process.stdin is not None
     process.stdin.close()  # as when the broker is killed
