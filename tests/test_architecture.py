@@ -41,7 +41,7 @@ OUTER = {
     "console": {"records", "http", "client"},
     "multibroker": {*LAYERS},
     "pytest_plugin": {"testing"},
-    "registry": set(),
+    "registry": {"records", "client"},
     "spark": {"wire", "records", "log", "client"},
     "testing": {*LAYERS, "client", "multibroker"},
     "workers": {*LAYERS},

@@ -7,7 +7,7 @@ that is what registries report. Names are compared without their namespace, as t
 from __future__ import annotations
 
 from ..formats import Difference
-from .types import AvroField, AvroType
+from .types import PRIMITIVES, AvroField, AvroType
 
 # What a reader of each type also reads, apart from its own type.
 PROMOTIONS = {
@@ -31,11 +31,12 @@ DESCRIPTIONS = {
     " value and is missing in the {{writer}} schema",
 }
 
-Path = tuple[str, ...]
+# The way to a place, as links from the inside out: most of them are never printed.
+Path = tuple["Path", str | int] | None
 
 
 def find_differences(reader: AvroType, writer: AvroType) -> list[Difference]:
-    return _Checker().check(reader, writer, ())
+    return _Checker().check(reader, writer, None)
 
 
 class _Checker:
@@ -46,6 +47,8 @@ class _Checker:
         self.results: dict[tuple[int, int], tuple[AvroType, AvroType, list[Difference]]] = {}
 
     def check(self, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
+        if reader.kind == writer.kind and reader.kind in PRIMITIVES:
+            return []
         pair = (id(reader), id(writer))
         known = self.results.get(pair)
         if known is not None:
@@ -63,10 +66,10 @@ class _Checker:
             return [
                 found
                 for index, branch in enumerate(writer.branches)
-                for found in self.check(reader, branch, (*path, str(index)))
+                for found in self.check(reader, branch, (path, index))
             ]
         if kind == "union":
-            if any(not self.check(branch, writer, ()) for branch in reader.branches):
+            if any(not self.check(branch, writer, None) for branch in reader.branches):
                 return []
             return [_difference("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {_shown(writer)}")]
         if writer.kind in PROMOTIONS.get(kind, ()):
@@ -76,40 +79,40 @@ class _Checker:
 
     def _same_kind(self, kind: str, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
         if kind == "array":
-            return self.check(reader.element, writer.element, (*path, "items"))
+            return self.check(reader.element, writer.element, (path, "items"))
         if kind == "map":
-            return self.check(reader.element, writer.element, (*path, "values"))
+            return self.check(reader.element, writer.element, (path, "values"))
         if kind == "union":
             return [
                 _difference(
-                    "MISSING_UNION_BRANCH", (*path, str(index)), f"reader union lacking writer type: {_shown(branch)}"
+                    "MISSING_UNION_BRANCH", (path, index), f"reader union lacking writer type: {_shown(branch)}"
                 )
                 for index, branch in enumerate(writer.branches)
-                if self.check(reader, branch, ())
+                if self.check(reader, branch, None)
             ]
         if kind == "record":
-            return _names(reader, writer, path) + self._fields(reader, writer, (*path, "fields"))
+            return _names(reader, writer, path) + self._fields(reader, writer, (path, "fields"))
         if kind == "enum":
-            return _names(reader, writer, path) + _symbols(reader, writer, (*path, "symbols"))
+            return _names(reader, writer, path) + _symbols(reader, writer, (path, "symbols"))
         if kind == "fixed":
-            return _names(reader, writer, path) + _sizes(reader, writer, (*path, "size"))
+            return _names(reader, writer, path) + _sizes(reader, writer, (path, "size"))
         return []
 
     def _fields(self, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
         written = {field.name: field for field in writer.fields}
         found: list[Difference] = []
         for index, field in enumerate(reader.fields):
-            here = (*path, str(index))
-            sources = [written[name] for name in dict.fromkeys((field.name, *field.aliases)) if name in written]
+            here = (path, index)
+            sources = {name for name in (field.name, *field.aliases) if name in written}
             if len(sources) > 1:
                 found.append(_ambiguous(field, here))
             elif sources:
-                found += self.check(field.type, sources[0].type, (*here, "type"))
+                found += self.check(field.type, written[sources.pop()].type, (here, "type"))
             elif field.has_default:
                 continue
             elif field.type.kind == "enum" and field.type.enum_default is not None:
                 # Avro compares the enum with the whole record here, which never fits. The type of the error shows it.
-                found += self.check(field.type, writer, (*here, "type"))
+                found += self.check(field.type, writer, (here, "type"))
             else:
                 found.append(_difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, field.name))
         return found
@@ -118,13 +121,13 @@ class _Checker:
 def _ambiguous(field: AvroField, path: Path) -> Difference:
     """A field whose name and aliases stand for several of the writer's fields. Avro gives up here, without a type."""
     problem = f"Reader record field {field.name} matches multiple fields in the writer's record schema"
-    return Difference("", "/".join(path), f"Unexpected exception during compatibility check: {problem}")
+    return Difference("", _pointer(path), f"Unexpected exception during compatibility check: {problem}")
 
 
 def _names(reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
     if reader.name == writer.name or writer.full_name in reader.aliases:
         return []
-    return [_difference("NAME_MISMATCH", (*path, "name"), f"expected: {writer.full_name}")]
+    return [_difference("NAME_MISMATCH", (path, "name"), f"expected: {writer.full_name}")]
 
 
 def _symbols(reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
@@ -149,5 +152,13 @@ def _shown(type_: AvroType) -> str:
 
 
 def _difference(type_: str, path: Path, info: str) -> Difference:
-    pointer = "/" + "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
+    pointer = _pointer(path)
     return Difference(type_, pointer, DESCRIPTIONS[type_].format(path=pointer, info=info), info)
+
+
+def _pointer(path: Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(str(part))
+    return "/" + "/".join(reversed(parts))
