@@ -81,8 +81,6 @@ IMPORTS_IN_FUNCTIONS = {
     "bench/embedded.py": "measures how long the import takes",
     "bench/in_tests.py": "measures a first test, without the imports of its own client",
     "bench/spark_job.py": "runs inside Spark, with or without Ottla's data source",
-    "server/broker.py": "not done yet",
-    "workers/broker.py": "not done yet",
 }
 
 MAX_FILE_LINES = 600

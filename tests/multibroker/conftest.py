@@ -34,7 +34,7 @@ class Wire:
 
     @staticmethod
     async def ask(cluster: Any, broker_id: int, request: Any, version: int) -> Any:
-        answer = cluster.broker(broker_id).node.peer_server.serve(99, request, version)
+        answer = cluster.broker(broker_id).server.peer_server.serve(99, request, version)
         return await answer if isinstance(answer, Reply) else answer
 
     @classmethod

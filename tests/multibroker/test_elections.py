@@ -29,7 +29,7 @@ TWO = {"min.insync.replicas": 2}
 
 
 def values_on(cluster: Any, broker_id: int, topic: str = "t") -> list[bytes]:
-    log = cluster.broker(broker_id).node.replicas.replica(topic, 0).log
+    log = cluster.broker(broker_id).server.replicas.replica(topic, 0).log
     return [record.value for batch in log.batches(0) if not batch.is_control for record in batch.records()]
 
 
@@ -84,7 +84,7 @@ def test_a_cut_off_leader_is_replaced_and_follows_later(run: Any, wire: Any) -> 
         cluster.partition_network([1], [2, 3])
         late = asyncio.ensure_future(wire.produce(cluster, 1, b"nobody else has it", timeout_ms=3_600_000))
         await led_by(cluster, 2)
-        assert cluster.broker(1).node.directory.leader_of(("t", 0)) == (1, 0), "it does not know"
+        assert cluster.broker(1).server.directory.leader_of(("t", 0)) == (1, 0), "it does not know"
         cluster.heal()
         answer = await late
         assert answer.error_code == NotLeaderOrFollower.code
@@ -163,7 +163,7 @@ def test_the_controller_refuses_isr_changes_of_other_brokers(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]])
         await cluster.wait_in_sync()
-        controller = cluster.ensemble.controller
+        controller = cluster.nodes.controller
         state = controller.image.topics["t"].partitions[0]
         epochs = {number: cluster.broker(number).node.broker_epoch for number in (1, 2, 3)}
 
@@ -203,7 +203,7 @@ def test_placement(run: Any, wire: Any) -> None:
             return (await wire.ask(cluster, 2, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)).topics[0]
 
         assert (await create("spread", 6, 2)).error_code == 0
-        image = cluster.ensemble.controller.image
+        image = cluster.nodes.controller.image
         placed = [state.replicas for state in image.topics["spread"].partitions.values()]
         assert sorted(replicas[0] for replicas in placed) == [1, 1, 2, 2, 3, 3]
         racks = {1: "a", 2: "a", 3: "b"}
@@ -254,13 +254,13 @@ def test_a_move_adds_catches_up_and_removes(run: Any, wire: Any) -> None:
             part = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=replicas)
             topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t", partitions=[part])
             request = AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[topic])
-            handler = cluster.broker(2).node.registry.route(request.API_KEY, 1).handler
-            connection = cluster.broker(2).node.peer_server._peers[1]
+            handler = cluster.broker(2).server.registry.route(request.API_KEY, 1).handler
+            connection = cluster.broker(2).server.peer_server._peers[1]
             from ottla.server.api import RequestContext
 
             return handler(RequestContext(connection, request.API_KEY, 1, 0, "", 0), request)
 
-        cluster.broker(2).node.peer_server.serve(1, MetadataRequest(topics=[]), 12)
+        cluster.broker(2).server.peer_server.serve(1, MetadataRequest(topics=[]), 12)
         assert (await reassign([3, 2])).responses[0].partitions[0].error_code == 0
         found = cluster.partition("t")
         assert (found.replicas, found.adding, found.removing) == ([3, 2, 1], [3], [1])
@@ -272,7 +272,7 @@ def test_a_move_adds_catches_up_and_removes(run: Any, wire: Any) -> None:
         found = await led_by(cluster, 3)
         assert (found.replicas, found.adding, found.removing) == ([3, 2], [], [])
         assert values_on(cluster, 3) == [b"a"]
-        assert ("t", 0) not in cluster.broker(1).node.logs.partitions(), "its folder is gone"
+        assert ("t", 0) not in cluster.broker(1).server.logs.partitions(), "its folder is gone"
 
     run(scenario)
 
@@ -315,7 +315,7 @@ def test_deleted_records_are_gone_from_every_replica(run: Any, wire: Any) -> Non
 
         done = await delete(2)
         assert (done.error_code, done.low_watermark) == (0, 2)
-        starts = [cluster.broker(n).node.replicas.get("t", 0).log.log_start_offset for n in (1, 2, 3)]
+        starts = [cluster.broker(n).server.replicas.get("t", 0).log.log_start_offset for n in (1, 2, 3)]
         assert starts == [2, 2, 2]
         cluster.pause(3)
         assert (await delete(3, 200)).error_code == RequestTimedOut.code

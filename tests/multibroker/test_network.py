@@ -24,7 +24,7 @@ def now() -> float:
 
 def through(cluster: Any, broker_id: int, request: Any, version: int) -> "asyncio.Future[Any]":
     """A client's request to a broker, which passes it on to the controller."""
-    node = cluster.broker(broker_id).node
+    node = cluster.broker(broker_id).server
     api = node.registry.apis[request.API_KEY]
     connection = PeerConnection(node.services, node.config.listeners[0], 99)
     return asyncio.ensure_future(api.handler(RequestContext(connection, request.API_KEY, version, 1, "c", 1), request))
@@ -59,7 +59,7 @@ def test_answers_hang_too(run: Any) -> None:
     """What was asked is done on the other side, though nobody hears of it."""
 
     async def scenario(cluster: Any) -> None:
-        network: Network = cluster.ensemble.network
+        network: Network = cluster.nodes.network
         done: list[float] = []
         answer: Reply[None] = Reply()
 
@@ -83,7 +83,7 @@ def test_a_broker_that_dies_in_a_partition_gets_no_old_requests(run: Any) -> Non
     """A broker that starts again does not find the requests of its former life."""
 
     async def scenario(cluster: Any) -> None:
-        network: Network = cluster.ensemble.network
+        network: Network = cluster.nodes.network
         served: list[int] = []
         cluster.partition_network([1], [2, 3])
         asked = network.call(1, 2, lambda: served.append(2))

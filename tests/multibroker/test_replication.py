@@ -12,7 +12,7 @@ from ottla.wire.stored.metadata import ConfigRecord
 
 
 def partition_on(cluster: Any, broker_id: int, topic: str = "t") -> Any:
-    return cluster.broker(broker_id).node.replicas.replica(topic, 0)
+    return cluster.broker(broker_id).server.replicas.replica(topic, 0)
 
 
 def ends(cluster: Any) -> dict[int, int]:
@@ -221,7 +221,7 @@ def test_epochs_fence_readers(run: Any, wire: Any, epoch: int, code: int) -> Non
         wanted = FetchRequest.FetchPartition(
             partition=0, fetch_offset=0, current_leader_epoch=epoch, partition_max_bytes=1000
         )
-        topic_id = cluster.ensemble.controller.image.topics["t"].topic_id
+        topic_id = cluster.nodes.controller.image.topics["t"].topic_id
         topic = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[wanted])
         answer = await wire.ask(cluster, 2, FetchRequest(max_wait_ms=0, topics=[topic]), 16)
         data = answer.responses[0].partitions[0]

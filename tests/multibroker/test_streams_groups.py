@@ -41,7 +41,7 @@ def test_a_group_survives_its_coordinator(run: Any, wire: Any) -> None:
             answer = await beaten(Beat(group_id="app", member_id="m", member_epoch=answer.member_epoch))
         assert answer.active_tasks[0].partitions == [0, 1, 2, 3]
         (changelog,) = {
-            len(p.replicas) for p in cluster.broker(1).node.metadata.topics["app-store"].partitions.values()
+            len(p.replicas) for p in cluster.broker(1).server.metadata.topics["app-store"].partitions.values()
         }
         assert changelog == 3
         elsewhere = next(number for number in (1, 2, 3) if number != coordinator)

@@ -76,7 +76,7 @@ def test_partitions_are_spread_and_registered_in_the_metadata(run: Any, run_brok
             client = await running.connect()
             await client.create_topic("t", 4)
             told: list[Any] = []
-            running.broker._metadata_log.subscribe(told.extend)
+            running.broker.metadata_log.subscribe(told.extend)
             await running.settle()
             assert (await client.produce("t", b"value", partition=3)).error_code == NONE
             found = await described(client)

@@ -9,13 +9,13 @@ from ottla.server.peers import Answered
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.multibroker.broker import NodeBroker
+    from ottla.multibroker.node import BrokerNode
 
 
 class NetworkChannel:
     """From one broker to the others, and to the controller. A broker that is gone hears no answer."""
 
-    def __init__(self, node: NodeBroker) -> None:
+    def __init__(self, node: BrokerNode) -> None:
         self._node = node
 
     def send(self, broker_id: int, request: Message, answered: Answered, *, at_once: bool = False) -> None:
@@ -24,7 +24,7 @@ class NetworkChannel:
         def serve() -> object:
             if broker_id == CONTROLLER_ID:
                 return node.controller_node.serve(node.node_id, request)
-            return node.peer(broker_id).peer_server.serve(node.node_id, request, request.MAX_VERSION)
+            return node.peer(broker_id).broker.peer_server.serve(node.node_id, request, request.MAX_VERSION)
 
         def received(response: object, error: Exception | None) -> None:
             if node.is_alive:

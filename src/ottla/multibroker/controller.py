@@ -111,7 +111,7 @@ class ControllerNode:
         log_ = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
         self.logs.metadata_log = log_
         self._log = MetadataLog(self._disk, log_, self.image, self.clock, CONTROLLER_ID)
-        self.controller = Controller(self.image, self, self._effective_config, self._chance, self._directory_of)
+        self.controller = Controller(self.image, self, self._effective_config, self._chance, self.directory_of)
         self._log.open(self.config["min.insync.replicas"])
         self._follow_quotas()
         self.image.removed_topics.clear()
@@ -138,7 +138,7 @@ class ControllerNode:
         cluster, _ = self.image.broker_configs(CONTROLLER_ID)
         return self.config.with_dynamic(cluster, {}) if cluster else self.config
 
-    def _directory_of(self, broker_id: int) -> bytes:
+    def directory_of(self, broker_id: int) -> bytes:
         broker = self.image.brokers.get(broker_id)
         return broker.log_dirs[0] if broker is not None and broker.log_dirs else ZERO_UUID
 

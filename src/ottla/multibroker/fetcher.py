@@ -27,7 +27,7 @@ from ottla.server.peers import Unreachable
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from ottla.multibroker.broker import NodeBroker
+    from ottla.multibroker.node import BrokerNode
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,11 @@ Key = tuple[bytes, int]
 class ReplicaFetchers:
     """All that this broker follows, by leader."""
 
-    def __init__(self, node: NodeBroker) -> None:
+    def __init__(self, node: BrokerNode) -> None:
         self._node = node
         self._fetchers: dict[int, Fetcher] = {}
         self._closed = False
-        self.throttle = ReplicationThrottle(node, FOLLOWER)
+        self.throttle = ReplicationThrottle(node.broker, FOLLOWER)
 
     def close(self) -> None:
         self._closed = True
@@ -60,7 +60,7 @@ class ReplicaFetchers:
         for fetcher in self._fetchers.values():
             fetcher.partitions.pop(key, None)
         follows = (
-            partition.topic_id in node.metadata.topics_by_id
+            partition.topic_id in node.broker.metadata.topics_by_id
             and node.node_id in state.replicas
             and state.leader not in (NO_LEADER, node.node_id)
         )
@@ -78,7 +78,7 @@ class ReplicaFetchers:
 class Fetcher:
     """What is fetched from one leader. One request is under way at a time."""
 
-    def __init__(self, node: NodeBroker, leader_id: int) -> None:
+    def __init__(self, node: BrokerNode, leader_id: int) -> None:
         self._node = node
         self._leader_id = leader_id
         self.partitions: dict[Key, Partition] = {}
@@ -92,7 +92,7 @@ class Fetcher:
         if not self._asking:
             self._asking = True
             # Other partitions of the same change come along.
-            self._node.loop.call_soon(self._fetch)
+            self._node.broker.loop.call_soon(self._fetch)
         elif self._poll is not None:
             # The request under way may wait for long, and does not know of this partition.
             self._node.network.send(self._node.node_id, self._leader_id, self._poll.hurry, lambda: None)
@@ -107,7 +107,7 @@ class Fetcher:
     def _fetch(self) -> None:
         topics: dict[bytes, FetchRequest.FetchTopic] = {}
         asked: dict[Key, int] = {}
-        max_bytes = self._node.config["replica.fetch.max.bytes"]
+        max_bytes = self._node.broker.config["replica.fetch.max.bytes"]
         for key, partition in self.partitions.items():
             if key in self._resting:
                 continue
@@ -137,7 +137,7 @@ class Fetcher:
         self._asking = bool(asked) and node.is_alive
         if not self._asking:
             return
-        config = node.config
+        config = node.broker.config
         request = FetchRequest(
             replica_state=FetchRequest.ReplicaState(replica_id=node.node_id, replica_epoch=node.broker_epoch),
             max_wait_ms=config["replica.fetch.wait.max.ms"],
@@ -148,7 +148,7 @@ class Fetcher:
         )
 
         def serve() -> Any:
-            result = node.peer(self._leader_id).peer_server.serve(node.node_id, request, FETCH_VERSION)
+            result = node.peer(self._leader_id).broker.peer_server.serve(node.node_id, request, FETCH_VERSION)
             self._poll = result if isinstance(result, Reply) else None
             return result
 
@@ -193,7 +193,7 @@ class Fetcher:
                 if not self._asking:
                     self._fetch()
 
-        self._node.timer.schedule(self._node.config["replica.fetch.backoff.ms"], wake)
+        self._node.broker.timer.schedule(self._node.broker.config["replica.fetch.backoff.ms"], wake)
 
     # -- taking ------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Fetcher:
             return ListOffsetsRequest(replica_id=node.node_id, topics=[topic])
 
         def serve() -> tuple[int, int]:
-            leader = node.peer(self._leader_id).peer_server
+            leader = node.peer(self._leader_id).broker.peer_server
             offsets = []
             for timestamp in (OffsetTimestamp.LATEST, OffsetTimestamp.EARLIEST):
                 response = leader.serve(node.node_id, request(timestamp), LIST_OFFSETS_VERSION)

@@ -23,20 +23,20 @@ from ottla.server.peers import ForwardedConnection, Unreachable
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.multibroker.broker import NodeBroker
+    from ottla.multibroker.node import BrokerNode
 
 
-def passing_on(node: NodeBroker, registry: Registry) -> Registry:
+def passing_on(node: BrokerNode, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
     return registry.wrapped(
         lambda api: _passing(node, api) if api.answered_by is AnsweredBy.CONTROLLER else api.handler
     )
 
 
-def _passing(node: NodeBroker, api: Api) -> Handler:
+def _passing(node: BrokerNode, api: Api) -> Handler:
     def at_controller(ctx: RequestContext, request: Any) -> Any:
         controller = node.controller_node
-        services = node.services.at_controller(
+        services = node.broker.services.at_controller(
             CONTROLLER_ID, controller.controller, controller.image, controller.log, controller.quotas
         )
         client = ForwardedConnection.of(ctx.connection, services)
@@ -62,9 +62,9 @@ def _passing(node: NodeBroker, api: Api) -> Handler:
 class ControllerGate(Controller):
     """The controller for the few things that a broker wants of it while it serves something else."""
 
-    def __init__(self, node: NodeBroker, remote: ControllerNode) -> None:
+    def __init__(self, node: BrokerNode, remote: ControllerNode) -> None:
         super().__init__(
-            node.metadata, remote, lambda: node.config, node.chance, lambda broker_id: remote._directory_of(broker_id)
+            node.broker.metadata, remote, lambda: node.broker.config, node.broker.chance, remote.directory_of
         )
         self._node = node
         self._remote = remote

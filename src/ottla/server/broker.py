@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Container, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ottla import lazy_imports
 from ottla.clock import Clock, SystemClock, Timer
-from ottla.config import Config, ConfigError, Listener
+from ottla.config import Config, ConfigError
 from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.files import Disk, MemoryDisk
 from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller, Randomness
-from ottla.metadata.elections import elect_returned_broker, sharing_a_folder
-from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
-from ottla.metadata.topics import CLUSTER_METADATA_TOPIC, SHARE_STATE_TOPIC
 from ottla.replication.replicas import Replicas
 from ottla.server.api import Registry, registered_apis
 from ottla.server.coordination import GroupsOfBroker
@@ -34,31 +31,44 @@ from ottla.server.net.buffers import ReceiveBuffers
 from ottla.server.net.busy_poll import Pace
 from ottla.server.net.connection import Connection
 from ottla.server.net.listener import BoundListener, ListenError
-from ottla.server.peers import Channel, NoOtherBrokers, PeerServer
+from ottla.server.peers import Channel, PeerServer
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.randomness import SystemRandomness
-from ottla.server.security.manager import SECURITY_PROTOCOLS, Security
+from ottla.server.registration import WILDCARDS, Advertised, advertised_addresses, registration_record
+from ottla.server.security.manager import Security
 from ottla.server.services import Access, CurrentConfig, MadeLate, Services
+from ottla.server.topology import Topology
 from ottla.server.transactions import TransactionsOfBroker
-from ottla.wire.primitives import ZERO_UUID, uuid_from_base64, uuid_to_base64
+from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.coordinator import GroupCoordinator
+    from ottla.coordinator.runtime import loader
     from ottla.coordinator.runtime.loader import Loader
+    from ottla.log import multi_dir_disk
     from ottla.metadata.metadata_source import MetadataSource
+    from ottla.server import log_dirs
     from ottla.server.log_dirs import SpreadFolders
+    from ottla.server.share import manager as share_manager
+    from ottla.server.share import state as share_state
     from ottla.server.share.manager import ShareGroups
+else:
+    loader = lazy("ottla.coordinator.runtime.loader")
+    log_dirs = lazy("ottla.server.log_dirs")
+    multi_dir_disk = lazy("ottla.log.multi_dir_disk")
+    share_manager = lazy("ottla.server.share.manager")
+    share_state = lazy("ottla.server.share.state")
 
 logger = logging.getLogger(__name__)
+
+LogsT = TypeVar("LogsT", bound=LogManager)
 
 _STOP_GRACE_S = 2.0
 """How long a stop waits for clients to take the answers that were already on their way."""
 
 _NEVER_MS = 1 << 62
-
-_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class StartError(Exception):
@@ -66,7 +76,7 @@ class StartError(Exception):
 
 
 class Broker:
-    """A single broker, its own controller. Start it on the running event loop; `stop` leaves nothing behind."""
+    """A broker, put together from its parts. Start it on the running event loop; `stop` leaves nothing behind."""
 
     def __init__(
         self,
@@ -76,7 +86,9 @@ class Broker:
         clock: Clock | None = None,
         chance: Randomness | None = None,
         registry: Registry | None = None,
+        topology: Topology | None = None,
     ) -> None:
+        """`topology` says what is around the broker; without one it is alone."""
         config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
         self._current = CurrentConfig(config)
         self.disk: Disk = disk if disk is not None else MemoryDisk()
@@ -92,7 +104,7 @@ class Broker:
         self.timer: Timer
         self.logs: LogManager
         self.identity: MetaProperties
-        self._directory_id = ZERO_UUID
+        self.directory_id = ZERO_UUID
         self.spread: SpreadFolders | None = None
         """Set where there are several data folders."""
         self.housekeeper: Housekeeper
@@ -104,22 +116,34 @@ class Broker:
         self.access = Access()
         self.services: Services
         """What handlers use."""
-        self._metadata_log: MetadataSource
+        self.metadata_log: MetadataSource
         self._listeners: list[BoundListener] = []
         self._connections: set[Connection] = set()
         self.pace: Pace | None = None
         """Set where the process does nothing but serve: a busy connection may keep the loop for a moment."""
         self._all_closed: asyncio.Future[None] | None = None
-        self.channel: Channel = self._new_channel()
-        self.producer_ids = self._new_producer_ids()
+        self.channel: Channel
+        self.producer_ids: ProducerIds
         self.peer_server: PeerServer
-        self._wildcard_listeners: frozenset[str] = frozenset()
+        self.wildcard_listeners: frozenset[str] = frozenset()
+        """Those that are open on all interfaces, and advertise no address."""
         self._running = False
+        self.topology = topology if topology is not None else Topology()
+        self.topology.assemble(self)
 
     # -- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Bind, open the data folder, register, and accept clients. Nothing is touched if a port cannot be bound."""
+        try:
+            await self.topology.before_start()
+            await self._start()
+        except BaseException:
+            self.topology.ended()
+            raise
+        self.topology.serving()
+
+    async def _start(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.timer = Timer(self.clock, self.loop)
         lazy_imports.started()
@@ -137,26 +161,30 @@ class Broker:
 
     async def _open_services(self) -> None:
         """Enter the cluster, and load what the coordinators keep in the logs."""
-        self.directory = Directory(self.metadata, self.controller, self._unaddressed)
-        self._register()
+        self.directory = Directory(self.metadata, self.controller, self.topology.unaddressed)
+        self.topology.register()
         self.security.open()
-        self._metadata_log.subscribe(self.security.metadata_changed)
-        self.coordinators = Coordinators(GroupsOfBroker(self), self._new_transactions(), self._new_share)
-        self.coordinators.start(self._metadata_log)
+        self.metadata_log.subscribe(self.security.metadata_changed)
+        transactions = TransactionsOfBroker(
+            self, self.channel, answers_before_markers=self.topology.answers_before_markers
+        )
+        self.coordinators = Coordinators(GroupsOfBroker(self), transactions, self._new_share)
+        self.coordinators.start(self.metadata_log)
         self.services = self._new_services()
-        self.peer_server = self._new_peer_server()
+        self.peer_server = self.topology.new_peer_server()
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
         if self.spread is not None:
-            self.spread.start(self._metadata_log)
+            self.spread.start(self.metadata_log)
         await self.security.start()
-        await self._before_serving()
+        await self.topology.before_serving()
         self.transactions.others_reachable()
 
     async def stop(self) -> None:
         """Stop accepting, finish what is on its way, close the log cleanly. Safe to call twice."""
         if not self._running:
             return
+        self.topology.before_stop()
         self._running = False
         for listener in self._listeners:
             listener.close()
@@ -174,14 +202,17 @@ class Broker:
         await self.housekeeper.stop()
         if self.spread is not None:
             self.spread.stop()
-        await self._before_closing()
+        await self.topology.before_closing()
         self.logs.close(self.epoch)
         self._release()
+        self.topology.ended()
+        self.topology.stopped()
 
     def kill(self) -> None:
         """End as a killed process does: sockets closed, nothing written, no marker of a clean shutdown."""
         if not self._running:
             return
+        self.topology.before_kill()
         self._running = False
         for listener in self._listeners:
             listener.close()
@@ -189,6 +220,7 @@ class Broker:
             connection.close()
         self.coordinators.stop()
         self._release()
+        self.topology.ended()
 
     @property
     def is_running(self) -> bool:
@@ -212,20 +244,10 @@ class Broker:
         self.timer.close()
         self.disk.close()
 
-    # What a broker that shares its folder with other processes (ottla.workers) does in its own way.
+    # -- parts -------------------------------------------------------------------------------------------------
 
-    async def _before_serving(self) -> None:
-        """Everything is loaded; clients are accepted after this."""
-
-    async def _before_closing(self) -> None:
-        """Every connection is gone; the logs are closed after this."""
-
-    def _sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
-        """The listeners, with their socket where it is bound already."""
-        return [(listener, None) for listener in self.config.listeners]
-
-    def _new_logs(self) -> LogManager:
-        return LogManager(
+    def new_log_manager(self, kind: type[LogsT]) -> LogsT:
+        return kind(
             self.disk,
             self.replicas.log_config,
             self.clock,
@@ -234,34 +256,11 @@ class Broker:
             background=self.in_background,
         )
 
-    def _new_spread(self) -> SpreadFolders | None:
-        if len(self.disk.parts()) == 1:
-            return None
-        from ottla.log.multi_dir_disk import MultiDirDisk
-        from ottla.server.log_dirs import SpreadFolders
-
-        assert isinstance(self.disk, MultiDirDisk)
-        return SpreadFolders(self, self.disk)
-
-    def _new_controller(self) -> Controller:
-        return Controller(self.metadata, self._metadata_log, lambda: self.config, self.chance, self._directory_of)
-
-    def _new_channel(self) -> Channel:
-        return NoOtherBrokers()
-
-    def _new_producer_ids(self) -> ProducerIds:
-        return ProducerIds(lambda done: done(self.controller.allocate_producer_ids(self.node_id, self.epoch)))
-
-    def _new_peer_server(self) -> PeerServer:
-        return PeerServer(self.services, self.config.listeners[0])
-
-    def _new_transactions(self) -> TransactionsOfBroker:
-        return TransactionsOfBroker(self, self.channel)
-
-    def create_share_state_topic(self, then: Callable[[KafkaError | None], None]) -> None:
-        """Make the share coordinator's topic; `then` is called when it can be used."""
-        self.controller.create_internal_topic(SHARE_STATE_TOPIC)
-        then(None)
+    def open_log_dirs(self) -> None:
+        """With several data folders: know which log is in which."""
+        if len(self.disk.parts()) > 1:
+            assert isinstance(self.disk, multi_dir_disk.MultiDirDisk)
+            self.spread = log_dirs.SpreadFolders(self, self.disk)
 
     def _new_services(self) -> Services:
         return Services(
@@ -272,7 +271,7 @@ class Broker:
             late=MadeLate(self._current, self.metadata, self.clock, self.chance),
             registry=self.registry,
             metadata=self.metadata,
-            metadata_log=self._metadata_log,
+            metadata_log=self.metadata_log,
             controller=self.controller,
             directory=self.directory,
             replicas=self.replicas,
@@ -289,13 +288,10 @@ class Broker:
         )
 
     def _new_share(self) -> ShareGroups:
-        from ottla.server.share.manager import ShareGroups
-        from ottla.server.share.state import ShareStates
-
-        return ShareGroups(self, ShareStates(self, self.channel))
+        return share_manager.ShareGroups(self, share_state.ShareStates(self, self.channel))
 
     def _bind(self) -> None:
-        for listener, sock in self._sockets():
+        for listener, sock in self.topology.sockets():
             self._listeners.append(
                 BoundListener(
                     listener,
@@ -314,71 +310,27 @@ class Broker:
 
     def _open_storage(self) -> None:
         self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
-        self.logs = self._new_logs()
+        self.logs = self.topology.new_logs()
         self.replicas.use(self.logs)
-        self.identity = self.logs.open(
-            uuid_to_base64(self.chance.uuid()), self.node_id, uuid_to_base64(self.chance.uuid())
-        )
-        metadata_log = self.logs.get_or_create(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID)
-        self.logs.metadata_log = metadata_log
-        own_log = MetadataLog(self.disk, metadata_log, self.metadata, self.clock, self.node_id)
-        self._metadata_log = own_log
-        self._directory_id = uuid_from_base64(self.identity.directory_id or "")
-        self.spread = self._new_spread()
-        self.controller = self._new_controller()
-        own_log.open(self.config["min.insync.replicas"])
-        self.metadata.removed_topics.clear()  # set_strays_aside looks after what a crash left of them
+        self.topology.open_metadata()
+        self.metadata.removed_topics.clear()  # `open_logs` looks after what a crash left of them
         self._apply_dynamic_config()
-        if self.spread is not None:
-            self.spread.open()
-        self.replicas.report_missing()
-        self.replicas.set_strays_aside()
+        self.topology.open_logs()
         self.logs.load_all()
-        self._metadata_log.subscribe(self._follow_dynamic_config)
-        self._metadata_log.subscribe(self.replicas.metadata_changed)
+        self.metadata_log.subscribe(self._follow_dynamic_config)
+        self.metadata_log.subscribe(self.replicas.metadata_changed)
 
-    def _register(self) -> None:
-        """Enter this start of the broker in the metadata, with the addresses it can be reached at."""
-        advertised = self._advertised()
-        self._wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
-        # Several workers may have had the folder before.
-        self.controller.commit(list(sharing_a_folder(self.metadata, [self.node_id], self._directory_id)))
-        self._metadata_log.append([self._registration(self.node_id, advertised, self._metadata_log.last_offset + 1)])
-        self.controller.commit(
-            list(elect_returned_broker(self.metadata, self.node_id, new_epochs=not self.logs.clean_start))
+    def advertise(self) -> list[Advertised]:
+        """The addresses of this broker for its registration."""
+        advertised = advertised_addresses(self.config, self._listeners)
+        self.wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
+        return advertised
+
+    def registration(self, broker_id: int, advertised: Sequence[Advertised], epoch: int) -> stored.RegisterBrokerRecord:
+        log_dirs = [self.topology.directory_of(broker_id)] if self.spread is None else self.spread.directory_ids
+        return registration_record(
+            broker_id, self.chance.uuid(), epoch, self.config, self._listeners, advertised, log_dirs
         )
-
-    def _registration(
-        self, broker_id: int, advertised: Sequence[tuple[str, str, int]], epoch: int
-    ) -> stored.RegisterBrokerRecord:
-        endpoint = stored.RegisterBrokerRecord.BrokerEndpoint
-        protocols = {bound.config.name: bound.config.security_protocol for bound in self._listeners}
-        feature = stored.RegisterBrokerRecord.BrokerFeature
-        return stored.RegisterBrokerRecord(
-            broker_id=broker_id,
-            incarnation_id=self.chance.uuid(),
-            broker_epoch=epoch,
-            end_points=[
-                endpoint(
-                    name=name,
-                    host=host or socket.gethostname(),
-                    port=port,
-                    security_protocol=SECURITY_PROTOCOLS[protocols[name]],
-                )
-                for name, host, port in advertised
-            ],
-            features=[
-                feature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in SUPPORTED_FEATURES.items()
-            ],
-            rack=self.config["broker.rack"],
-            fenced=False,
-            log_dirs=[self._directory_of(broker_id)] if self.spread is None else self.spread.directory_ids,
-        )
-
-    def _directory_of(self, broker_id: int) -> bytes:
-        """The id of the data folder in which a broker that is registered here keeps its partitions."""
-        return self._directory_id if self.spread is None else self.spread.id_for_new
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
         """Dynamic settings are in force as soon as they are in the metadata; partitions ask for them next."""
@@ -397,41 +349,26 @@ class Broker:
             # They were checked when they were set, but a properties file may have changed under them.
             logger.error("the dynamic settings are left aside: %s", error)
 
-    def _advertised(self) -> list[tuple[str, str, int]]:
-        """(listener, host, port) as clients shall use them; the host is "" where any address of this machine does.
-
-        A listener on port 0 advertises the port that it got.
-        """
-        configured = {listener.name: listener for listener in self.config.advertised_listeners}
-        addresses = []
-        for bound in self._listeners:
-            own = bound.config
-            shown = configured.get(own.name, own)
-            host = "" if shown.host in _WILDCARDS else shown.host
-            port = bound.port if shown.port == 0 or (shown is own or shown.port == own.port) else shown.port
-            addresses.append((own.name, host, port))
-        return addresses
-
     def _housekeeping(self) -> None:
         """What is done now and then: retention, checkpoints, flushes, forgetting of old producers."""
         config = self.config
         self.housekeeper.start()
-        self._every(
+        self.every(
             config["log.retention.check.interval.ms"],
             self.housekeeper.sweep,
             first_ms=config["log.initial.task.delay.ms"],
         )
-        self._every(config["log.flush.offset.checkpoint.interval.ms"], self.logs.checkpoint_recovery_points)
-        self._every(
+        self.every(config["log.flush.offset.checkpoint.interval.ms"], self.logs.checkpoint_recovery_points)
+        self.every(
             config["log.flush.start.offset.checkpoint.interval.ms"],
             self.logs.checkpoint_start_offsets,
             self.logs.checkpoint_high_watermarks,
         )
-        self._every(config["producer.id.expiration.check.interval.ms"], self.logs.expire_producers)
+        self.every(config["producer.id.expiration.check.interval.ms"], self.logs.expire_producers)
         if config["log.flush.scheduler.interval.ms"] < _NEVER_MS:
-            self._every(config["log.flush.scheduler.interval.ms"], self.logs.flush_due)
+            self.every(config["log.flush.scheduler.interval.ms"], self.logs.flush_due)
 
-    def _every(self, interval_ms: int, *jobs: Callable[[], object], first_ms: int | None = None) -> None:
+    def every(self, interval_ms: int, *jobs: Callable[[], object], first_ms: int | None = None) -> None:
         def run() -> None:
             for job in jobs:
                 try:
@@ -458,6 +395,24 @@ class Broker:
 
     # -- connections -------------------------------------------------------------------------------------------
 
+    def pause(self) -> None:
+        """Serve nobody for a while, as a process that is stopped (SIGSTOP): connections stay, nothing is answered."""
+        self.timer.pause()
+        for listener in self._listeners:
+            listener.hold()
+        for connection in self._connections:
+            connection.hold_back()
+
+    def resume(self) -> None:
+        self.timer.resume()
+
+    def release_connections(self) -> None:
+        """After `resume`: serve clients again."""
+        for listener in self._listeners:
+            listener.release()
+        for connection in tuple(self._connections):
+            connection.let_go()
+
     @property
     def connections(self) -> Set[Connection]:
         """Those of all listeners."""
@@ -478,7 +433,7 @@ class Broker:
         if not self._running:
             raise RuntimeError("the broker is not running; start it before asking for its bootstrap address")
         host, port = self.addresses[0]
-        return f"{'127.0.0.1' if host in _WILDCARDS else host}:{port}"
+        return f"{'127.0.0.1' if host in WILDCARDS else host}:{port}"
 
     def _connected(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> None:
         connection = self.security.accept(bound, sock, address)
@@ -522,9 +477,7 @@ class Broker:
     @cached_property
     def coordinator_loader(self) -> Loader:
         """Loads what the coordinators keep in the logs, while clients are served."""
-        from ottla.coordinator.runtime.loader import Loader
-
-        return Loader(self.clock, self.loop.call_soon, owns_process=self.pace is not None)
+        return loader.Loader(self.clock, self.loop.call_soon, owns_process=self.pace is not None)
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -544,26 +497,22 @@ class Broker:
 
     @property
     def metadata_offset(self) -> int:
-        return self._metadata_log.last_offset
+        return self.metadata_log.last_offset
 
     @property
     def metadata_epoch(self) -> int:
         """The leader epoch of the metadata quorum: one more with every start."""
-        return self._metadata_log.leader_epoch
+        return self.metadata_log.leader_epoch
 
     @property
     def epoch(self) -> int:
         """Which start of this broker it is: the offset of its registration."""
-        return self.metadata.brokers[self.node_id].epoch
+        return self.topology.epoch
 
     @property
     def is_controller(self) -> bool:
         """Whether this broker writes the metadata."""
-        return self._metadata_log.is_own
-
-    def _unaddressed(self, listener: str) -> Container[int]:
-        """The brokers that advertise no address on a listener, as it is open on all interfaces."""
-        return (self.node_id,) if listener in self._wildcard_listeners else ()
+        return self.metadata_log.is_own
 
 
 _ANY_PORT = "PLAINTEXT://127.0.0.1:0"

@@ -22,9 +22,9 @@ from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.multibroker.broker import NodeBroker
+from ottla.multibroker.cluster_nodes import ClusterNodes
 from ottla.multibroker.controller import CONTROLLER_ID
-from ottla.multibroker.ensemble import Ensemble
+from ottla.multibroker.node import BrokerNode
 from ottla.server.broker import Broker as Server
 from ottla.server.broker import StartError
 from ottla.server.randomness import SeededRandomness, SystemRandomness
@@ -68,16 +68,21 @@ class ClusterBroker(Broker):
         return Faults(self, beyond=self._cluster.faults)
 
     def _new_server(self) -> Server:
-        return NodeBroker(
-            self._cluster.ensemble, self._config, disk=self.disk, chance=self._chance, registry=self._registry
+        return Server(
+            self._config,
+            disk=self.disk,
+            clock=self._cluster.nodes.clock,
+            chance=self._chance,
+            registry=self._registry,
+            topology=BrokerNode(self._cluster.nodes, self.node_id),
         )
 
     @property
-    def node(self) -> NodeBroker:
-        """The broker inside, as long as it runs."""
-        server = self.server
-        assert isinstance(server, NodeBroker)
-        return server
+    def node(self) -> BrokerNode:
+        """The broker's place among the others, as long as it runs."""
+        node = self.server.topology
+        assert isinstance(node, BrokerNode)
+        return node
 
     def address_of(self, listener: str | None = None) -> str:
         """Where clients find it; it is known after the first start, also while the broker is down."""
@@ -141,7 +146,7 @@ class Cluster(Controls):
         configs = Configs(shared, brokers, broker_settings=broker_settings, racks=racks, data=self._data)
         self._controller_config = configs.of_controller()
         self._controller_disk: Disk | None = None
-        self.ensemble: Ensemble
+        self.nodes: ClusterNodes
         self.faults = ClusterFaults(self)
         """Faults that strike whichever broker is asked."""
         self.brokers: dict[int, ClusterBroker] = {}
@@ -230,10 +235,10 @@ class Cluster(Controls):
         if self._controller_disk is None or self._data is not None:
             self._controller_disk = self._make_controller_disk()
         chance = SystemRandomness() if self._seed is None else SeededRandomness(self._seed)
-        self.ensemble = Ensemble(self._controller_config, self._controller_disk, self._clock, chance)
-        self.ensemble.start()
+        self.nodes = ClusterNodes(self._controller_config, self._controller_disk, self._clock, chance)
+        self.nodes.start()
         if isinstance(self._clock, VirtualClock):
-            self._clock.drive(self.ensemble.timer, lambda work: self.call(lambda _: work()))
+            self._clock.drive(self.nodes.timer, lambda work: self.call(lambda _: work()))
         try:
             for broker in self.brokers.values():
                 await broker.start()
@@ -253,15 +258,15 @@ class Cluster(Controls):
         if self._control is not None:
             control, self._control = self._control, None
             await control.stop()
-        self.ensemble.is_stopping = True
+        self.nodes.is_stopping = True
         for broker in self.brokers.values():
-            if broker.is_running and self.ensemble.network.is_paused(broker.node_id):
+            if broker.is_running and self.nodes.network.is_paused(broker.node_id):
                 broker.node.resume()
         for broker in self.brokers.values():
             await broker.stop()
         if isinstance(self._clock, VirtualClock):
-            self._clock.let_go(self.ensemble.timer)
-        self.ensemble.stop()
+            self._clock.let_go(self.nodes.timer)
+        self.nodes.stop()
 
     # -- what it is --------------------------------------------------------------------------------------------
 
@@ -299,7 +304,7 @@ class Cluster(Controls):
 
     def call(self, work: Callable[[ClusterServer], T]) -> T:
         """Run `work` on the cluster's loop, with a view of the whole as one server."""
-        view = ClusterServer(self.ensemble)
+        view = ClusterServer(self.nodes)
         if threading.get_ident() == self._loop_thread:
             return work(view)
         if self._loop is None:
@@ -317,7 +322,7 @@ class Cluster(Controls):
 
     @property
     def server(self) -> Any:
-        return ClusterServer(self.ensemble)
+        return ClusterServer(self.nodes)
 
     # What faults, handles on topics and groups, and the control endpoint find in a broker, and here.
 
@@ -461,7 +466,7 @@ class Cluster(Controls):
         return all(state.leader >= 0 and set(state.isr) == set(state.replicas) for state in self._states(topic))
 
     def _states(self, topic: str | None) -> Iterator[PartitionState]:
-        for known, state in self.ensemble.controller.image.partitions():
+        for known, state in self.nodes.controller.image.partitions():
             if topic is None or known.name == topic:
                 yield state
 
@@ -480,16 +485,16 @@ class Cluster(Controls):
                 "bootstrap": self.bootstrap,
                 "brokers": {str(number): self._state_of(number) for number in self.brokers},
                 "topics": server.describe_topics(),
-                "network": self.ensemble.network.describe(),
+                "network": self.nodes.network.describe(),
             }
         )
 
     def _state_of(self, broker_id: int) -> str:
         if not self.brokers[broker_id].is_running:
             return "down"
-        if self.ensemble.network.is_paused(broker_id):
+        if self.nodes.network.is_paused(broker_id):
             return "paused"
-        known = self.ensemble.controller.image.brokers.get(broker_id)
+        known = self.nodes.controller.image.brokers.get(broker_id)
         return "fenced" if known is None or known.fenced else "running"
 
 

@@ -12,7 +12,7 @@ from ottla.testing.requests import ControlEvent
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.multibroker.ensemble import Ensemble
+    from ottla.multibroker.cluster_nodes import ClusterNodes
     from ottla.testing.cluster import ClusterBroker
     from ottla.testing.views import ClusterServer
 
@@ -26,7 +26,7 @@ class Controls:
     """The verbs of `ottla.Cluster`. Each is noted among the requests of the brokers that it concerns."""
 
     if TYPE_CHECKING:  # what the cluster has
-        ensemble: Ensemble
+        nodes: ClusterNodes
         brokers: dict[int, ClusterBroker]
         _clock: Clock
 
@@ -76,16 +76,16 @@ class Controls:
         named = [[CONTROLLER_ID if node == CONTROLLER else int(node) for node in side] for side in sides]
         cut = sides_of(named, [*self.brokers, CONTROLLER_ID], CONTROLLER_ID)
         self._note(f"partition network {named}", self.brokers)
-        self.call(lambda _: self.ensemble.network.cut(cut))
+        self.call(lambda _: self.nodes.network.cut(cut))
 
     def slow_link(self, first: int | str, second: int | str, *, ms: float, both_ways: bool = True) -> None:
         """Let everything between two nodes take `ms` longer; 0 makes it fast again."""
         a, b = (CONTROLLER_ID if node == CONTROLLER else self.broker(int(node)).node_id for node in (first, second))
 
         def slow(_: Any) -> None:
-            self.ensemble.network.slow(a, b, ms)
+            self.nodes.network.slow(a, b, ms)
             if both_ways:
-                self.ensemble.network.slow(b, a, ms)
+                self.nodes.network.slow(b, a, ms)
 
         self._note(f"slow link {first}–{second} by {ms:g} ms", [n for n in (a, b) if n in self.brokers])
         self.call(slow)
@@ -95,8 +95,8 @@ class Controls:
         self._note("heal", self.brokers)
 
         def heal(_: Any) -> None:
-            self.ensemble.kept_out.clear()
-            self.ensemble.network.heal()
+            self.nodes.kept_out.clear()
+            self.nodes.network.heal()
 
         self.call(heal)
 

@@ -36,7 +36,7 @@ def drop_from_isr(server: ClusterServer, topic: str, index: int, brokers: Iterab
         raise ValueError(f"broker {unknown[0]} has no replica of {topic}-{index}; {state.replicas} have one")
     if state.leader in gone:
         raise ValueError(f"broker {state.leader} leads {topic}-{index}: a leader is always in sync; move it first")
-    server.ensemble.kept_out.update((topic, index, broker) for broker in gone)
+    server.nodes.kept_out.update((topic, index, broker) for broker in gone)
     change = change_of(server.metadata, state, min_isr=server.controller.min_isr(topic))
     change.isr = [broker for broker in state.isr if broker not in gone]
     record = change.record()

@@ -13,8 +13,9 @@ from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
-    from ottla.multibroker.broker import NodeBroker
-    from ottla.multibroker.ensemble import Ensemble
+    from ottla.multibroker.cluster_nodes import ClusterNodes
+    from ottla.multibroker.node import BrokerNode
+    from ottla.server.broker import Broker
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ class PartitionView:
 class ClusterServer:
     """What helpers that look into a broker find in a cluster."""
 
-    def __init__(self, ensemble: Ensemble) -> None:
-        self.ensemble = ensemble
-        self.metadata = ensemble.controller.image
-        self.controller = ensemble.controller.controller
-        self.clock = ensemble.clock
+    def __init__(self, nodes: ClusterNodes) -> None:
+        self.nodes = nodes
+        self.metadata = nodes.controller.image
+        self.controller = nodes.controller.controller
+        self.clock = nodes.clock
         self.replicas = self
         self.groups = _Groups(self)
 
@@ -64,16 +65,17 @@ class ClusterServer:
         return self
 
     @property
-    def nodes(self) -> list[NodeBroker]:
-        return [node for node in self.ensemble.nodes.values() if node.is_alive and node.is_running]
+    def running(self) -> list[Broker]:
+        """The brokers that are up."""
+        return [node.broker for node in self.nodes.brokers.values() if node.is_alive and node.broker.is_running]
 
     def leader(self, topic: str, index: int) -> Partition:
         """The partition on the broker that leads it."""
         leader = self.state(topic, index).leader
-        node = self.ensemble.nodes.get(leader)
+        node = self.nodes.brokers.get(leader)
         if leader == NO_LEADER or node is None or not node.is_alive:
             raise LeaderNotAvailable(f"nobody leads {topic}-{index} now")
-        return node.replicas.leader(topic, index)
+        return node.broker.replicas.leader(topic, index)
 
     def state(self, topic: str, index: int) -> PartitionState:
         known = self.metadata.topics.get(topic)
@@ -93,16 +95,18 @@ class ClusterServer:
     def coordinating(self, topic: str, key: str) -> Any:
         """The broker that coordinates `key`. Without the topic it is any: what is asked of it says what is missing."""
         if topic not in self.metadata.topics:
-            return self.nodes[0] if self.nodes else self
-        node = self.ensemble.nodes.get(self.coordinator(topic, key))
+            return self.running[0] if self.running else self
+        node = self.nodes.brokers.get(self.coordinator(topic, key))
         if node is None or not node.is_alive:
             raise ValueError(f"nobody coordinates {key!r} now")
-        return node
+        return node.broker
 
     def partition_view(self, topic: str, index: int) -> PartitionView:
         state = self.state(topic, index)
         logs = {
-            node.node_id: replica.log for node in self.nodes if (replica := node.replicas.get(topic, index)) is not None
+            broker.node_id: replica.log
+            for broker in self.running
+            if (replica := broker.replicas.get(topic, index)) is not None
         }
         return PartitionView(
             topic=topic,
@@ -132,12 +136,12 @@ class _Groups:
         self._server = server
 
     def shard_for(self, group_id: str) -> GroupShard:
-        node: NodeBroker | None = self._server.ensemble.nodes.get(
+        node: BrokerNode | None = self._server.nodes.brokers.get(
             self._server.coordinator(GROUP_METADATA_TOPIC, group_id)
         )
         if node is None or not node.is_alive:
             raise CoordinatorNotAvailable
-        return node.groups.shard_for(group_id)
+        return node.broker.groups.shard_for(group_id)
 
     def shards(self) -> list[GroupShard]:
-        return [shard for node in self._server.nodes for shard in node.groups.shards()]
+        return [shard for broker in self._server.running for shard in broker.groups.shards()]

@@ -36,7 +36,7 @@ from ottla.workers.link import Link, LinkLost
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.wire.schema import Message
-    from ottla.workers.broker import ControllerWorker, FollowerWorker
+    from ottla.workers.topology import ControllerTopology, FollowerTopology
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
     return response_type.decode(answer, ctx.version)
 
 
-def create_share_state_topic(worker: FollowerWorker, then: Callable[[KafkaError | None], None]) -> None:
+def create_share_state_topic(worker: FollowerTopology, then: Callable[[KafkaError | None], None]) -> None:
     """Have the controller make the topic, by a request for a share coordinator."""
     request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=[_ANY_SHARE_KEY])
 
@@ -87,7 +87,7 @@ def create_share_state_topic(worker: FollowerWorker, then: Callable[[KafkaError 
         "User:ANONYMOUS",
         False,
         "/127.0.0.1",
-        worker.config.listeners[0].name,
+        worker.broker.config.listeners[0].name,
         "127.0.0.1",
         request.encode(request.MAX_VERSION),
     )
@@ -123,7 +123,7 @@ def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[
 # -- what each kind of worker serves -----------------------------------------------------------------------------------
 
 
-def follower_registry(worker: FollowerWorker) -> Registry:
+def follower_registry(worker: FollowerTopology) -> Registry:
     """Everything, but what needs the controller goes to the controller."""
 
     def passing(api: Api) -> Handler:
@@ -138,7 +138,7 @@ def follower_registry(worker: FollowerWorker) -> Registry:
             return api.handler
 
         def handler(ctx: RequestContext, request: Any) -> Any:
-            if may_create(worker.metadata, request):
+            if may_create(worker.broker.metadata, request):
                 return started(pass_on(worker.controller_link, ctx, request, api.response))
             return api.handler(ctx, request)
 
@@ -174,7 +174,7 @@ def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
     return handler
 
 
-def controller_registry(worker: ControllerWorker) -> Registry:
+def controller_registry(worker: ControllerTopology) -> Registry:
     """Everything; what changes the metadata is answered when all workers have followed."""
 
     def changing(api: Api, handler: Handler) -> Handler:
@@ -200,7 +200,7 @@ def controller_registry(worker: ControllerWorker) -> Registry:
         change = changing(api, api.handler)
 
         def handler(ctx: RequestContext, request: Any) -> Any:
-            return (change if may_create(worker.metadata, request) else api.handler)(ctx, request)
+            return (change if may_create(worker.broker.metadata, request) else api.handler)(ctx, request)
 
         return handler
 
@@ -214,7 +214,7 @@ def controller_registry(worker: ControllerWorker) -> Registry:
     return registered_apis().wrapped(serving)
 
 
-def _keeping(worker: ControllerWorker, handler: Handler) -> Handler:
+def _keeping(worker: ControllerTopology, handler: Handler) -> Handler:
     """Workers stay registered for as long as they run."""
 
     def guarded(ctx: RequestContext, request: UnregisterBrokerRequest) -> Any:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.metrics import monitoring_app
 from ottla.server.metrics import Family, Gathered, HighWatermarks, Metrics, MetricsPage, page_of
-from ottla.workers.broker import HIGH_WATERMARKS, METRICS
 from ottla.workers.link import LinkLost
+from ottla.workers.topology import HIGH_WATERMARKS, METRICS
 
 if TYPE_CHECKING:
     import socket
 
-    from ottla.workers.broker import ControllerWorker, WorkerBroker
+    from ottla.workers.topology import ControllerTopology, WorkerTopology
 
 LABEL = "worker"
 
@@ -22,19 +22,19 @@ LABEL = "worker"
 class MetricsOfWorker:
     """What one worker counts, for whoever makes the page."""
 
-    def __init__(self, worker: WorkerBroker) -> None:
+    def __init__(self, worker: WorkerTopology) -> None:
         self._worker = worker
-        self._metrics = Metrics(worker)
-        worker.registry.instrument(self._metrics.instrument)
+        self._metrics = Metrics(worker.broker)
+        worker.broker.registry.instrument(self._metrics.instrument)
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
-        return {(each.topic, each.index): each.high_watermark for each in self._worker.replicas}
+        return {(each.topic, each.index): each.high_watermark for each in self._worker.broker.replicas}
 
     def families(self, high_watermarks: HighWatermarks) -> list[Family]:
         return self._metrics.families(high_watermarks)
 
 
-async def _asked(worker: ControllerWorker, name: str, *arguments: Any) -> dict[int, Any]:
+async def _asked(worker: ControllerTopology, name: str, *arguments: Any) -> dict[int, Any]:
     """What each of the other workers answers; who is gone is left out."""
     peers = list(worker.links)
     calls = [worker.links[peer].call(name, *arguments) for peer in peers]
@@ -45,20 +45,20 @@ async def _asked(worker: ControllerWorker, name: str, *arguments: Any) -> dict[i
     return {peer: answer for peer, answer in zip(peers, answers, strict=True) if not isinstance(answer, LinkLost)}
 
 
-def shared_endpoint(worker: ControllerWorker, sock: socket.socket) -> HttpEndpoint:
+def shared_endpoint(worker: ControllerTopology, sock: socket.socket) -> HttpEndpoint:
     """`/metrics` of all workers, `/health` and `/ready`."""
 
     async def page() -> MetricsPage:
         own = worker.metrics
         assert own is not None, "metrics are switched on in all workers or in none"
-        if not worker.is_running:  # links have nobody who reads them
-            return page_of(Gathered(LABEL, {worker.node_id: own.families({})}))
+        if not worker.broker.is_running:  # links have nobody who reads them
+            return page_of(Gathered(LABEL, {worker.broker.node_id: own.families({})}))
         # A group's lag needs the ends of partitions, whoever leads them.
         known = own.high_watermarks()
         for part in (await _asked(worker, HIGH_WATERMARKS)).values():
             known.update(part)
         others = await _asked(worker, METRICS, known)
-        return page_of(Gathered(LABEL, {worker.node_id: own.families(known), **others}))
+        return page_of(Gathered(LABEL, {worker.broker.node_id: own.families(known), **others}))
 
     host, port = sock.getsockname()[:2]
-    return HttpEndpoint(host, port, monitoring_app(page, lambda: worker.is_running), sock=sock)
+    return HttpEndpoint(host, port, monitoring_app(page, lambda: worker.broker.is_running), sock=sock)

@@ -17,8 +17,8 @@ from ottla.lazy_imports import lazy
 from ottla.server.broker import StartError
 from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
-from ottla.workers.broker import STATE, ControllerWorker, FollowerWorker, Seat, WorkerBroker
 from ottla.workers.link import LinkLost, receive_first
+from ottla.workers.topology import STATE, ControllerTopology, FollowerTopology, Seat, WorkerTopology
 
 if TYPE_CHECKING:
     import socket
@@ -46,7 +46,7 @@ def run_worker(seat: Seat, lifeline: int, status: int) -> int:
         new_loop = uvloop.new_event_loop
     try:
         is_controller = seat.node_id == seat.controller_id
-        worker = ControllerWorker(seat) if is_controller else _follower(seat)
+        worker = ControllerTopology(seat) if is_controller else _follower(seat)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_work(worker, lifeline, status if is_controller else -1, seat.metrics))
     except (ConfigError, ListenError, StartError, KafkaError) as error:
@@ -56,40 +56,41 @@ def run_worker(seat: Seat, lifeline: int, status: int) -> int:
         return LOST_CONTROLLER
 
 
-def _follower(seat: Seat) -> FollowerWorker:
+def _follower(seat: Seat) -> FollowerTopology:
     """Wait for what the controller has to say before anything is opened."""
     # The handle is the folder's lock. It stays open: nobody else may have the folder while any worker lives.
     _, kind, state = receive_first(seat.links[seat.controller_id])
     assert kind == STATE, f"the controller began with {kind}"
-    worker = FollowerWorker(seat, state)
+    worker = FollowerTopology(seat, state)
     worker.on_orphaned = lambda: os._exit(LOST_CONTROLLER)
     return worker
 
 
-async def _work(worker: WorkerBroker, lifeline: int, status: int, metrics: socket.socket | None) -> int:
+async def _work(worker: WorkerTopology, lifeline: int, status: int, metrics: socket.socket | None) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     os.set_blocking(lifeline, False)
     loop.add_reader(lifeline, stopped.set)
-    worker.pace = pace_of_process()
+    broker = worker.new_broker()
+    broker.pace = pace_of_process()
     worker.open_links()
     endpoint = _metrics_endpoint(worker, metrics) if metrics is not None else None
     if endpoint is not None:
         await endpoint.start()
-    await worker.start()
+    await broker.start()
     if status >= 0:
         os.write(status, READY)
     await stopped.wait()
     loop.remove_reader(lifeline)
-    await worker.stop()
+    await broker.stop()
     if endpoint is not None:
         await endpoint.stop()
     return 0
 
 
-def _metrics_endpoint(worker: WorkerBroker, sock: socket.socket) -> HttpEndpoint | None:
+def _metrics_endpoint(worker: WorkerTopology, sock: socket.socket) -> HttpEndpoint | None:
     """Count what this worker does; the controller shows it."""
     worker.count_requests()
-    return metrics_module.shared_endpoint(worker, sock) if isinstance(worker, ControllerWorker) else None
+    return metrics_module.shared_endpoint(worker, sock) if isinstance(worker, ControllerTopology) else None

@@ -16,8 +16,8 @@ from ottla.config import Config, Listener
 from ottla.server.broker import StartError
 from ottla.server.metrics import MISSING
 from ottla.server.net.listener import ListenError, bind
-from ottla.workers.broker import Seat
 from ottla.workers.process import LOST_CONTROLLER, READY, run_worker
+from ottla.workers.topology import Seat
 
 logger = logging.getLogger(__name__)
 

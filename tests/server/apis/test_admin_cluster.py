@@ -93,7 +93,7 @@ def test_the_data_folder_is_described(run: Any, run_broker: Any, tmp_path: Path,
             client = await running.connect()
             [folder] = (await client.call(DescribeLogDirsRequest(topics=None), version)).results
             assert {p.partition_index: p.partition_size for p in folder.topics[0].partitions} == sizes
-            assert list(running.broker.logs.logs()) == [running.broker._metadata_log.log], "nothing was opened for it"
+            assert list(running.broker.logs.logs()) == [running.broker.metadata_log.log], "nothing was opened for it"
 
     run(main())
 

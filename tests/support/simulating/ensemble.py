@@ -12,10 +12,11 @@ from ottla import errors
 from ottla.config import Config
 from ottla.enums import ApiKey
 from ottla.log.memory import MemoryDisk
-from ottla.multibroker.broker import NodeBroker
+from ottla.multibroker.cluster_nodes import ClusterNodes
 from ottla.multibroker.controller import CONTROLLER_ID
-from ottla.multibroker.ensemble import Ensemble
 from ottla.multibroker.network import sides_of
+from ottla.multibroker.node import BrokerNode
+from ottla.server.broker import Broker
 from ottla.server.randomness import SeededRandomness
 from ottla.wire.messages import CreateTopicsRequest, FindCoordinatorRequest, MetadataRequest
 from support.crashing.history import Outcome, Violation
@@ -130,7 +131,7 @@ class RoutingClient:
     async def _ask(self, target: int, request: Any, version: int) -> Any:
         connection = self._connections.get(target)
         if connection is None:
-            if not self._world.is_up(target) or self._world.ensemble.network.is_paused(target):
+            if not self._world.is_up(target) or self._world.cluster.network.is_paused(target):
                 self._leaders.clear()
                 self._coordinators.clear()
                 raise Lost(f"broker {target} does not answer")
@@ -165,9 +166,9 @@ class ClusterWorld(World):
         self.pace_s = 0.4
         self.retriable = RETRIABLE
         self.refused = Outcome.IN_DOUBT  # an append that was not replicated in time may be later
-        self.ensemble: Ensemble
+        self.cluster: ClusterNodes
         self.disks = {number: MemoryDisk() for number in (*BROKERS, CONTROLLER_ID)}
-        self.nodes: dict[int, NodeBroker] = {}
+        self.brokers: dict[int, Broker] = {}
         self.starts = 0
         self.epochs: dict[tuple[str, int], int] = {}
         """Of leaders, the newest that a client has seen."""
@@ -195,21 +196,27 @@ class ClusterWorld(World):
         return Config.load(overrides=overrides, preset="dev")
 
     def is_up(self, number: int) -> bool:
-        return number in self.nodes and self.nodes[number].is_running
+        return number in self.brokers and self.brokers[number].is_running
+
+    def node(self, number: int) -> BrokerNode:
+        node = self.brokers[number].topology
+        assert isinstance(node, BrokerNode)
+        return node
 
     async def start_node(self, number: int) -> None:
         self.starts += 1
-        node = self.nodes[number] = NodeBroker(
-            self.ensemble,
+        broker = self.brokers[number] = Broker(
             self.config(number),
             disk=self.disks[number],
+            clock=self.cluster.clock,
             chance=SeededRandomness(self.seed * 1000 + self.starts),
+            topology=BrokerNode(self.cluster, number),
         )
-        await node.start()
+        await broker.start()
 
     def connect_to(self, number: int) -> SimClient:
         self.connections += 1
-        client = SimClient(self.nodes[number], self.connections)
+        client = SimClient(self.brokers[number], self.connections)
         self.open_connections.append(client)
         return client
 
@@ -223,10 +230,10 @@ class ClusterWorld(World):
         assert isinstance(loop, SimLoop)
         self.loop = loop
         loop.set_exception_handler(self._unhandled)
-        self.ensemble = Ensemble(
+        self.cluster = ClusterNodes(
             self.config(CONTROLLER_ID), self.disks[CONTROLLER_ID], loop, SeededRandomness(self.seed)
         )
-        self.ensemble.start()
+        self.cluster.start()
         for number in BROKERS:
             await self.start_node(number)
         await self._make_topics()
@@ -270,7 +277,7 @@ class ClusterWorld(World):
     async def _trouble_brokers(self) -> None:
         """Something happens to one of them, or something is over."""
         number = self.chance.choice(BROKERS)
-        network = self.ensemble.network
+        network = self.cluster.network
         kind = self.chance.choice(["kill", "stop", "start", "start", "pause", "resume", "cut", "slow", "heal", "move"])
         self.note(f"{kind} {number}")
         self.troubles.append(kind)
@@ -278,16 +285,16 @@ class ClusterWorld(World):
             return
         if kind == "kill":
             self._wake(number)
-            self.nodes[number].kill()
+            self.brokers[number].kill()
         elif kind == "stop":
             self._wake(number)
-            await self.nodes[number].stop()
+            await self.brokers[number].stop()
         elif kind == "start" and not self.is_up(number):
             if network.reaches(CONTROLLER_ID, CONTROLLER_ID):
                 network.heal()
             await self.start_node(number)
         elif kind == "pause" and not network.is_paused(number):
-            self.nodes[number].pause()
+            self.node(number).pause()
         elif kind == "resume":
             self._wake(number)
         elif kind == "cut":
@@ -298,23 +305,23 @@ class ClusterWorld(World):
         elif kind == "heal":
             network.heal()
         elif kind == "move":
-            departures = self.ensemble.controller.controller.broker_changes
-            self.ensemble.controller.controller.commit(departures.preferred())
+            departures = self.cluster.controller.controller.broker_changes
+            self.cluster.controller.controller.commit(departures.preferred())
 
     def _wake(self, number: int) -> None:
-        if self.is_up(number) and self.ensemble.network.is_paused(number):
-            self.nodes[number].resume()
+        if self.is_up(number) and self.cluster.network.is_paused(number):
+            self.node(number).resume()
 
     async def _recover(self) -> None:
         self.note("recover")
-        self.ensemble.network.heal()
+        self.cluster.network.heal()
         for number in BROKERS:
             self._wake(number)
             if not self.is_up(number):
                 await self.start_node(number)
 
     async def _all_in_sync(self) -> None:
-        image = self.ensemble.controller.image
+        image = self.cluster.controller.image
         for _ in range(600):
             if all(state.leader >= 0 and len(state.isr) == 3 for _, state in image.partitions()):
                 break
@@ -324,10 +331,10 @@ class ClusterWorld(World):
         await asyncio.sleep(1)  # the high watermark reaches the followers
 
     async def _stop_all(self) -> None:
-        self.ensemble.is_stopping = True
+        self.cluster.is_stopping = True
         for number in BROKERS:
-            await self.nodes[number].stop()
-        self.ensemble.stop()
+            await self.brokers[number].stop()
+        self.cluster.stop()
         if self.unhandled:
             raise Violation(f"not handled: {self.unhandled[0]}")
 
@@ -336,23 +343,23 @@ class ClusterWorld(World):
     def _check_cluster(self) -> None:
         if self.unhandled:
             raise Violation(f"not handled: {self.unhandled[0]}")
-        for node in self.nodes.values():
-            if not node.is_running:
+        for broker in self.brokers.values():
+            if not broker.is_running:
                 continue
-            for partition in node.replicas:
+            for partition in broker.replicas:
                 log = partition.log
                 if not log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset:
-                    raise Violation(f"broker {node.node_id}, {log!r}: offsets out of order")
-        for topic, state in self.ensemble.controller.image.partitions():
+                    raise Violation(f"broker {broker.node_id}, {log!r}: offsets out of order")
+        for topic, state in self.cluster.controller.image.partitions():
             if not set(state.isr) <= set(state.replicas) or (state.leader >= 0 and state.leader not in state.isr):
                 raise Violation(f"{topic.name}: {state}")
 
     def _check_replicas(self) -> None:
         """Below the high watermark the replicas are the same, byte by byte."""
-        for topic, state in self.ensemble.controller.image.partitions():
+        for topic, state in self.cluster.controller.image.partitions():
             found: dict[int, list[bytes]] = {}
             for number in BROKERS:
-                log = self.nodes[number].replicas.replica(topic.name, state.index).log
+                log = self.brokers[number].replicas.replica(topic.name, state.index).log
                 if log.high_watermark != log.log_end_offset:
                     raise Violation(f"broker {number}, {log!r}: nothing is written, but {log.high_watermark} committed")
                 found[number] = [bytes(batch.view()) for batch in log.batches(log.log_start_offset)]
@@ -374,8 +381,8 @@ class ClusterWorld(World):
         self.note("checked")
 
     def abandon(self) -> None:
-        for node in self.nodes.values():
-            node.kill()
+        for broker in self.brokers.values():
+            broker.kill()
         for client in self.open_connections:
             client.disconnect()
 

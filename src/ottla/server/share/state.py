@@ -125,7 +125,9 @@ class ShareStates:
 
         try:
             if SHARE_STATE_TOPIC not in self._broker.metadata.topics:
-                self._broker.create_share_state_topic(lambda error: self._ask(key, operation, remote, answered, error))
+                self._broker.topology.create_share_state_topic(
+                    lambda error: self._ask(key, operation, remote, answered, error)
+                )
             else:
                 self._ask(key, operation, remote, answered, None)
         except KafkaError as error:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Container
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.config import Config
 from ottla.errors import (
     NONE,
     BrokerIdNotRegistered,
@@ -16,8 +15,6 @@ from ottla.errors import (
     RequestTimedOut,
     StaleBrokerEpoch,
 )
-from ottla.log.files import Disk
-from ottla.metadata.controller import Controller, Randomness
 from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.multibroker.channel import NetworkChannel
@@ -27,17 +24,16 @@ from ottla.multibroker.network import Network
 from ottla.multibroker.peers import ControllerGate, passing_on
 from ottla.multibroker.throttle import LEADER, ReplicationThrottle
 from ottla.replication.leadership import Leadership, Throttle
-from ottla.replication.replicas import Replicas
-from ottla.server.api import Registry
 from ottla.server.broker import Broker, StartError
-from ottla.server.peers import Channel, Unreachable
+from ottla.server.peers import Unreachable
 from ottla.server.producer_ids import Allocated, ProducerIds
+from ottla.server.topology import Topology
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.multibroker.ensemble import Ensemble
+    from ottla.multibroker.cluster_nodes import ClusterNodes
 
 logger = logging.getLogger(__name__)
 
@@ -71,19 +67,19 @@ class MetadataReader:
             self._reading = False
 
 
-class Around:
-    """What the leaders on a broker need from it."""
+class NodeReplication:
+    """The replication context of a broker: what the leaders on it need."""
 
-    def __init__(self, node: NodeBroker) -> None:
+    def __init__(self, node: BrokerNode) -> None:
         self._node = node
-        self.image = node.metadata
-        self.clock: Clock = node.clock
-        self.throttle: Throttle = ReplicationThrottle(node, LEADER)
-        self.kept_out: Collection[tuple[str, int, int]] = node.ensemble.kept_out
+        self.image = node.broker.metadata
+        self.clock: Clock = node.broker.clock
+        self.throttle: Throttle = ReplicationThrottle(node.broker, LEADER)
+        self.kept_out: Collection[tuple[str, int, int]] = node.cluster.kept_out
 
     @property
     def lag_max_ms(self) -> int:
-        value: int = self._node.config["replica.lag.time.max.ms"]
+        value: int = self._node.broker.config["replica.lag.time.max.ms"]
         return value
 
     def min_isr(self, topic: str) -> int:
@@ -93,22 +89,13 @@ class Around:
         self._node.propose(leadership, isr)
 
 
-class NodeBroker(Broker):
-    """One of several brokers of an ensemble."""
+class BrokerNode(Topology):
+    """What is around one of several brokers in a process: a controller, a network, and replicas on other brokers."""
 
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        config: Config,
-        *,
-        disk: Disk,
-        chance: Randomness | None = None,
-        registry: Registry | None = None,
-    ) -> None:
-        self.ensemble = ensemble
-        super().__init__(config, disk=disk, clock=ensemble.clock, chance=chance, registry=registry)
-        self.registry = passing_on(self, self.registry)
-        self.fetchers = ReplicaFetchers(self)
+    def __init__(self, cluster: ClusterNodes, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.fetchers: ReplicaFetchers
         self.broker_epoch = -1
         self.is_alive = False
         """From the start to the end, paused or not."""
@@ -117,157 +104,142 @@ class NodeBroker(Broker):
         self.followed: FollowedMetadata
         self._reader: MetadataReader | None = None
 
+    def assemble(self, broker: Broker) -> None:
+        self.broker = broker
+        broker.channel = NetworkChannel(self)
+        broker.producer_ids = ProducerIds(self._allocate_producer_ids)
+        broker.registry = passing_on(self, broker.registry)
+        self.fetchers = ReplicaFetchers(self)
+
+    def _allocate_producer_ids(self, allocated: Allocated) -> None:
+        try:
+            allocated(self.broker.controller.allocate_producer_ids(self.node_id, self.broker_epoch))
+        except RequestTimedOut:
+            allocated(None)
+
     @property
     def network(self) -> Network:
-        return self.ensemble.network
+        return self.cluster.network
 
     @property
     def controller_node(self) -> ControllerNode:
-        return self.ensemble.controller
+        return self.cluster.controller
 
-    def peer(self, broker_id: int) -> NodeBroker:
-        return self.ensemble.nodes[broker_id]
+    def peer(self, broker_id: int) -> BrokerNode:
+        return self.cluster.brokers[broker_id]
 
     @property
     def epoch(self) -> int:
         return self.broker_epoch  # also when somebody had it forgotten
 
-    def _unaddressed(self, listener: str) -> Container[int]:
-        return {number for number, peer in self.ensemble.nodes.items() if listener in peer._wildcard_listeners}
+    def unaddressed(self, listener: str) -> Container[int]:
+        """All brokers are on this machine: one client address does for all that listen on all interfaces."""
+        nodes = self.cluster.brokers.items()
+        return {number for number, node in nodes if listener in node.broker.wildcard_listeners}
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        self.is_alive = True
-        self.ensemble.joined(self)
-        try:
-            await self._until(lambda: self.network.reaches(self.node_id, CONTROLLER_ID))
-            await super().start()
-        except BaseException:
-            self._leave()
-            raise
-
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            await self.ensemble.pause(REGISTRATION_RETRY_MS)
-
-    def _open_storage(self) -> None:
-        source = self.controller_node
-        self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
-        self.logs = self._new_logs()
-        self.replicas.use(self.logs)
-        self.identity = self.logs.open(source.cluster_id, self.node_id, uuid_to_base64(self.chance.uuid()))
-        if self.identity.cluster_id != source.cluster_id:
+    def open_metadata(self) -> None:
+        broker, source = self.broker, self.controller_node
+        broker.identity = broker.logs.open(source.cluster_id, self.node_id, uuid_to_base64(broker.chance.uuid()))
+        if broker.cluster_id != source.cluster_id:
             raise StartError(
-                f"the data folder of broker {self.node_id} belongs to another cluster ({self.identity.cluster_id})"
+                f"the data folder of broker {self.node_id} belongs to another cluster ({broker.cluster_id})"
             )
-        self._directory_id = uuid_from_base64(self.identity.directory_id or "")
-        self.followed = followed = FollowedMetadata(self.metadata, source.leader_epoch)
-        self._metadata_log = followed
-        self._reader = MetadataReader(followed, source)
+        broker.directory_id = uuid_from_base64(broker.identity.directory_id or "")
+        self.followed = FollowedMetadata(broker.metadata, source.leader_epoch)
+        broker.metadata_log = self.followed
+        self._reader = MetadataReader(self.followed, source)
         self._reader.catch_up()
-        self.metadata.removed_topics.clear()
-        self.controller = self._new_controller()
-        self._apply_dynamic_config()
-        self.replicas.set_strays_aside()
+        broker.controller = ControllerGate(self, source)
+
+    def open_logs(self) -> None:
+        replicas = self.broker.replicas
+        replicas.set_strays_aside()
         self._remove_former_replicas()
-        self.logs.load_all()
-        self.replicas.around = Around(self)
-        self.replicas.on_placed = self.fetchers.placed
-        followed.subscribe(self._follow_dynamic_config)
-        followed.subscribe(self.replicas.metadata_changed)
+        replicas.around = NodeReplication(self)
+        replicas.on_placed = self.fetchers.placed
 
     def _remove_former_replicas(self) -> None:
         """Partitions that were moved to other brokers while this one was away."""
-        for topic, index in self.logs.partitions():
-            known = self.metadata.topics.get(topic)
+        logs, topics = self.broker.logs, self.broker.metadata.topics
+        for topic, index in logs.partitions():
+            known = topics.get(topic)
             if known is not None and self.node_id not in known.partitions[index].replicas:
-                self.logs.delete(topic, index)
-        assert CLUSTER_METADATA_TOPIC not in self.metadata.topics
+                logs.delete(topic, index)
+        assert CLUSTER_METADATA_TOPIC not in topics
 
-    def _new_controller(self) -> Controller:
-        return ControllerGate(self, self.controller_node)
+    def register(self) -> None:
+        broker = self.broker
+        previous = broker.logs.previous_broker_epoch if broker.logs.clean_start else -1
+        record = broker.registration(self.node_id, broker.advertise(), 0)
+        self.broker_epoch = self.controller_node.register(record, previous)
 
-    def _new_channel(self) -> Channel:
-        return NetworkChannel(self)
+    # -- life --------------------------------------------------------------------------------------------------
 
-    def _new_producer_ids(self) -> ProducerIds:
-        return ProducerIds(self._allocate_producer_ids)
+    async def before_start(self) -> None:
+        """Wait until the controller can be reached."""
+        self.is_alive = True
+        self.cluster.joined(self)
+        await self._until(lambda: self.network.reaches(self.node_id, CONTROLLER_ID))
 
-    def _allocate_producer_ids(self, allocated: Allocated) -> None:
-        try:
-            allocated(self.controller.allocate_producer_ids(self.node_id, self.epoch))
-        except RequestTimedOut:
-            allocated(None)
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self.cluster.pause(REGISTRATION_RETRY_MS)
 
-    def _register(self) -> None:
-        advertised = self._advertised()
-        self._wildcard_listeners = frozenset(name for name, host, _ in advertised if not host)
-        previous = self.logs.previous_broker_epoch if self.logs.clean_start else -1
-        self.broker_epoch = self.controller_node.register(self._registration(self.node_id, advertised, 0), previous)
-
-    async def _before_serving(self) -> None:
-        """Open every replica, so that it leads or follows; then say hello to be let in."""
-        for topic, partition in list(self.metadata.partitions()):
+    async def before_serving(self) -> None:
+        """Open every replica, so that it leads or follows; then send heartbeats until the broker is unfenced."""
+        broker = self.broker
+        for topic, partition in list(broker.metadata.partitions()):
             if self.node_id in partition.replicas:
-                self.replicas.replica(topic.name, partition.index)
+                broker.replicas.replica(topic.name, partition.index)
         self._heartbeat()
-        await self._until(lambda: not self.metadata.brokers[self.node_id].fenced)
-        self._every(max(self.config["replica.lag.time.max.ms"] // 2, 1), self._look_for_laggards)
-        self._every(self.config["replica.high.watermark.checkpoint.interval.ms"], self.logs.checkpoint_high_watermarks)
+        await self._until(lambda: not broker.metadata.brokers[self.node_id].fenced)
+        broker.every(max(broker.config["replica.lag.time.max.ms"] // 2, 1), self._shrink_isrs)
+        broker.every(
+            broker.config["replica.high.watermark.checkpoint.interval.ms"], broker.logs.checkpoint_high_watermarks
+        )
 
-    async def stop(self) -> None:
-        """With a hand-over to others, as Kafka does, unless the whole cluster stops."""
-        if not self._running:
-            return
+    def before_stop(self) -> None:
+        """Hand over to others, as Kafka does, unless the whole cluster stops."""
         if (
-            not self.ensemble.is_stopping
-            and self.config["controlled.shutdown.enable"]
+            not self.cluster.is_stopping
+            and self.broker.config["controlled.shutdown.enable"]
             and self.network.reaches(self.node_id, CONTROLLER_ID)
         ):
             with suppress(BrokerIdNotRegistered):  # forgotten: there is nothing to hand over
                 self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
         self.fetchers.close()
-        for partition in self.replicas:
+        for partition in self.broker.replicas:
             if partition.leadership is not None:
                 partition.leadership.resign()
-        await super().stop()
-        self._leave()
-        if not self.ensemble.is_stopping:
-            self.controller_node.fence(self.node_id)
 
-    def kill(self) -> None:
-        if self._running:
-            self.fetchers.close()
-            super().kill()
-            self._leave()
+    def before_kill(self) -> None:
+        self.fetchers.close()
 
-    def _leave(self) -> None:
+    def ended(self) -> None:
         self.is_alive = False
-        self.ensemble.left(self)
+        self.cluster.left(self)
+
+    def stopped(self) -> None:
+        if not self.cluster.is_stopping:
+            self.controller_node.fence(self.node_id)
 
     def pause(self) -> None:
         """As SIGSTOP: nothing moves, nothing is answered, connections stay."""
         self.network.pause(self.node_id)
-        self.timer.pause()
-        for listener in self._listeners:
-            listener.hold()
-        for connection in self._connections:
-            connection.hold_back()
+        self.broker.pause()
 
     def resume(self) -> None:
-        self.timer.resume()
+        self.broker.resume()
         self.network.resume(self.node_id)
         self.followed_way_open()
-        for listener in self._listeners:
-            listener.release()
-        for connection in tuple(self._connections):
-            connection.let_go()
+        self.broker.release_connections()
 
     # -- the controller ----------------------------------------------------------------------------------------
 
     def _heartbeat(self) -> None:
-        interval_ms: int = self.config["broker.heartbeat.interval.ms"]
+        interval_ms: int = self.broker.config["broker.heartbeat.interval.ms"]
         node_id, epoch, controller = self.node_id, self.broker_epoch, self.controller_node
 
         def beat() -> bool:
@@ -284,7 +256,7 @@ class NodeBroker(Broker):
                 answered(None, error)
         else:
             self.network.ask(node_id, CONTROLLER_ID, beat, answered)
-        self.timer.schedule(interval_ms, self._heartbeat)
+        self.broker.timer.schedule(interval_ms, self._heartbeat)
 
     def followed_way_open(self) -> None:
         """Read on, if the controller can be heard."""
@@ -303,7 +275,7 @@ class NodeBroker(Broker):
 
     def propose(self, leadership: Leadership, isr: list[int]) -> None:
         state = leadership.state
-        brokers = self.metadata.brokers
+        brokers = self.broker.metadata.brokers
         member = AlterPartitionRequest.BrokerState
         epochs = {replica: leadership.followers[replica].broker_epoch for replica in isr if replica != self.node_id}
         epochs[self.node_id] = self.broker_epoch
@@ -329,7 +301,7 @@ class NodeBroker(Broker):
             if not self.is_alive or leadership.proposed is not isr:
                 return
             if isinstance(error, Unreachable):
-                self.timer.schedule(PROPOSAL_RETRY_MS, again)
+                self.broker.timer.schedule(PROPOSAL_RETRY_MS, again)
             elif response is None or response.topics[0].partitions[0].error_code == IneligibleReplica.code:
                 leadership.refused()
             elif response.topics[0].partitions[0].error_code == NONE:
@@ -340,19 +312,19 @@ class NodeBroker(Broker):
             if leadership.proposed is isr and self.is_alive:
                 self.propose(leadership, isr)
 
-        self.channel.send(CONTROLLER_ID, request, answered)
+        self.broker.channel.send(CONTROLLER_ID, request, answered)
 
-    def _look_for_laggards(self) -> None:
-        for partition in self.replicas:
+    def _shrink_isrs(self) -> None:
+        for partition in self.broker.replicas:
             if partition.leadership is not None:
                 partition.leadership.maybe_shrink_isr()
 
     def min_isr(self, topic: str) -> int:
         """`min.insync.replicas`, which every append with followers asks for."""
-        if self._min_isr_version != self.metadata.version:
+        if self._min_isr_version != self.broker.metadata.version:
             self._min_isr.clear()
-            self._min_isr_version = self.metadata.version
+            self._min_isr_version = self.broker.metadata.version
         value = self._min_isr.get(topic)
         if value is None:
-            value = self._min_isr[topic] = self.controller.min_isr(topic)
+            value = self._min_isr[topic] = self.broker.controller.min_isr(topic)
         return value

@@ -1,4 +1,4 @@
-"""The two kinds of workers: the controller, and those that follow it."""
+"""What is around a broker that is one of several workers: the controller, and those that follow it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, Listener
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
@@ -18,11 +19,10 @@ from ottla.metadata.controller import Controller
 from ottla.metadata.elections import directory_of, elect_returned_broker, sharing_a_folder
 from ottla.metadata.metadata_log import MetadataLog
 from ottla.metadata.metadata_source import FollowedMetadata
-from ottla.replication.replicas import Replicas
 from ottla.server.broker import Broker, StartError
-from ottla.server.peers import Channel, PeerServer
+from ottla.server.peers import PeerServer
 from ottla.server.producer_ids import Allocated, ProducerIds
-from ottla.server.transactions import TransactionsOfBroker
+from ottla.server.topology import Topology
 from ottla.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.schema import Message
@@ -33,7 +33,10 @@ from ottla.workers.logs import ControllerLogs, FollowerLogs, Offsets
 from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder, follow_chunk
 
 if TYPE_CHECKING:
+    from ottla.workers import metrics as metrics_module
     from ottla.workers.metrics import MetricsOfWorker
+else:
+    metrics_module = lazy("ottla.workers.metrics")
 
 logger = logging.getLogger(__name__)
 
@@ -68,26 +71,37 @@ class Seat:
         return self.worker_ids[0]
 
 
-class WorkerBroker(Broker):
-    """What both kinds have in common: sockets that are bound already, links, transactions across workers."""
+class WorkerTopology(Topology):
+    """What both kinds have in common: sockets that are bound already, and links to the other workers."""
+
+    # An end is answered when its markers are sent. What the producer does next waits for them in the coordinator.
+    # A worker that writes them answers on the link on which it asks for the next transaction: that wait is rare.
+    answers_before_markers = True
 
     def __init__(self, seat: Seat) -> None:
-        config = seat.config.with_static({"node.id": seat.node_id})
         self.worker_ids = seat.worker_ids
         self.links: dict[int, Link] = {}
         self._seat = seat
-        self._folder = PosixDisk(config.log_dirs[0])
-        super().__init__(config, disk=self._folder)
-        self.controller_id = seat.controller_id
-        listeners = seat.advertised[seat.node_id]
-        self._wildcard_listeners = frozenset(name for name, host, _ in listeners if not host)
+        self._folder: PosixDisk
         self.metrics: MetricsOfWorker | None = None
+
+    def new_broker(self) -> Broker:
+        """The broker of this worker."""
+        config = self._seat.config.with_static({"node.id": self._seat.node_id})
+        self._folder = PosixDisk(config.log_dirs[0])
+        return Broker(config, disk=self._folder, topology=self)
+
+    def assemble(self, broker: Broker) -> None:
+        super().assemble(broker)
+        broker.channel = LinkChannel(self.links, lambda: broker.pace is not None and broker.pace.is_with_one)
+        broker.controller_id = self._seat.controller_id
+        broker.wildcard_listeners = frozenset(
+            name for name, host, _ in self._seat.advertised[broker.node_id] if not host
+        )
 
     def count_requests(self) -> None:
         """Switch metrics on; before the start."""
-        from ottla.workers.metrics import MetricsOfWorker
-
-        self.metrics = MetricsOfWorker(self)
+        self.metrics = metrics_module.MetricsOfWorker(self)
 
     def open_links(self) -> None:
         """Before anything else, on the running loop."""
@@ -98,30 +112,23 @@ class WorkerBroker(Broker):
         for link in self.links.values():
             link.start(self._received, self._serve_worker, self._link_lost)
 
-    def _sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
+    def sockets(self) -> Sequence[tuple[Listener, socket.socket | None]]:
         return self._seat.sockets
 
-    def _new_controller(self) -> Controller:
+    def new_controller(self) -> Controller:
+        broker = self.broker
         return SharedFolderController(
-            self.metadata, self._metadata_log, lambda: self.config, self.chance, self._directory_of
+            broker.metadata, broker.metadata_log, lambda: broker.config, broker.chance, self.directory_of
         )
 
-    def _directory_of(self, broker_id: int) -> bytes:
-        return directory_of(self._directory_id, self.worker_ids[0], broker_id)
+    def directory_of(self, broker_id: int) -> bytes:
+        return directory_of(self.broker.directory_id, self.worker_ids[0], broker_id)
 
-    def _new_transactions(self) -> TransactionsOfBroker:
-        # An end is answered when its markers are sent. What the producer does next waits for them in the coordinator.
-        # A worker that writes them answers on the link on which it asks for the next transaction: that wait is rare.
-        return TransactionsOfBroker(self, self.channel, answers_before_markers=True)
-
-    def _new_channel(self) -> Channel:
-        return LinkChannel(self.links, lambda: self.pace is not None and self.pace.is_with_one)
-
-    def _unaddressed(self, listener: str) -> Container[int]:
-        return self.worker_ids if listener in self._wildcard_listeners else ()
+    def unaddressed(self, listener: str) -> Container[int]:
+        return self.worker_ids if listener in self.broker.wildcard_listeners else ()
 
     def _leader_of(self, key: TopicPartition) -> int | None:
-        found = self.directory.leader_of(key)
+        found = self.broker.directory.leader_of(key)
         return None if found is None else found[0]
 
     def _received(self, link: Link, kind: str, arguments: Arguments) -> None:
@@ -130,7 +137,7 @@ class WorkerBroker(Broker):
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
         """Do what another worker asks for."""
         if name == PEER_REQUEST:
-            return serve_peer(self.peer_server, link.peer_id, *arguments)
+            return serve_peer(self.broker.peer_server, link.peer_id, *arguments)
         assert self.metrics is not None, f"worker {link.peer_id} called {name}"
         if name == METRICS:
             return self.metrics.families(*arguments)
@@ -141,12 +148,11 @@ class WorkerBroker(Broker):
         """What it means is seen by who waits for that worker; the supervisor ends everything."""
 
 
-class ControllerWorker(WorkerBroker):
+class ControllerTopology(WorkerTopology):
     """The first worker: it holds the folder's lock and the metadata log, and answers for all."""
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
-        self.registry = forwarding.controller_registry(self)
         self._passed_on = forwarding.controller_registry(self)
         """The same for what others pass on: metrics count a request where it came in, and nowhere else."""
         self.changing = asyncio.Lock()
@@ -157,59 +163,62 @@ class ControllerWorker(WorkerBroker):
         self._lost: set[int] = set()
         self._something_happened = asyncio.Event()
 
-    def _new_logs(self) -> LogManager:
-        return ControllerLogs(
-            self.disk,
-            self.replicas.log_config,
-            self.clock,
-            new_token=lambda: self.chance.uuid().hex(),
-            schedule=self.timer.schedule,
-            background=self.in_background,
-        )
+    def assemble(self, broker: Broker) -> None:
+        super().assemble(broker)
+        broker.registry = forwarding.controller_registry(self)
 
-    def _register(self) -> None:
+    def new_logs(self) -> LogManager:
+        return self.broker.new_log_manager(ControllerLogs)
+
+    def register(self) -> None:
         """Enter all workers, and give each its partitions."""
         try:
-            check_own_folder(self.metadata, self.node_id, self._directory_id)
+            check_own_folder(self.broker.metadata, self.broker.node_id, self.broker.directory_id)
         except ForeignCluster as error:
             raise StartError(str(error)) from error
-        self._append(list(sharing_a_folder(self.metadata, self.worker_ids, self._directory_id)))
+        self._append(list(sharing_a_folder(self.broker.metadata, self.worker_ids, self.broker.directory_id)))
         for worker_id in self.worker_ids:
-            epoch = self._metadata_log.last_offset + 1
-            self._metadata_log.append([self._registration(worker_id, self._seat.advertised[worker_id], epoch)])
+            epoch = self.broker.metadata_log.last_offset + 1
+            self.broker.metadata_log.append(
+                [self.broker.registration(worker_id, self._seat.advertised[worker_id], epoch)]
+            )
         for worker_id in self.worker_ids:
-            self._append(list(elect_returned_broker(self.metadata, worker_id, new_epochs=not self.logs.clean_start)))
-        assert isinstance(self.logs, ControllerLogs)
-        self.logs.share_out(self.node_id, self._leader_of)
+            self._append(
+                list(
+                    elect_returned_broker(self.broker.metadata, worker_id, new_epochs=not self.broker.logs.clean_start)
+                )
+            )
+        assert isinstance(self.broker.logs, ControllerLogs)
+        self.broker.logs.share_out(self.broker.node_id, self._leader_of)
 
     def _append(self, records: Sequence[Message]) -> None:
         for start in range(0, len(records), RECORDS_PER_BATCH):
-            self.controller.commit(records[start : start + RECORDS_PER_BATCH])
+            self.broker.controller.commit(records[start : start + RECORDS_PER_BATCH])
 
     # -- start and stop ----------------------------------------------------------------------------------------
 
-    async def _before_serving(self) -> None:
+    async def before_serving(self) -> None:
         self._unready = set(self.links)
         self._unserving = set(self.links)
         self._unclosed = set(self.links)
         chunks = list(self._metadata_chunks())
         for peer_id, link in self.links.items():
-            self._applied[peer_id] = self.metadata_offset
+            self._applied[peer_id] = self.broker.metadata_offset
             link.send_handle(self._folder.lock_handle)
             link.send(
                 STATE,
-                self.identity.cluster_id,
-                self.identity.node_id,
-                self.identity.directory_id,
-                self.logs.clean_start,
-                self.metadata_epoch,
-                self.metadata_offset,
+                self.broker.identity.cluster_id,
+                self.broker.identity.node_id,
+                self.broker.identity.directory_id,
+                self.broker.logs.clean_start,
+                self.broker.metadata_epoch,
+                self.broker.metadata_offset,
                 chunks,
             )
-        assert isinstance(self._metadata_log, MetadataLog)
-        self._metadata_log.on_written = self._spread_the_word
+        assert isinstance(self.broker.metadata_log, MetadataLog)
+        self.broker.metadata_log.on_written = self._spread_the_word
         self._start_links()
-        self.logs.load_all()  # while the others recover theirs
+        self.broker.logs.load_all()  # while the others recover theirs
         await self._wait_for(self._unready)
         for link in self.links.values():
             link.send(SERVE)
@@ -219,12 +228,12 @@ class ControllerWorker(WorkerBroker):
 
     def _metadata_chunks(self) -> Iterator[bytes]:
         """All of the metadata, as a follower replays it."""
-        assert isinstance(self._metadata_log, MetadataLog)
-        snapshot = self._metadata_log.newest_snapshot()
+        assert isinstance(self.broker.metadata_log, MetadataLog)
+        snapshot = self.broker.metadata_log.newest_snapshot()
         if snapshot is not None:
-            yield self.disk.read_bytes(snapshot[1])
+            yield self.broker.disk.read_bytes(snapshot[1])
         first = snapshot[0] if snapshot is not None else 0
-        metadata_log = self._metadata_log.log
+        metadata_log = self.broker.metadata_log.log
         for batch in metadata_log.batches(max(first, metadata_log.log_start_offset)):
             if batch.next_offset > first:
                 yield bytes(batch.view())
@@ -235,18 +244,20 @@ class ControllerWorker(WorkerBroker):
             self._something_happened.clear()
             await self._something_happened.wait()
 
-    async def _before_closing(self) -> None:
-        assert isinstance(self.logs, ControllerLogs)
+    async def before_closing(self) -> None:
+        assert isinstance(self.broker.logs, ControllerLogs)
         await self._wait_for(self._unclosed)
-        self.logs.all_closed = not self._unclosed
+        self.broker.logs.all_closed = not self._unclosed
 
-    def _new_peer_server(self) -> PeerServer:
+    def new_peer_server(self) -> PeerServer:
         return PeerServer(
-            self.services, self.config.listeners[0], {AllocateProducerIdsRequest: self._allocate_producer_ids}
+            self.broker.services,
+            self.broker.config.listeners[0],
+            {AllocateProducerIdsRequest: self._allocate_producer_ids},
         )
 
     def _allocate_producer_ids(self, peer_id: int, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-        ids = self.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        ids = self.broker.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
         return AllocateProducerIdsResponse(producer_id_start=ids.start, producer_id_len=len(ids))
 
     # -- the others --------------------------------------------------------------------------------------------
@@ -257,7 +268,7 @@ class ControllerWorker(WorkerBroker):
 
     async def all_followed(self) -> None:
         """Wait until every worker has followed the metadata as far as it goes now."""
-        offset = self.metadata_offset
+        offset = self.broker.metadata_offset
         await self._wait_for_applied(offset)
 
     async def _wait_for_applied(self, offset: int) -> None:
@@ -269,8 +280,8 @@ class ControllerWorker(WorkerBroker):
         if kind == APPLIED:
             (self._applied[link.peer_id],) = arguments
         elif kind == CHECKPOINT:
-            assert isinstance(self.logs, ControllerLogs)
-            self.logs.hand_in(link.peer_id, *arguments)
+            assert isinstance(self.broker.logs, ControllerLogs)
+            self.broker.logs.hand_in(link.peer_id, *arguments)
         elif kind == READY:
             self._unready.discard(link.peer_id)
         elif kind == SERVING:
@@ -284,7 +295,7 @@ class ControllerWorker(WorkerBroker):
 
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
         if name == forwarding.REQUEST:
-            return forwarding.serve(self, self._passed_on, link.peer_id, arguments)
+            return forwarding.serve(self.broker, self._passed_on, link.peer_id, arguments)
         return super()._serve_worker(link, name, arguments)
 
     def _link_lost(self, link: Link) -> None:
@@ -292,12 +303,11 @@ class ControllerWorker(WorkerBroker):
         self._something_happened.set()
 
 
-class FollowerWorker(WorkerBroker):
+class FollowerTopology(WorkerTopology):
     """Any other worker: it follows the controller's metadata and serves the partitions that it leads."""
 
     def __init__(self, seat: Seat, state: Arguments) -> None:
         super().__init__(seat)
-        self.registry = forwarding.follower_registry(self)
         self._state = state
         self._may_serve: asyncio.Future[None]
         self.on_orphaned: Callable[[], None] = lambda: None
@@ -305,65 +315,60 @@ class FollowerWorker(WorkerBroker):
 
     @property
     def controller_link(self) -> Link:
-        return self.links[self.controller_id]
+        return self.links[self._seat.controller_id]
 
     # -- start and stop ----------------------------------------------------------------------------------------
 
-    def _open_storage(self) -> None:
-        cluster_id, node_id, directory_id, clean_start, metadata_epoch, metadata_offset, chunks = self._state
-        self._state = ()
-        self.replicas = Replicas(self.node_id, self.metadata, lambda: self.config, self.clock)
-        logs = FollowerLogs(
-            self.disk,
-            self.replicas.log_config,
-            self.clock,
-            new_token=lambda: self.chance.uuid().hex(),
-            schedule=self.timer.schedule,
-            background=self.in_background,
-        )
-        logs.hand_in = self._hand_in
-        self.logs = logs
-        self.replicas.use(logs)
-        self._followed = followed = FollowedMetadata(self.metadata, metadata_epoch)
-        self._metadata_log = followed
-        for chunk in chunks:
-            follow_chunk(followed, chunk)
-        followed.last_offset = metadata_offset  # the offsets in a snapshot are its own
-        self.metadata.removed_topics.clear()
-        self.identity = MetaProperties(cluster_id, node_id, directory_id)
-        self._directory_id = uuid_from_base64(directory_id)
-        self.controller = self._new_controller()
-        self._apply_dynamic_config()
-        logs.open_shared(
-            self.identity,
-            clean_start,
-            [
-                (topic.name, partition.index)
-                for topic, partition in self.metadata.partitions()
-                if partition.leader == self.node_id
-            ],
-        )
-        logs.load_all()
-        followed.subscribe(self._follow_dynamic_config)
-        followed.subscribe(self.replicas.metadata_changed)
+    def assemble(self, broker: Broker) -> None:
+        super().assemble(broker)
+        broker.registry = forwarding.follower_registry(self)
+        broker.producer_ids = ProducerIds(self._allocate_producer_ids, refill_at=LOW_PRODUCER_IDS)
 
-    def _register(self) -> None:
+    def new_logs(self) -> LogManager:
+        logs = self.broker.new_log_manager(FollowerLogs)
+        logs.hand_in = self._hand_in
+        return logs
+
+    def open_metadata(self) -> None:
+        """The controller sent what it knows when this worker was forked."""
+        broker = self.broker
+        cluster_id, node_id, directory_id, _, metadata_epoch, metadata_offset, chunks = self._state
+        self._followed = FollowedMetadata(broker.metadata, metadata_epoch)
+        broker.metadata_log = self._followed
+        for chunk in chunks:
+            follow_chunk(self._followed, chunk)
+        self._followed.last_offset = metadata_offset  # the offsets in a snapshot are its own
+        broker.identity = MetaProperties(cluster_id, node_id, directory_id)
+        broker.directory_id = uuid_from_base64(directory_id)
+        broker.controller = self.new_controller()
+
+    def open_logs(self) -> None:
+        broker = self.broker
+        assert isinstance(broker.logs, FollowerLogs)
+        clean_start = self._state[3]
+        self._state = ()
+        led = [
+            (topic.name, partition.index)
+            for topic, partition in broker.metadata.partitions()
+            if partition.leader == broker.node_id
+        ]
+        broker.logs.open_shared(broker.identity, clean_start, led)
+
+    def register(self) -> None:
         """The controller did."""
 
-    async def _before_serving(self) -> None:
-        self._may_serve = self.loop.create_future()
+    async def before_serving(self) -> None:
+        self._may_serve = self.broker.loop.create_future()
         self._start_links()
         self.controller_link.send(READY)
         await self._may_serve
 
-    async def start(self) -> None:
-        await super().start()
+    def serving(self) -> None:
         self.controller_link.send(SERVING)
 
-    async def stop(self) -> None:
-        await super().stop()
-        assert isinstance(self.logs, FollowerLogs)
-        self.controller_link.send(CLOSED, self.logs.closed_cleanly)
+    def stopped(self) -> None:
+        assert isinstance(self.broker.logs, FollowerLogs)
+        self.controller_link.send(CLOSED, self.broker.logs.closed_cleanly)
         self.controller_link.finish()
 
     def _hand_in(self, path: str, offsets: Offsets) -> None:
@@ -385,14 +390,11 @@ class FollowerWorker(WorkerBroker):
             super()._received(link, kind, arguments)
 
     def _link_lost(self, link: Link) -> None:
-        if link.peer_id == self.controller_id:
-            if self._running:
+        if link.peer_id == self._seat.controller_id:
+            if self.broker.is_running:
                 self.on_orphaned()
             elif not self._may_serve.done():
                 self._may_serve.set_exception(LinkLost())
-
-    def _new_producer_ids(self) -> ProducerIds:
-        return ProducerIds(self._allocate_producer_ids, refill_at=LOW_PRODUCER_IDS)
 
     def _allocate_producer_ids(self, allocated: Allocated) -> None:
         def answered(response: AllocateProducerIdsResponse | None, error: Exception | None) -> None:
@@ -402,8 +404,8 @@ class FollowerWorker(WorkerBroker):
                 first = response.producer_id_start
                 allocated(range(first, first + response.producer_id_len))
 
-        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.epoch)
-        self.channel.send(self.controller_id, request, answered)
+        request = AllocateProducerIdsRequest(broker_id=self.broker.node_id, broker_epoch=self.epoch)
+        self.broker.channel.send(self._seat.controller_id, request, answered)
 
     def create_share_state_topic(self, then: Callable[[KafkaError | None], None]) -> None:
         """Only the controller can; it answers when every worker knows the topic."""

@@ -13,10 +13,10 @@ from ottla.multibroker.network import Network
 
 if TYPE_CHECKING:
     from ottla.log.files import Disk
-    from ottla.multibroker.broker import NodeBroker
+    from ottla.multibroker.node import BrokerNode
 
 
-class Ensemble:
+class ClusterNodes:
     """A controller, a network, and the brokers that are up."""
 
     def __init__(self, config: Config, disk: Disk, clock: Clock, chance: Randomness) -> None:
@@ -28,7 +28,7 @@ class Ensemble:
         self.network.request_timeout_ms = config["request.timeout.ms"]
         self.controller = ControllerNode(config, disk, clock, self.timer, chance)
         self.controller.on_append = self._appended
-        self.nodes: dict[int, NodeBroker] = {}
+        self.brokers: dict[int, BrokerNode] = {}
         self.is_stopping = False
         self.kept_out: set[tuple[str, int, int]] = set()
         """(topic, partition, broker) of replicas that stay out of the ISR, however well they keep up."""
@@ -48,8 +48,8 @@ class Ensemble:
         """The brokers that the controller hears from, with the end of what they have read of its log."""
         return [
             (number, node.followed.last_offset + 1)
-            for number, node in sorted(self.nodes.items())
-            if node.is_running and self.network.reaches(number, CONTROLLER_ID)
+            for number, node in sorted(self.brokers.items())
+            if node.broker.is_running and self.network.reaches(number, CONTROLLER_ID)
         ]
 
     async def pause(self, delay_ms: float) -> None:
@@ -63,19 +63,19 @@ class Ensemble:
         self.timer.schedule(delay_ms, end)
         await over
 
-    def joined(self, node: NodeBroker) -> None:
-        self.nodes[node.node_id] = node
+    def joined(self, node: BrokerNode) -> None:
+        self.brokers[node.node_id] = node
         self.network.up(node.node_id)
 
-    def left(self, node: NodeBroker) -> None:
-        if self.nodes.get(node.node_id) is node:
+    def left(self, node: BrokerNode) -> None:
+        if self.brokers.get(node.node_id) is node:
             self.network.down(node.node_id)
 
     def _appended(self) -> None:
-        for node in tuple(self.nodes.values()):
+        for node in tuple(self.brokers.values()):
             if node.is_alive:
                 node.metadata_appended()
 
     def _ways_opened(self) -> None:
-        for node in tuple(self.nodes.values()):
+        for node in tuple(self.brokers.values()):
             node.followed_way_open()
