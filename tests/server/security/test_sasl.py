@@ -366,6 +366,24 @@ def test_sessions_end_unless_renewed(run: Any, run_broker: Any, sasl_settings: A
     run(main())
 
 
+def test_a_session_ends_for_who_repeats_a_request_too(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+    """Requests that repeat themselves have a short way, which must not lead past the end of a session."""
+
+    async def main() -> None:
+        clock = ManualClock(1_700_000_000_000)
+        settings = sasl_settings("PLAIN", connections__max__reauth__ms=10_000)
+        async with run_broker(clock=clock, settings=settings) as running:
+            client = await running.as_user("alice")
+            await client.create_topic("t")
+            for _ in range(4):
+                assert (await client.produce("t", b"v")).error_code == 0
+            clock.advance(10_001)
+            with pytest.raises(EOFError):
+                await client.produce("t", b"v")
+
+    run(main())
+
+
 def test_a_renewed_session_keeps_user_and_mechanism(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         settings = sasl_settings("PLAIN,SCRAM-SHA-256", connections__max__reauth__ms=10_000)
