@@ -162,9 +162,9 @@ Answer: TypeAlias = T | Reply[T]
 """A value that is there, or a reply that will get one."""
 
 
-def settled(reply: Reply[T]) -> Answer[T]:
+def settled(answer: Answer[T]) -> Answer[T]:
     """The plain value if it is there already: most callers then need not wait at all."""
-    return reply.value if reply.done else reply
+    return answer.value if isinstance(answer, Reply) and answer.done else answer
 
 
 def then(answer: Answer[T], go_on: Callable[[T], Answer[R]]) -> Answer[R]:

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
-from ottla.answers import Reply
+from ottla.answers import Reply, settled
 from ottla.clock import Clock
 from ottla.coordinator.runtime.batches import CorruptRecord, readable_records
 from ottla.coordinator.runtime.interfaces import EncodableRecord, PartitionWriter
@@ -229,8 +229,3 @@ class CoordinatorShard:
         call_off = self._limit_wait(lambda: committed(CoordinatorNotAvailable()))
         self._writer.on_committed(last_offset, committed)
         return reply
-
-
-def settled(response: T | Reply[T]) -> T | Reply[T]:
-    """The plain answer if it is there already."""
-    return response.value if isinstance(response, Reply) and response.done else response
