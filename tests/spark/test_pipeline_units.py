@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from ottla.spark.pipelines.commits import DataFile
 from ottla.spark.pipelines.compact import choose
 from ottla.spark.pipelines.declared import load
 from ottla.spark.pipelines.decoders import BadValue, Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.manifests import WHOLE_EVERY
 from ottla.spark.pipelines.report import check_report, html, nice_ticks, points, time_ticks, write_report
 from ottla.spark.pipelines.sql import table_name
 from ottla.spark.pipelines.stores import LocalStore, open_store
 from ottla.spark.pipelines.streams import Loss, Rate, batch_offsets, last_offsets, losses
-from ottla.spark.pipelines.tables import WHOLE_EVERY, DataFile, Table
+from ottla.spark.pipelines.tables import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 

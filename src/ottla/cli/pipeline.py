@@ -100,9 +100,21 @@ def _reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
         value = getattr(arguments, name, None)
         if value is not None:
             found[name] = value
+    if hasattr(arguments, "table_name"):
+        found |= _table_options(arguments)
     if getattr(arguments, "interval", None) is not None:
         found["interval_s"] = arguments.interval / 1000
     return found
+
+
+def _table_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Checked at once, as a wrong format or catalog needs no Spark to be found."""
+    from ottla.spark.pipelines.formats import check_format
+
+    found = {name: getattr(arguments, name) for name in ("format", "catalog", "table_name")}
+    found["catalog_options"] = pairs(arguments.catalog_option, "--catalog-option")
+    check_format(**found)
+    return {name: value for name, value in found.items() if value}
 
 
 def _run(arguments: argparse.Namespace, work: Callable[..., Any], **more: Any) -> Any:

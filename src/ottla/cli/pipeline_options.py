@@ -56,6 +56,28 @@ def _reading(parser: argparse.ArgumentParser, *, stream: bool = True) -> None:
     )
 
 
+def _table_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("table")
+    group.add_argument(
+        "--format",
+        metavar="FORMAT",
+        help="parquet, delta or iceberg (that of the table which is there, or parquet)",
+    )
+    group.add_argument(
+        "--catalog",
+        metavar="CATALOG",
+        help="of Iceberg: sql (SQLite in the table's folder; default), hadoop, a database's URL, or http://… (REST)",
+    )
+    group.add_argument(
+        "--catalog-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a property of the catalog, with ${env:NAME} for secrets; repeatable",
+    )
+    group.add_argument("--table-name", metavar="NAME", help="in the catalog: NAMESPACE.TABLE (ottla.FOLDER)")
+
+
 @contextmanager
 def _pipeline(
     kinds: Any,
@@ -67,6 +89,7 @@ def _pipeline(
     topics: bool = True,
     reads: str | None = "stream",
     out: str | None = None,
+    table: bool = False,
 ) -> Iterator[argparse.ArgumentParser]:
     """A verb: the topics it reads and the table it keeps, then options of its own, then those that all verbs share."""
     parser = subcommand(kinds, name, help_text, description, examples)
@@ -76,6 +99,8 @@ def _pipeline(
     if out is not None:
         parser.add_argument("--out", required=True, metavar="DIR", help=out)
     yield parser
+    if table:
+        _table_options(parser)
     if reads is not None:
         _reading(parser, stream=reads == "stream")
     add_json(parser)
@@ -88,14 +113,18 @@ def add_archive(kinds: Any) -> None:
         kinds,
         "archive",
         "copy topics to Parquet files, each offset in exactly one",
-        "Copy topics to Parquet files below DIR/topic=…/date=…/, named topic-partition-first-last.parquet. Run again, "
-        "or after a crash at any point, it goes on exactly where it stopped.",
+        "Copy topics to Parquet files below DIR/topic=…/date=…/, named topic-partition-first-last.parquet; as plain "
+        "files, or as a Delta or Iceberg table. Run again, or after a crash at any point, it goes on exactly where it "
+        "stopped.",
         examples=(
             "ottla pipeline archive orders --out /data/archive",
             "ottla pipeline archive 'orders*' payments --out /data/archive --follow --interval 1m",
+            "ottla pipeline archive orders --out /data/lake/orders --format delta",
+            "ottla pipeline archive orders --out /data/lake/orders --format iceberg --catalog http://catalog:8181",
             "ottla pipeline archive orders --out s3a://bucket/archive --master spark://head:7077",
         ),
         out="a folder, or a URL that Hadoop knows",
+        table=True,
     ) as parser:
         parser.add_argument(
             "--compression",
@@ -188,6 +217,7 @@ def add_stats(kinds: Any) -> None:
             "ottla pipeline stats 'orders*' --out /data/stats --window 5m --delay 1h --to-topic topic-stats --follow",
         ),
         out="the table",
+        table=True,
     ) as parser:
         parser.add_argument(
             "--window",
@@ -218,7 +248,7 @@ def add_parse(kinds: Any) -> None:
         kinds,
         "parse",
         "values to typed columns by a schema, bad records to a dead-letter topic",
-        "Write values as typed columns to Parquet. Records that do not fit go, with all their bytes and the reason in "
+        "Write values as typed columns to a table. Records that do not fit go, with all their bytes and the reason in "
         "headers, to a dead-letter topic.",
         examples=(
             "ottla pipeline parse orders --out /data/o --value-format json --schema 'id BIGINT NOT NULL, price DOUBLE'",
@@ -226,6 +256,7 @@ def add_parse(kinds: Any) -> None:
             "ottla pipeline parse orders --out /data/o --value-format protobuf --schema shop.desc --message shop.Order",
         ),
         out="the table",
+        table=True,
     ) as parser:
         parser.add_argument(
             "--value-format", required=True, choices=("json", "avro", "protobuf"), help="what the values are"
@@ -255,9 +286,10 @@ def add_snapshot(kinds: Any) -> None:
         kinds,
         "snapshot",
         "the latest value of each key as a table",
-        "Keep a Parquet table of the latest value of each key; tombstones take their keys away.",
+        "Keep a table of the latest value of each key; tombstones take their keys away.",
         examples=("ottla pipeline snapshot customers --out /data/customers",),
         out="the table",
+        table=True,
     ):
         pass
 
@@ -268,7 +300,7 @@ def add_sql(kinds: Any) -> None:
         "sql",
         "a query over topics as tables",
         "Run a query in which topics are tables (with _ for . and - in their names), and print its rows, or write them "
-        "to Parquet or a topic. Columns: key, value, topic, partition, offset, timestamp, headers.",
+        "to a table or a topic. Columns: key, value, topic, partition, offset, timestamp, headers.",
         examples=(
             "ottla pipeline sql 'select key, count(*) from orders group by key'",
             "ottla pipeline sql 'select sum(price) from orders' --schema 'orders=price DOUBLE'",
@@ -276,6 +308,7 @@ def add_sql(kinds: Any) -> None:
             "ottla pipeline sql 'select * from o' --table o=orders.v1 --stream --checkpoint c --out /data/o",
         ),
         topics=False,
+        table=True,
     ) as parser:
         parser.add_argument("query", metavar="QUERY", help="or - for standard input")
         parser.add_argument(
@@ -289,7 +322,7 @@ def add_sql(kinds: Any) -> None:
             help="columns of the JSON in the values, or a file",
         )
         parser.add_argument("--binary", action="store_true", help="keys and values as bytes, not as text")
-        parser.add_argument("--out", metavar="DIR", help="write Parquet there")
+        parser.add_argument("--out", metavar="DIR", help="write a table there")
         parser.add_argument("--to-topic", metavar="TOPIC", help="write to this topic")
         parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows to print at most (1000)")
         parser.add_argument("--stream", action="store_true", help="go on from --checkpoint with what is new")

@@ -1,9 +1,9 @@
-"""`archive`: topics to Parquet, each offset in exactly one committed file.
+"""`archive`: topics to a table of Parquet files, each offset in exactly one committed file.
 
 A micro-batch is written by Spark into a staging folder, looked at once more (first and last offset, count), and
-committed with one manifest; see `tables` for why a crash at any point loses and repeats nothing. The manifest also
-holds how far each partition is archived, and a batch that comes again is cut at those marks: so the archive stays right
-when Spark repeats a batch, and when its checkpoint is lost.
+committed in one step; see `commits` for why a crash at any point loses and repeats nothing. The commit also holds how
+far each partition is archived, and a batch that comes again is cut at those marks: so the archive stays right when
+Spark repeats a batch, and when its checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ottla.spark.pipelines.commits import DataFile
+from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.errors import PipelineError
-from ottla.spark.pipelines.jobs import ISOLATIONS, Job, Options, open_job
+from ottla.spark.pipelines.jobs import ISOLATIONS, Job, TableOptions, open_job, target_of
 from ottla.spark.pipelines.parquet import COMPRESSIONS, write_parquet
-from ottla.spark.pipelines.stores import Store, is_local, open_store
+from ottla.spark.pipelines.stores import is_local, open_store
 from ottla.spark.pipelines.streams import Batch, Loss, Summary, losses, recreated, run_stream
-from ottla.spark.pipelines.tables import CHECKPOINT, DataFile, Table
+from ottla.spark.pipelines.tables import CHECKPOINT, Table
 from ottla.spark.pipelines.topics import Offsets, nested
 
 if TYPE_CHECKING:
@@ -28,30 +30,35 @@ SCHEMA: Final = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>, topic string, date date"
 )
+PARTITIONED_BY: Final = ("topic", "date")
 _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers", "topic")
 
 
 def archive(
-    topics: str | Sequence[str], out: str, *, compression: str = "snappy", **options: Unpack[Options]
+    topics: str | Sequence[str], out: str, *, compression: str = "snappy", **options: Unpack[TableOptions]
 ) -> Summary:
-    """Copy topics to Parquet files below `out`, by topic and date, and go on from there when called again.
+    """Copy topics to a table below `out`, by topic and date, and go on from there when called again.
 
-    Files are named topic-partition-first-last.parquet. `verify` proves that each offset is in exactly one of them.
+    The table is plain Parquet, Delta or Iceberg (`format`). Files are named by topic, partition, first and last offset.
+    `verify` proves that each offset is in exactly one of them.
     """
     if compression not in COMPRESSIONS:
         raise PipelineError(f"compression is one of {', '.join(COMPRESSIONS)}, not '{compression}'")
+    target = target_of(options)
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
     store = open_store(out, job.spark)
     isolation = options.get("isolation") or ISOLATIONS[0]
-    with Table.create_or_open(store, KIND, cluster=job.cluster.cluster_id(), topics={}, isolation=isolation) as table:
+    identity = {"cluster": job.cluster.cluster_id(), "topics": {}, "isolation": isolation}
+    with Table.create_or_open(store, KIND, target, columns(SCHEMA), PARTITIONED_BY, **identity) as table:
         _check_table(job, table, isolation)
         starts = job.range()[0]
         archiver = _Archiver(job, table, compression, starts)
-        # A checkpoint that is gone is no loss: the manifests know how far each partition is archived.
+        # A checkpoint that is gone is no loss: the table knows how far each partition is archived.
         summary = run_stream(job, archiver.write, go_on(table, starts), table.id)
         files = table.state.files.values()
         summary.details = {
             "out": store.root,
+            "format": table.format,
             "files": len(files),
             "bytes": sum(file.bytes for file in files),
             "archived": sum(file.records for file in files),
@@ -90,8 +97,7 @@ class _Archiver:
         if found is None:
             return 0
         rows, fresh = found
-        columns = dated(rows).select(*_COLUMNS, "date")
-        files = write_files(columns, table.store, table.staging(), self.compression)
+        files = write_files(dated(rows).select(*_COLUMNS, "date"), table, self.compression)
         for file in files.values():
             mark = marks.get((file.topic, file.partition), 0)
             if file.first_offset < mark:
@@ -153,16 +159,20 @@ def dated(frame: DataFrame) -> DataFrame:
 
 
 def write_files(
-    frame: DataFrame, store: Store, staging: str, compression: str, *, group: Sequence[str] = ()
+    frame: DataFrame, table: Table, compression: str = "snappy", *, group: Sequence[str] = ()
 ) -> dict[str, DataFile]:
-    """Write rows below a staging folder, a file for each topic, date and partition (and `group`) of a task."""
+    """Stage rows for a table, a file for each topic, date and partition (and `group`) of a task."""
     from pyspark.sql import functions as F
 
+    # Iceberg's files hold all columns; those of the other formats leave out what their folders say.
+    names = ("_topic", "_date") if table.format == "iceberg" else PARTITIONED_BY
     rows = frame.withColumn("_partition", F.col("partition"))
-    by = ("topic", "date", "_partition", *group)
+    for name, column in zip(names, PARTITIONED_BY, strict=True):
+        rows = rows.withColumn(name, F.col(column))
     found: dict[str, DataFile] = {}
-    for one in write_parquet(rows, store, staging, compression=compression, by=by):
-        topic, date, partition = one.folders["topic"], one.folders["date"], int(one.folders["_partition"])
+    by = (*names, "_partition", *group)
+    for one in write_parquet(rows, table.store, table.staging(), compression=compression, by=by):
+        topic, date, partition = one.folders[names[0]], one.folders[names[1]], int(one.folders["_partition"])
         path = file_path(topic, date, partition, one.first_offset, one.last_offset)
         found[one.path] = DataFile(path, topic, partition, one.first_offset, one.last_offset, one.records, one.bytes)
     return found
@@ -175,10 +185,13 @@ def file_path(topic: str, date: str, partition: int, first_offset: int, last_off
 def read_archive(spark: SparkSession, table: Table, files: Iterable[DataFile] | None = None) -> DataFrame:
     """The committed records, or those of some files."""
     chosen = table.state.files.values() if files is None else files
-    paths = [table.store.url(file.path) for file in chosen]
+    paths = [table.url(file) for file in chosen]
     if not paths:
         return spark.createDataFrame([], SCHEMA)
-    return spark.read.schema(SCHEMA).option("basePath", table.store.url()).parquet(*paths)
+    reader = spark.read.schema(SCHEMA)
+    if table.format != "iceberg":  # topic and date are in the names of the folders
+        reader = reader.option("basePath", table.store.url())
+    return reader.parquet(*paths)
 
 
 def check_archive(location: str) -> None:

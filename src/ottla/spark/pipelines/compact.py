@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final, Unpack
 
 from ottla.spark.pipelines.archive import KIND, read_archive, write_files
+from ottla.spark.pipelines.commits import MIXED, DataFile
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.jobs import Options, spark_of
 from ottla.spark.pipelines.stores import open_store
-from ottla.spark.pipelines.tables import DataFile, Table
+from ottla.spark.pipelines.tables import Table
 
 DEFAULT_TARGET_BYTES: Final = 128 << 20
 _PACKS_A_ROUND: Final = 32
@@ -62,9 +63,14 @@ def _size(files: Iterable[DataFile]) -> int:
 
 
 def choose(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
-    """Neighbours by offset within a folder and partition, as many as fit; what is large already stays."""
+    """Neighbours by offset within a folder and partition, as many as fit; what is large already stays.
+
+    So does what another engine has merged: it holds several partitions.
+    """
     places: dict[tuple[str, int], list[DataFile]] = {}
     for file in files:
+        if file.partition == MIXED:
+            continue
         places.setdefault((file.path.rpartition("/")[0], file.partition), []).append(file)
     packs: list[list[DataFile]] = []
     for _, found in sorted(places.items()):
@@ -89,7 +95,7 @@ def _merge(spark: object, table: Table, packs: list[list[DataFile]], compression
     sorted_rows = rows.repartition(len(packs), "_pack").sortWithinPartitions(
         "topic", "date", "partition", "_pack", "offset"
     )
-    new = write_files(sorted_rows, table.store, table.staging(), compression, group=("_pack",))
+    new = write_files(sorted_rows, table, compression, group=("_pack",))
     wanted = sorted(
         (min(f.first_offset for f in p), max(f.last_offset for f in p), sum(f.records for f in p)) for p in packs
     )

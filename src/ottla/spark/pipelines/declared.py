@@ -19,11 +19,10 @@ from typing import Any, Final, cast
 from ottla.durations import parse_duration, parse_time
 from ottla.spark.pipelines import FUNCTIONS
 from ottla.spark.pipelines.errors import PipelineError
-from ottla.spark.pipelines.jobs import Options, Progress, spark_of
+from ottla.spark.pipelines.jobs import WRITERS, Options, Progress, TableOptions, spark_of
 
 PIPELINES: Final = ("archive", "compact", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
-_STREAMS: Final = ("archive", "stats", "parse", "snapshot", "sql")
 _OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
 # What a command takes as text, and the argument of the function that it becomes. These names of the functions are
 # taken as well.
@@ -38,6 +37,7 @@ _FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "target_mb": ("target_bytes", lambda value: int(value) << 20),
     "table": ("tables", dict),
     "writer_schema": ("writer_schemas", dict),
+    "catalog_option": ("catalog_options", dict),
     "data": ("source_options", lambda value: {"path": value}),
     "no_group": ("group", lambda value: None),
     "no_log": ("log", lambda value: not value),
@@ -139,7 +139,9 @@ def function_of(pipeline: str) -> Callable[..., Any]:
 
 def _parameters(pipeline: str) -> set[str]:
     own = {name for name in inspect.signature(function_of(pipeline)).parameters if name != "options"}
-    return own | (set(Options.__annotations__) - _NOT_DECLARED - (set() if pipeline in _STREAMS else _OF_STREAMS))
+    if pipeline in WRITERS:
+        return own | (set(TableOptions.__annotations__) - _NOT_DECLARED)
+    return own | (set(Options.__annotations__) - _NOT_DECLARED - _OF_STREAMS)
 
 
 def _required(pipeline: str) -> list[str]:

@@ -10,6 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.formats import Kind, check_format
 from ottla.spark.pipelines.login import REDACTED, client_properties, java_properties
 from ottla.spark.pipelines.topics import Cluster, Offsets, TopicInfo, nested, partitions_of
 
@@ -20,6 +21,8 @@ DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BATCH_RECORDS: Final = 2_000_000
 """Records of a micro-batch: few enough that a crash repeats minutes, not hours; many enough that commits are cheap."""
 SOURCES: Final = ("kafka", "ottla")
+WRITERS: Final = ("archive", "stats", "parse", "snapshot", "sql")
+"""The pipelines that write tables."""
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 ON_DATA_LOSS: Final = ("warn", "fail")
 _EARLIEST, _LATEST = -2, -1
@@ -75,6 +78,19 @@ class Options(TypedDict, total=False):
     """Ends the pipeline after it was set."""
     on_progress: Callable[[Progress], None]
     on_warning: Callable[[str], None]
+
+
+class TableOptions(Options, total=False):
+    """Keyword arguments of the pipelines that write tables."""
+
+    format: str | None
+    """`parquet`, `delta` or `iceberg`; without it, that of the table that is there, or `parquet`."""
+    catalog: str | None
+    """Of Iceberg: `sql` (SQLite in the table's folder), `hadoop`, a database's URL, or that of a REST catalog."""
+    catalog_options: Mapping[str, str]
+    """Further properties of the catalog; `${env:NAME}` is replaced when it is used."""
+    table_name: str | None
+    """Of Iceberg: the name in the catalog, `ottla.FOLDER` if none is given."""
 
 
 @dataclass(slots=True)
@@ -189,7 +205,7 @@ class Job:
 
 def open_job(pipeline: str, topics: str | Sequence[str], options: Options, *, checkpoint: str | None = None) -> Job:
     """Check what is cheap to check, then start Spark."""
-    unknown = set(options) - set(Options.__annotations__)
+    unknown = set(options) - set(TableOptions.__annotations__ if pipeline in WRITERS else Options.__annotations__)
     if unknown:
         raise TypeError(f"{pipeline}() has no option {', '.join(sorted(unknown))}")
     _check_choices(options)
@@ -199,6 +215,13 @@ def open_job(pipeline: str, topics: str | Sequence[str], options: Options, *, ch
     group = options["group"] if "group" in options else f"ottla-{pipeline}-{'-'.join(resolved)}"[:249]
     return Job(
         pipeline, spark_of(options), cluster, resolved, options, options.get("checkpoint") or checkpoint, group or None
+    )
+
+
+def target_of(options: TableOptions) -> Kind | None:
+    """The format that was asked for, and can be had."""
+    return check_format(
+        options.get("format"), options.get("catalog"), options.get("catalog_options"), options.get("table_name")
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.pipelines.stores import LocalStore, Store
@@ -87,3 +89,60 @@ def _read_back(
         offsets = (row["first"], row["last"]) if with_offsets and row["first"] is not None else (-1, -1)
         found.append(Written(path, sizes[path], row.records, *offsets))
     return found
+
+
+# --- what Delta keeps about a file -----------------------------------------------------------------------------------
+
+_LONGEST_TEXT: Final = 32
+
+
+def delta_stats(root: str, path: str) -> dict[str, Any]:
+    """Count, minimum, maximum and nulls of a file's plain columns, from its footer, as Delta's log writes them."""
+    from pyarrow import parquet
+
+    footer = parquet.read_metadata(f"{root}/{path}")
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in range(footer.num_row_groups):
+        row_group = footer.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            name, found = column.path_in_schema, column.statistics
+            if "." in name or found is None:
+                continue
+            if found.has_null_count:
+                nulls[name] = nulls.get(name, 0) + found.null_count
+            if not found.has_min_max:
+                # All of it is null in this group, or the column has no order.
+                unknown |= set() if found.null_count == row_group.num_rows else {name}
+                continue
+            least[name] = min(least.get(name, found.min), found.min)
+            greatest[name] = max(greatest.get(name, found.max), found.max)
+    kept = {name for name in least if name not in unknown and _shown(least[name], False) is not None}
+    kept = {name for name in kept if _shown(greatest[name], True) is not None}
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": {name: _shown(least[name], False) for name in sorted(kept)},
+        "maxValues": {name: _shown(greatest[name], True) for name in sorted(kept)},
+        "nullCount": nulls,
+    }
+
+
+def _shown(value: Any, up: bool) -> Any:
+    """As JSON; None for what Delta keeps no order of. Times are milliseconds, so a maximum is rounded up."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return None
+        moment = value.astimezone(UTC)
+        rest = moment.microsecond % 1000
+        moment += timedelta(microseconds=(1000 - rest if up and rest else -rest))
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

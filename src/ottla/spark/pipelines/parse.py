@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.archive import dated, fresh_rows, go_on, write_files
+from ottla.spark.pipelines.archive import PARTITIONED_BY, dated, fresh_rows, go_on, write_files
+from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError
-from ottla.spark.pipelines.jobs import Job, Options, open_job
+from ottla.spark.pipelines.jobs import Job, TableOptions, open_job, target_of
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
 from ottla.spark.pipelines.tables import CHECKPOINT, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 KIND: Final = "parse"
 _ORIGIN: Final = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
@@ -37,9 +39,11 @@ def parse(
     framing: str = "plain",
     writer_schemas: Mapping[Any, str] | None = None,
     dead_letters: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[TableOptions],
 ) -> Summary:
-    """Write a Parquet table of typed columns (and topic, partition, offset, timestamp, key) below `out`.
+    """Write a table of typed columns (and topic, partition, offset, timestamp, key) below `out`.
+
+    It is plain Parquet, Delta or Iceberg (`format`). The latter two take a schema with more columns later on.
 
     Records that do not fit go to the topic `dead_letters` (by default the first topic's name with `.dead-letters`),
     with key, value and headers as they were and headers `ottla.origin.*` and `ottla.error` added. Tombstones stay, as
@@ -49,6 +53,7 @@ def parse(
     decoding = load_decoding(value_format, schema, message=message, framing=framing, writer_schemas=writer_schemas)
     if decoding.format == "json" and framing != "plain":
         raise PipelineError("the framing 'confluent' is for Avro and Protobuf")
+    target = target_of(options)
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
     letters = dead_letters or f"{next(iter(job.topics))}.dead-letters"
     if letters in job.topics:
@@ -57,12 +62,17 @@ def parse(
     job.cluster.ensure_topic(letters, 1 if len(job.topics) > 1 else most, {"max.message.bytes": _LARGEST})
     store = open_store(out, job.spark)
     described = decoding.spark_type().json()
-    with Table.create_or_open(store, KIND, schema=described, cluster=job.cluster.cluster_id()) as table:
-        if table.description["schema"] != described:
+    identity = {"described": described, "cluster": job.cluster.cluster_id()}
+    with Table.create_or_open(store, KIND, target, _table_schema(decoding), PARTITIONED_BY, **identity) as table:
+        for change in table.evolved:
+            job.warn(f"{store.root}: {change}")
+        there = table.description.get("described") or table.description.get("schema")
+        if table.format == "parquet" and there != described:
             raise PipelineError(f"{store.root} was begun with another schema; name another folder with --out")
         parser = _Parser(job, table, decoding, letters)
         summary = run_stream(job, parser.write, go_on(table, job.range()[0]), table.id)
         summary.details = {"out": store.root, "dead_letters": letters, "bad": parser.bad, "good": parser.good}
+        summary.details |= {"format": table.format, "columns_added": table.evolved}
         summary.details |= {"written": parser.good, "files": len(table.state.files)}
     return summary
 
@@ -86,7 +96,7 @@ class _Parser:
             many = bad.count()
             if many:
                 self.job.write_topic(dead_letters(bad, self.letters, KIND))
-            files = write_files(_flat(rows.where("error is null")), self.table.store, self.table.staging(), "snappy")
+            files = write_files(_flat(rows.where("error is null")), self.table)
             self.table.commit(files, marks=fresh[1])
         finally:
             rows.unpersist()
@@ -154,12 +164,21 @@ def _reasons(decoding: Decoding) -> Any:
 def _flat(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    fields = [
-        F.col(f"data.`{name}`").alias(f"value_{name}" if name.lower() in _TAKEN else name)
-        for name in rows.schema["data"].dataType.fieldNames()
-    ]
+    fields = [F.col(f"data.`{name}`").alias(_column(name)) for name in rows.schema["data"].dataType.fieldNames()]
     origin = ["topic", "partition", "offset", "timestamp", "key"]
     return dated(rows).select(*origin, "date", *fields)
+
+
+def _column(field: str) -> str:
+    return f"value_{field}" if field.lower() in _TAKEN else field
+
+
+def _table_schema(decoding: Decoding) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    origin = columns("topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, date DATE")
+    fields = [StructField(_column(field.name), field.dataType) for field in decoding.spark_type().fields]
+    return StructType([*origin.fields, *fields])
 
 
 def dead_letters(bad: DataFrame, topic: str, pipeline: str) -> DataFrame:

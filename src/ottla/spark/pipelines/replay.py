@@ -22,11 +22,12 @@ from ottla.client import ClientError
 from ottla.errors import KafkaError
 from ottla.records.record import Record
 from ottla.spark.pipelines.archive import KIND, read_archive
+from ottla.spark.pipelines.commits import FOLDER
 from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Job, Options, Progress, cluster_of, spark_of
 from ottla.spark.pipelines.stores import open_store, read_json
 from ottla.spark.pipelines.streams import Summary
-from ottla.spark.pipelines.tables import FOLDER, Table
+from ottla.spark.pipelines.tables import Table
 from ottla.spark.pipelines.topics import Cluster, TopicPartition, partitions_of
 from ottla.spark.pipelines.transactions import Appender, Reached
 

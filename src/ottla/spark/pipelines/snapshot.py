@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from ottla.spark.pipelines.archive import fresh_rows, go_on
-from ottla.spark.pipelines.jobs import Job, Options, open_job
+from ottla.spark.pipelines.commits import DataFile
+from ottla.spark.pipelines.ddl import columns
+from ottla.spark.pipelines.jobs import Job, TableOptions, open_job, target_of
 from ottla.spark.pipelines.parquet import write_parquet
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
-from ottla.spark.pipelines.tables import CHECKPOINT, DataFile, Table
+from ottla.spark.pipelines.tables import CHECKPOINT, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,18 +29,19 @@ SCHEMA: Final = (
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition", "offset", "timestamp")
 
 
-def snapshot(topics: str | Sequence[str], out: str, **options: Unpack[Options]) -> Summary:
-    """Bring the Parquet table below `out` up to date with the topics. Records without a key have no place in it."""
+def snapshot(topics: str | Sequence[str], out: str, **options: Unpack[TableOptions]) -> Summary:
+    """Bring the table below `out` up to date with the topics. Records without a key have no place in it."""
+    target = target_of(options)
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
     store = open_store(out, job.spark)
-    with Table.create_or_open(store, KIND, cluster=job.cluster.cluster_id()) as table:
+    with Table.create_or_open(store, KIND, target, columns(SCHEMA), cluster=job.cluster.cluster_id()) as table:
         keeper = _Keeper(job, table)
         summary = run_stream(job, keeper.write, go_on(table, job.range()[0]), table.id)
         keys = sum(file.records for file in table.state.files.values())
         if keeper.without_key:
             job.warn(f"{keeper.without_key} records without a key were left out")
         summary.details = {"out": store.root, "keys": keys, "without_key": keeper.without_key}
-        summary.details |= {"written": keys, "files": len(table.state.files)}
+        summary.details |= {"format": table.format, "written": keys, "files": len(table.state.files)}
     return summary
 
 
@@ -48,7 +51,7 @@ def read_snapshot(out: str, *, spark: SparkSession) -> DataFrame:
 
 
 def _rows(spark: SparkSession, table: Table) -> DataFrame:
-    paths = [table.store.url(path) for path in table.state.files]
+    paths = [table.url(file) for file in table.state.files.values()]
     return spark.read.schema(SCHEMA).parquet(*paths) if paths else spark.createDataFrame([], SCHEMA)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError, explain
-from ottla.spark.pipelines.jobs import Job, Options, cluster_of, open_job
+from ottla.spark.pipelines.jobs import Job, TableOptions, cluster_of, open_job, target_of
+from ottla.spark.pipelines.results import append_results, write_result
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import (
     Loss,
@@ -56,9 +57,9 @@ def sql(
     to_topic: str | None = None,
     limit: int = _PRINTED,
     stream: bool = False,
-    **options: Unpack[Options],
+    **options: Unpack[TableOptions],
 ) -> Answer:
-    """Run a query in which topics are tables, and give its rows, or write them to Parquet (`out`) or a topic.
+    """Run a query in which topics are tables, and give its rows, or write them to a table (`out`) or a topic.
 
     A topic's table has its name, with `_` for what SQL does not take in a name; `tables` gives other names (name ->
     topic). Columns: key and value as text (as bytes with `binary`), topic, partition, offset, timestamp, headers; with
@@ -72,23 +73,27 @@ def sql(
     )
     job = open_job("sql", sorted(set(named.values())), options)
     answer = Answer(sorted(set(named.values())))
+    target = target_of(options)
+
+    def result(starts: Offsets, ends: Offsets | None) -> DataFrame:
+        for name, topic in named.items():
+            _view(job, topic, decodings.get(name), binary, starts, ends).createOrReplaceTempView(f"`{name}`")
+        return job.spark.sql(query)
+
     try:
         starts, ends = job.range()
-        views = {
-            name: _view(job, topic, decodings.get(name), binary, None if stream else (starts, ends))
-            for name, topic in named.items()
-        }
-        for name, frame in views.items():
-            frame.createOrReplaceTempView(f"`{name}`")
-        frame = job.spark.sql(query)
-        if stream:
-            answer.interrupted = _run_stream(job, frame, starts, out, to_topic)
+        if stream and out is not None and target is not None and target.format != "parquet":
+            summary = append_results(job, lambda begin: result(begin, None), starts, out, target)
+            answer.interrupted, answer.written = summary.interrupted, summary.details["written"]
+        elif stream:
+            answer.interrupted = _run_stream(job, result(starts, None), starts, out, to_topic)
         elif to_topic is not None:
             job.cluster.ensure_topic(to_topic, 1)
-            job.write_topic(as_records(frame, to_topic))
+            job.write_topic(as_records(result(starts, ends), to_topic))
         elif out is not None:
-            frame.write.mode("errorifexists").parquet(open_store(out, job.spark).url())
+            answer.written = write_result(job, result(starts, ends), ends, out, target)
         else:
+            frame = result(starts, ends)
             rows = frame.limit(limit + 1).collect()
             answer.columns = frame.columns
             answer.rows = [row.asDict(recursive=True) for row in rows[:limit]]
@@ -115,11 +120,13 @@ def check_query(
     out: str | None = None,
     to_topic: str | None = None,
     stream: bool = False,
-    **options: Unpack[Options],
+    **options: Unpack[TableOptions],
 ) -> tuple[dict[str, str], dict[str, Decoding]]:
     """The topics of the query's tables and the schemas of their values; all that needs no Spark to be found wrong."""
     if out is not None and to_topic is not None:
-        raise PipelineError("the rows go either to Parquet or to a topic")
+        raise PipelineError("the rows go either to a table or to a topic")
+    if target_of(options) is not None and out is None:
+        raise PipelineError("a format is that of the table which --out names")
     decodings = {name: load_decoding("json", text) for name, text in (schemas or {}).items()}
     named = _tables(cluster_of(options).topics(), query, dict(tables or {}))
     unknown = sorted(set(decodings) - set(named))
@@ -152,18 +159,19 @@ def table_name(topic: str) -> str:
 
 
 def _view(
-    job: Job, topic: str, decoding: Decoding | None, binary: bool, limits: tuple[Offsets, Offsets] | None
+    job: Job, topic: str, decoding: Decoding | None, binary: bool, starts: Offsets, ends: Offsets | None
 ) -> DataFrame:
+    """The table of a topic: a stream, if there is no end."""
     from dataclasses import replace
 
     from pyspark.sql import functions as F
 
     one = replace(job, topics={topic: job.topics[topic]})
-    if limits is None:
-        frame = one.read_stream(one.range()[0])
+    mine = {tp: at for tp, at in starts.items() if tp[0] == topic}
+    if ends is None:
+        frame = one.read_stream(mine)
     else:
-        starts, ends = ({tp: at for tp, at in offsets.items() if tp[0] == topic} for offsets in limits)
-        frame = one.read_batch(starts, ends)
+        frame = one.read_batch(mine, {tp: at for tp, at in ends.items() if tp[0] == topic})
     kind = "binary" if binary else "string"
     key, value = F.col("key").cast(kind).alias("key"), F.col("value").cast(kind).alias("value")
     if decoding is None:

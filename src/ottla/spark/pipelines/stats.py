@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.archive import fresh_rows, go_on
+from ottla.spark.pipelines.commits import FOLDER, DataFile
+from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.errors import PipelineError
-from ottla.spark.pipelines.jobs import Job, Options, open_job
+from ottla.spark.pipelines.jobs import Job, TableOptions, open_job, target_of
 from ottla.spark.pipelines.parquet import Written, write_parquet
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import Batch, Summary, run_stream
-from ottla.spark.pipelines.tables import CHECKPOINT, FOLDER, DataFile, Table
+from ottla.spark.pipelines.tables import CHECKPOINT, Table
 from ottla.spark.pipelines.topics import Offsets, flat, nested
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ def stats(
     late_after_ms: int | None = None,
     to_topic: str | None = None,
     report: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[TableOptions],
 ) -> Summary:
-    """Keep a Parquet table of windows below `out`; with `to_topic` also send each changed window there, as JSON.
+    """Keep a table of windows below `out`; with `to_topic` also send each changed window there, as JSON.
 
     A record counts as late if it lies more than `late_after_ms` (a second, if it is not given) behind the greatest
     timestamp before it. `report` names a file to draw the windows into: .html or .png. `read_stats` gives the table
@@ -65,16 +67,17 @@ def stats(
     from ottla.spark.pipelines.report import check_report
 
     check_report(report)
+    target = target_of(options)
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
     if to_topic is not None:
         if to_topic in job.topics:
             raise PipelineError(f"the topic '{to_topic}' cannot be counted and written to at the same time")
         job.cluster.ensure_topic(to_topic, 1, {"cleanup.policy": "compact"})
     store = open_store(out, job.spark)
-    choices = {"window_ms": window_ms, "delay_ms": delay_ms, "late_after_ms": late_after_ms}
+    choices: dict[str, Any] = {"window_ms": window_ms, "delay_ms": delay_ms, "late_after_ms": late_after_ms}
     if late_after_ms is None:
         choices["late_after_ms"] = LATE_AFTER_MS
-    with Table.create_or_open(store, KIND, **choices) as table:
+    with Table.create_or_open(store, KIND, target, columns(WINDOW_SCHEMA), **choices) as table:
         late_after = _late_after(table)
         if late_after_ms is None:
             choices["late_after_ms"] = late_after
@@ -87,7 +90,7 @@ def stats(
         extra = table.state.extra
         dropped = extra.get("dropped", {})
         summary.details = {"out": store.root, "dropped": dropped, "to_topic": to_topic}
-        summary.details |= {"written": counter.windows, "files": len(table.state.files)}
+        summary.details |= {"format": table.format, "written": counter.windows, "files": len(table.state.files)}
         if report is not None:
             from ottla.spark.pipelines.report import write_report
 
@@ -108,7 +111,7 @@ def read_stats(out: str, *, spark: SparkSession) -> DataFrame:
 
 
 def _windows(spark: SparkSession, table: Table) -> DataFrame:
-    final = [table.store.url(path) for path in table.state.files]
+    final = [table.url(file) for file in table.state.files.values()]
     frame = spark.read.schema(WINDOW_SCHEMA).parquet(*final) if final else spark.createDataFrame([], WINDOW_SCHEMA)
     still_open = finished(_open_windows(spark, table), int(table.description["window_ms"]), {})
     return frame.unionByName(still_open).orderBy("topic", "window_start")

@@ -81,8 +81,17 @@ Handler = Callable[[Batch], int]
 """Takes a batch and gives the number of its records; when it returns, what it wrote must be safe."""
 
 
-def run_stream(job: Job, handle: Handler, starts: Offsets, belongs_to: str = "") -> Summary:
-    """Run until all is read that was there at the start, or until stopped when following."""
+def run_stream(
+    job: Job,
+    handle: Handler,
+    starts: Offsets,
+    belongs_to: str = "",
+    read: Callable[[Offsets], DataFrame] | None = None,
+) -> Summary:
+    """Run until all is read that was there at the start, or until stopped when following.
+
+    A batch has the records of the job's topics, or what `read` makes of them.
+    """
     assert job.checkpoint is not None
     store = open_store(job.checkpoint, job.spark)
     try:
@@ -92,7 +101,7 @@ def run_stream(job: Job, handle: Handler, starts: Offsets, belongs_to: str = "")
     runner = _Runner(job, store, handle, starts)
     for left in range(STARTS - 1, -1, -1):
         try:
-            frame = job.read_stream(starts)
+            frame = (read or job.read_stream)(starts)
             query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
             runner.watch(triggered(job, query).start())
         except KeyboardInterrupt:

@@ -1,104 +1,86 @@
-"""Folders of Parquet files that change by whole commits, so that a crash at any point leaves each record in once.
+"""Tables that change by whole commits, so that a crash at any point leaves each record in once.
 
-    OUT/topic=orders/date=2026-01-31/orders-0-00000000000000000000-00000000000000009999.parquet
-    OUT/_ottla/table.json                                what the folder is
-    OUT/_ottla/manifests/00000000000000000007.json       commit 7: files added and removed, offsets reached
-    OUT/_ottla/staging/                                  files being written
+    OUT/_ottla/staging/          files being written
+    OUT/_ottla/checkpoint/       Spark's, and our note beside it
+    OUT/_ottla/lock              keeps a second writer out, on local disks
 
-Spark writes new files below `staging`. The commit is the appearance of the next manifest, under a name that only one
-writer can take. Then the files that it adds are moved to their places, and those that it removes are deleted; after a
-crash in between, the next open does the rest. So a reader who follows the manifests sees exactly what was committed,
-and one who only lists the Parquet files never sees a file of a batch that failed, nor a record twice.
-Spark's own file sink was not taken: its file names are random, its log (`_spark_metadata`) knows no offsets and cannot
-be compacted from outside, and readers who do not know the log see the files of failed batches.
+Spark writes new files below `staging`. How they become part of the table is up to its format: `manifests` (plain
+Parquet), `delta` or `iceberg`; see `commits` for what they have in common.
 """
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ottla.spark.pipelines.commits import FOLDER, Change, CommitLog, DataFile, State
 from ottla.spark.pipelines.errors import PipelineError, explain
-from ottla.spark.pipelines.stores import Store, read_json
-from ottla.spark.pipelines.topics import Offsets, flat, nested
+from ottla.spark.pipelines.formats import DEFAULT_FORMAT, Kind, find_log, log_for
+from ottla.spark.pipelines.stores import Store
+from ottla.spark.pipelines.topics import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 FORMAT: Final = 1
-FOLDER: Final = "_ottla"
-TABLE: Final = f"{FOLDER}/table.json"
-MANIFESTS: Final = f"{FOLDER}/manifests"
 STAGING: Final = f"{FOLDER}/staging"
 CHECKPOINT: Final = f"{FOLDER}/checkpoint"
-WHOLE_EVERY: Final = 50
-"""Each so many commits the whole state is written down, so that opening reads few files."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file of one partition of one topic, and one date."""
-
-    path: str
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    records: int
-    bytes: int
-
-
-@dataclass(slots=True)
-class State:
-    """A fold over the manifests."""
-
-    number: int = -1
-    files: dict[str, DataFile] = field(default_factory=dict)
-    marks: Offsets = field(default_factory=dict)
-    lost: list[dict[str, Any]] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    def apply(self, manifest: Mapping[str, Any]) -> None:
-        self.number = manifest["number"]
-        for entry in manifest["add"]:
-            self.files[entry["path"]] = DataFile(**{key: value for key, value in entry.items() if key != "staged"})
-        for path in manifest["remove"]:
-            self.files.pop(path, None)
-        self.marks |= flat(manifest["marks"])
-        self.lost += manifest["lost"]
-        self.extra |= manifest.get("extra", {})
 
 
 class Table:
     """Open one with `Table.open`; close it to let other writers in."""
 
-    def __init__(self, store: Store, description: dict[str, Any], lock: Any) -> None:
+    def __init__(self, store: Store, log: CommitLog, description: dict[str, Any], lock: Any) -> None:
         self.store = store
+        self.log = log
         self.description = description
         self.state = State()
+        self.evolved: list[str] = []
+        """What was changed in its columns when it was opened, in words."""
         self._lock = lock
+        self._staged: list[str] = []
 
     @classmethod
-    def create_or_open(cls, store: Store, kind: str, **identity: Any) -> Table:
-        """For writing: other writers are kept out, and what a crash left undone is done."""
+    def create_or_open(
+        cls,
+        store: Store,
+        kind: str,
+        target: Kind | None = None,
+        schema: StructType | None = None,
+        partition_by: tuple[str, ...] = (),
+        **identity: Any,
+    ) -> Table:
+        """For writing: other writers are kept out, and what a crash left undone is done.
+
+        `target` says in which format; without it, in the one that is there. A Delta or Iceberg table gets the columns
+        of `schema`.
+        """
         try:
             lock = store.lock()
         except OSError as error:
             raise explain(error) from None
         try:
-            if not store.exists(TABLE):
-                foreign = [name for name in store.names("") if not name.startswith((".", "_"))]
-                if foreign:
-                    raise PipelineError(
-                        f"{store.root} holds files that no pipeline wrote ({foreign[0]}); name an empty folder"
-                    )
+            log = find_log(store)
+            if log is None:
+                _refuse_foreign(store)
+                log = log_for(store, target or Kind(DEFAULT_FORMAT))
+            if target is not None and target.format != log.format:
+                raise PipelineError(
+                    f"{store.root} was begun with --format {log.format}; go on with that, or name another folder"
+                )
+            if log.describe() is None:
                 made = {"format": FORMAT, "kind": kind, "id": uuid.uuid4().hex, **identity}
-                store.write_new(TABLE, json.dumps(made, indent=1).encode())
-            table = cls(store, _description(store, kind), lock)
+                log.create(made, _arrow(schema), partition_by)
+            table = cls(store, log, _description(store, log, kind), lock)
+            if schema is not None:
+                table.evolved = log.evolve(_arrow(schema))
             table.load()
-            table._finish_last()
-            store.delete(STAGING)
+            log.recover(table.state)
+            # Without a lock another writer may be at work there; plain Parquet has one writer at a time in any case.
+            if lock is not None or log.format == DEFAULT_FORMAT:
+                store.delete(STAGING)
         except BaseException as error:
             if lock is not None:
                 lock.close()
@@ -110,9 +92,10 @@ class Table:
     @classmethod
     def open(cls, store: Store, kind: str | None = None) -> Table:
         """For reading."""
-        if not store.exists(TABLE):
+        log = find_log(store)
+        if log is None or log.describe() is None:
             raise PipelineError(f"{store.root} is no folder that `ottla pipeline {kind or 'archive'}` wrote")
-        table = cls(store, _description(store, kind), None)
+        table = cls(store, log, _description(store, log, kind), None)
         table.load()
         return table
 
@@ -131,22 +114,21 @@ class Table:
     def id(self) -> str:
         return str(self.description["id"])
 
+    @property
+    def format(self) -> str:
+        return self.log.format
+
     def load(self) -> None:
-        names = [name for name in self.store.names(MANIFESTS) if name.endswith(".json")]
-        wholes = [name for name in names if name.endswith(".whole.json")]
-        self.state = State()
-        if wholes:
-            self.state = _whole_from(read_json(self.store, f"{MANIFESTS}/{wholes[-1]}"))
-        for name in names:
-            number = name.removesuffix(".json")
-            if number.isdigit() and int(number) > self.state.number:
-                if int(number) != self.state.number + 1:
-                    raise PipelineError(f"{self.store.root}: manifest {self.state.number + 1} is missing")
-                self.state.apply(read_json(self.store, f"{MANIFESTS}/{name}"))
+        self.state = self.log.load()
+
+    def url(self, file: DataFile) -> str:
+        """Where Spark reads a file; other engines may have put theirs elsewhere."""
+        return file.path if "://" in file.path or file.path.startswith("/") else self.store.url(file.path)
 
     def staging(self) -> str:
-        """A fresh folder to write into."""
-        return f"{STAGING}/{uuid.uuid4().hex}"
+        """A fresh folder to write into, until the next commit."""
+        self._staged.append(f"{STAGING}/{uuid.uuid4().hex}")
+        return self._staged[-1]
 
     def commit(
         self,
@@ -160,70 +142,43 @@ class Table:
         """Add staged files (staged path -> file) and remove others, all or nothing."""
         for staged in add:
             self.store.sync(staged)
-        number = self.state.number + 1
-        manifest: dict[str, Any] = {
-            "number": number,
-            "at_ms": time.time_ns() // 1_000_000,
-            "add": [{**asdict(file), "staged": staged} for staged, file in add.items()],
-            "remove": sorted(remove),
-            "marks": nested(marks or {}),
-            "lost": list(lost),
-            "extra": dict(extra or {}),
-        }
-        try:
-            self.store.write_new(_manifest(number), json.dumps(manifest).encode())
-        except FileExistsError:
-            raise PipelineError(f"another process writes to {self.store.root}; wait for it, or stop it") from None
-        self.state.apply(manifest)
-        self._roll_forward(manifest)
-        self.store.delete(STAGING)
-        if self.state.number % WHOLE_EVERY == WHOLE_EVERY - 1:
-            whole = json.dumps(_whole(self.state)).encode()
-            self.store.replace(_manifest(self.state.number).replace(".json", ".whole.json"), whole)
-
-    def _finish_last(self) -> None:
-        if self.state.number >= 0:
-            self._roll_forward(read_json(self.store, _manifest(self.state.number)))
-
-    def _roll_forward(self, manifest: Mapping[str, Any]) -> None:
-        """Idempotent: what is done already is found done."""
-        for entry in manifest["add"]:
-            if self.store.exists(entry["staged"]):
-                self.store.move(entry["staged"], entry["path"])
-            elif not self.store.exists(entry["path"]):
-                raise PipelineError(f"{self.store.url(entry['path'])} is missing: it was removed from outside")
-        for path in manifest["remove"]:
-            self.store.delete(path)
+        change = Change(
+            self.state.number + 1,
+            time.time_ns() // 1_000_000,
+            dict(add),
+            list(remove),
+            dict(marks or {}),
+            list(lost),
+            dict(extra or {}),
+        )
+        self.log.commit(change, self.state)
+        while self._staged:
+            self.store.delete(self._staged[-1])
+            self._staged.pop()
 
 
-def _manifest(number: int) -> str:
-    return f"{MANIFESTS}/{number:020d}.json"
+def _arrow(schema: StructType | None) -> Any:
+    """All columns may be null: tombstones have no values."""
+    if schema is None:
+        return None
+    import pyarrow
+
+    from ottla.spark.arrow import arrow_schema
+
+    return pyarrow.schema([field.with_nullable(True) for field in arrow_schema(schema)])
 
 
-def _description(store: Store, kind: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(store, TABLE)
+def _refuse_foreign(store: Store) -> None:
+    foreign = [name for name in store.names("") if not name.startswith((".", "_"))]
+    if foreign:
+        raise PipelineError(f"{store.root} holds files that no pipeline wrote ({foreign[0]}); name an empty folder")
+
+
+def _description(store: Store, log: CommitLog, kind: str | None) -> dict[str, Any]:
+    found = log.describe()
+    assert found is not None
     if found["format"] != FORMAT:
         raise PipelineError(f"{store.root} was written by another version of Ottla (format {found['format']})")
     if kind is not None and found["kind"] != kind:
         raise PipelineError(f"{store.root} was written by the pipeline '{found['kind']}'; name another folder")
     return found
-
-
-def _whole(state: State) -> dict[str, Any]:
-    return {
-        "number": state.number,
-        "files": [asdict(file) for file in state.files.values()],
-        "marks": nested(state.marks),
-        "lost": state.lost,
-        "extra": state.extra,
-    }
-
-
-def _whole_from(content: Mapping[str, Any]) -> State:
-    return State(
-        content["number"],
-        {entry["path"]: DataFile(**entry) for entry in content["files"]},
-        flat(content["marks"]),
-        list(content["lost"]),
-        dict(content["extra"]),
-    )

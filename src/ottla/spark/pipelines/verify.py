@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ottla.spark.pipelines.archive import KIND, archive_options, read_archive
+from ottla.spark.pipelines.commits import MIXED, DataFile
 from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Job, Options, open_job, spark_of
 from ottla.spark.pipelines.stores import open_store
@@ -80,11 +81,13 @@ def verify(archive: str, *, log: bool = True, content: bool = False, **options: 
     spark = job.spark if job is not None else spark_of(options)
     found = Verification(store.root, against_log=job is not None, lost=table.state.lost)
     try:
-        reports = _partitions(table)
         _check_files(table, found)
+        reports = _partitions(table)
         if not found.problems:
             frame = read_archive(spark, table)
             single = _check_contents(frame, table, found)
+            if any(file.partition == MIXED for file in table.state.files.values()):
+                _count_partitions(frame, reports)
             for report in reports.values():
                 report.gaps = report.end - report.begin - report.records
             if not single or not _disjoint(table):
@@ -106,6 +109,8 @@ def _partitions(table: Table) -> dict[TopicPartition, PartitionReport]:
         tp: PartitionReport(*tp, begin=min(begins.get(tp, end), end), end=end) for tp, end in table.state.marks.items()
     }
     for file in table.state.files.values():
+        if file.partition == MIXED:
+            continue
         report = reports[file.topic, file.partition]
         report.files += 1
         report.records += file.records
@@ -113,7 +118,32 @@ def _partitions(table: Table) -> dict[TopicPartition, PartitionReport]:
     return reports
 
 
+def _count_partitions(frame: DataFrame, reports: dict[TopicPartition, PartitionReport]) -> None:
+    """By the records themselves, where other engines have merged files of several partitions."""
+    from pyspark.sql import functions as F
+
+    rows = (
+        frame.select("topic", "partition", "offset", "_metadata.file_path")
+        .groupBy("topic", "partition")
+        .agg(
+            F.count("*").alias("records"),
+            F.min("offset").alias("first"),
+            F.countDistinct("file_path").alias("files"),
+        )
+    )
+    for row in rows.collect():
+        report = reports[row.topic, row.partition]
+        report.records, report.files = row.records, row.files
+        report.begin = min(report.begin, row["first"])
+
+
 def _check_files(table: Table, found: Verification) -> None:
+    if table.format != "parquet":
+        # Files that the log does not name are seen by nobody; those that it names must be there.
+        for file in table.state.files.values():
+            if not table.store.exists(file.path):
+                found.problems.append(f"{file.path} is missing")
+        return
     there = {path for path, _ in table.store.walk("") if path.endswith(".parquet") and not path.startswith("_ottla/")}
     for path in sorted(set(table.state.files) - there):
         found.problems.append(f"{path} is missing")
@@ -143,14 +173,21 @@ def _check_contents(frame: DataFrame, table: Table, found: Verification) -> bool
     by_name = {row.file_name: row for row in rows}
     for file in table.state.files.values():
         row = by_name.get(file.path.rpartition("/")[2])
-        wanted = (file.first_offset, file.last_offset, file.records, file.partition, file.partition)
-        if row is None or (row["first"], row["last"], row.records, row.partition, row.partition_too) != wanted:
-            found.problems.append(f"{file.path} does not hold what the manifest says")
-    return all(row.different == row.records for row in rows)
+        wanted = (file.first_offset, file.last_offset, file.records)
+        if row is None or (row["first"], row["last"], row.records) != wanted or not _same_partition(file, row):
+            what = "manifest" if table.format == "parquet" else "log"
+            found.problems.append(f"{file.path} does not hold what the {what} says")
+    return all(row.different == row.records for row in rows if row.partition == row.partition_too)
+
+
+def _same_partition(file: DataFile, row: Any) -> bool:
+    return file.partition == MIXED or (row.partition, row.partition_too) == (file.partition, file.partition)
 
 
 def _disjoint(table: Table) -> bool:
     """Whether the files' names alone show that no offset is in two of them."""
+    if any(file.partition == MIXED for file in table.state.files.values()):
+        return False
     files = sorted(table.state.files.values(), key=lambda file: (file.topic, file.partition, file.first_offset))
     return all(
         (one.topic, one.partition) != (two.topic, two.partition) or one.last_offset < two.first_offset

@@ -1,0 +1,161 @@
+"""The one interface behind which table formats commit, and what all of them know about a table.
+
+A commit adds files that are written already, removes others, and carries how far each partition is (the marks): all of
+it or nothing. So the table alone says how far it is. What Spark repeats after a crash is cut at the marks, and with the
+checkpoint deleted nothing is repeated either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import uuid4
+
+from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.topics import Offsets, flat, nested
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.stores import Store
+
+FOLDER: Final = "_ottla"
+MIXED: Final = -2
+"""The partition of a file that holds records of several, as other engines write when they compact."""
+STATE: Final = "ottla.state"
+"""The name under which a commit of Delta or Iceberg carries the marks."""
+DESCRIPTION: Final = "ottla.table"
+"""The property of a Delta or Iceberg table that says which pipeline it belongs to."""
+
+
+class Conflict(PipelineError):
+    """Another writer has committed, and its records may be the same."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"another process writes to {where}; wait for it, or stop it")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file; of one partition of one topic and one date, where the table has those."""
+
+    path: str
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit changes; `add` has the staged path of each new file."""
+
+    number: int
+    at_ms: int
+    add: dict[str, DataFile]
+    remove: list[str]
+    marks: Offsets
+    lost: list[dict[str, Any]]
+    extra: dict[str, Any]
+
+
+@dataclass(slots=True)
+class State:
+    """A fold over the commits."""
+
+    number: int = -1
+    files: dict[str, DataFile] = field(default_factory=dict)
+    marks: Offsets = field(default_factory=dict)
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, change: Change) -> None:
+        self.number = change.number
+        for file in change.add.values():
+            self.files[file.path] = file
+        for path in change.remove:
+            self.files.pop(path, None)
+        self.marks |= change.marks
+        self.lost += change.lost
+        self.extra |= change.extra
+
+    def carried(self, change: Change, serial: int) -> str:
+        """All that a commit must carry besides its files, so that the newest commit alone is enough."""
+        after = {
+            "serial": serial,
+            "marks": nested({**self.marks, **change.marks}),
+            "lost": [*self.lost, *change.lost],
+            "extra": {**self.extra, **change.extra},
+        }
+        return json.dumps(after, sort_keys=True)
+
+    def take(self, text: str) -> int:
+        """Take over what a commit carried; its serial number."""
+        found = json.loads(text)
+        self.marks, self.lost, self.extra = flat(found["marks"]), found["lost"], found["extra"]
+        return int(found["serial"])
+
+
+class CommitLog(Protocol):
+    """The log of one table."""
+
+    format: str
+
+    def describe(self) -> dict[str, Any] | None:
+        """Which pipeline the table belongs to; None if there is no table. A table of somebody else is an error."""
+
+    def create(self, description: Mapping[str, Any], schema: Any, partition_by: tuple[str, ...]) -> None:
+        """An empty table with these columns (an Arrow schema)."""
+
+    def evolve(self, schema: Any) -> list[str]:
+        """Add the columns that the table does not have; what was added, in words. A change of a type is an error."""
+
+    def load(self) -> State: ...
+
+    def recover(self, state: State) -> None:
+        """Do what a crash left undone."""
+
+    def commit(self, change: Change, state: State) -> None:
+        """All or nothing, and applied to `state`. Conflict if another writer has brought the table further."""
+
+
+def put_in_place(store: Store, add: Mapping[str, DataFile], folder: str = "") -> dict[str, DataFile]:
+    """Move staged files to names that nobody else takes, safely on disk; no reader sees them before the commit.
+
+    A file of a batch that failed keeps its name to itself, so that it cannot replace one that is committed.
+    """
+    placed: dict[str, DataFile] = {}
+    folders: set[str] = set()
+    for staged, file in add.items():
+        path = f"{folder}{file.path.removesuffix('.parquet')}-{uuid4().hex[:12]}.parquet"
+        store.move(staged, path)
+        folders.add(path.rpartition("/")[0])
+        placed[staged] = replace(file, path=path)
+    for one in folders:
+        store.sync(one)
+    return placed
+
+
+def check_ours(text: str | None, what: str, where: str) -> dict[str, Any]:
+    """The description of a table, which must be one that a pipeline wrote."""
+    if text is None:
+        raise PipelineError(f"{where} is {what} that no pipeline wrote; name another folder")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def columns_added(there: Iterable[Any], wanted: Iterable[Any], where: str) -> list[Any]:
+    """The fields (with `name` and `type`) that a table lacks; an error where a column has another type."""
+    known = {one.name: one.type for one in there}
+    added = []
+    for one in wanted:
+        if one.name not in known:
+            added.append(one)
+        elif str(known[one.name]) != str(one.type):
+            raise PipelineError(
+                f"{where}: column {one.name} is {known[one.name]} in the table and {one.type} in the new schema, which "
+                "cannot be the same column; name another folder with --out"
+            )
+    return added

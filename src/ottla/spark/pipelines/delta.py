@@ -1,0 +1,252 @@
+"""Delta Lake tables, committed through delta-rs: no jars, and no tie to a version of Spark.
+
+    OUT/_delta_log/00000000000000000007.json     commit 7, of ours or of any other engine
+    OUT/topic=orders/date=2026-01-31/…           files, named by partition and offsets
+
+A commit of ours carries the marks in its commitInfo, and a transaction number (`txn`) that grows by one. The newest
+commit that has marks says how far the table is; commits of other engines (OPTIMIZE, say) have none. delta-rs would
+repeat a commit that met another by itself: that is turned off, and the marks are compared before it is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.pipelines.commits import (
+    DESCRIPTION,
+    FOLDER,
+    MIXED,
+    STATE,
+    Change,
+    CommitLog,
+    Conflict,
+    DataFile,
+    State,
+    check_ours,
+    columns_added,
+    put_in_place,
+)
+from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.parquet import delta_stats
+from ottla.spark.pipelines.stores import LocalStore, read_json
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+APP: Final = "ottla"
+_COPY: Final = f"{FOLDER}/delta-state.json"
+_TRIES: Final = 20
+"""Of a commit that meets commits of other engines, which change no marks."""
+_RETENTION: Final = {"delta.logRetentionDuration": "interval 365 days"}
+
+
+class DeltaLog(CommitLog):
+    """The log of a Delta table."""
+
+    format = "delta"
+
+    def __init__(self, store: LocalStore) -> None:
+        self.store = store
+        self._serial = -1
+
+    def _table(self) -> DeltaTable:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return DeltaTable(self.store.root)
+        except DeltaError as error:
+            raise PipelineError(f"{self.store.root} cannot be read as a Delta table: {_line(error)}") from None
+
+    def describe(self) -> dict[str, Any] | None:
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(self.store.root):
+            return None
+        text = self._table().metadata().configuration.get(DESCRIPTION)
+        return check_ours(text, "a Delta table", self.store.root)
+
+    def create(self, description: Mapping[str, Any], schema: Any, partition_by: tuple[str, ...]) -> None:
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        try:
+            DeltaTable.create(
+                self.store.root,
+                schema=Schema.from_arrow(schema),
+                partition_by=list(partition_by),
+                configuration={DESCRIPTION: json.dumps(description), **_RETENTION},
+                raise_if_key_not_exists=False,
+            )
+        except (DeltaError, ValueError, TypeError) as error:
+            raise PipelineError(f"{self.store.root} cannot become a Delta table: {_line(error)}") from None
+        self.store.sync("_delta_log/00000000000000000000.json")
+
+    def evolve(self, schema: Any) -> list[str]:
+        from deltalake import Schema
+        from deltalake.exceptions import DeltaError
+
+        table = self._table()
+        wanted = Schema.from_arrow(schema).fields
+        added = columns_added(table.schema().fields, wanted, self.store.root)
+        if added:
+            try:
+                table.alter.add_columns(added)
+            except DeltaError as error:
+                raise PipelineError(f"{self.store.root} cannot get new columns: {_line(error)}") from None
+        return [f"column {one.name} ({one.type}) was added" for one in added]
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def load(self) -> State:
+        table = self._table()
+        state = State(table.version())
+        self._serial = self._newest(table, state)
+        for row in _rows(table):
+            file = _file(row)
+            state.files[file.path] = file
+        return state
+
+    def _newest(self, table: DeltaTable, state: State) -> int:
+        """Take over what the newest commit of ours carried; its transaction number, -1 if there is none."""
+        if (number := table.transaction_version(APP)) is None:
+            return -1
+        text = _carried(table)
+        if text is not None:
+            return state.take(text)
+        # Commits of other engines have pushed ours out of the log, whose old part was cleaned up.
+        if self.store.exists(_COPY) and state.take(json.dumps(read_json(self.store, _COPY))) == number:
+            return int(number)
+        raise PipelineError(
+            f"{self.store.root}: the log no longer has the commit that says how far the table is; it was cleaned up. "
+            "Begin again with another folder"
+        )
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def recover(self, state: State) -> None:
+        """A copy of the marks, for the day when the log was cleaned up behind many commits of other engines."""
+        if self._serial >= 0:
+            self._copy(state.carried(Change(0, 0, {}, [], {}, [], {}), self._serial))
+
+    def _copy(self, text: str) -> None:
+        self.store.replace(_COPY, text.encode())
+
+    def commit(self, change: Change, state: State) -> None:
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        placed = put_in_place(self.store, change.add)
+        text = state.carried(change, self._serial + 1)
+        base = state.number
+        number = base
+        for left in range(_TRIES - 1, -1, -1):
+            table = self._table()
+            number = table.version() + 1
+            if table.version() != base:
+                self._check_same(table, change)
+            try:
+                self._write(table, change, placed, text)
+                break
+            except CommitFailedError:
+                if not left:
+                    raise Conflict(self.store.root) from None
+            except DeltaError as error:
+                raise explain(error) from None
+        self.store.sync(f"_delta_log/{number:020d}.json")
+        self.store.sync("_delta_log")
+        self._serial += 1
+        self._copy(text)
+        if number == base + 1:
+            state.apply(Change(number, change.at_ms, placed, change.remove, change.marks, change.lost, change.extra))
+        else:
+            fresh = self.load()
+            state.number, state.files = fresh.number, fresh.files
+            state.marks, state.lost, state.extra = fresh.marks, fresh.lost, fresh.extra
+
+    def _check_same(self, table: DeltaTable, change: Change) -> None:
+        """Others have committed: that is fine as long as they brought the table no further and left our files."""
+        number = table.transaction_version(APP)
+        if (-1 if number is None else number) != self._serial:
+            raise Conflict(self.store.root)
+        if change.remove:
+            there = {row["path"] for row in _rows(table)}
+            if not set(change.remove) <= there:
+                raise PipelineError(f"{self.store.root} was changed by another engine meanwhile; run it again")
+
+    def _write(self, table: DeltaTable, change: Change, placed: Mapping[str, DataFile], text: str) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction, RemoveAction
+
+        keys = table.metadata().partition_columns
+        # Files that only trade places with others are no news to readers of changes.
+        is_new = bool(change.marks) or not change.remove
+        actions: list[Any] = []
+        for file in placed.values():
+            stats = json.dumps(delta_stats(self.store.root, file.path))
+            values = _values(file.path, keys)
+            actions.append(AddAction(file.path, file.bytes, values, change.at_ms, is_new, stats))
+        for path in change.remove:
+            actions.append(RemoveAction(path, is_new, change.at_ms, None, _values(path, keys)))
+        table.create_write_transaction(
+            actions,
+            mode="append",
+            schema=table.schema(),
+            partition_by=keys,
+            commit_properties=CommitProperties(
+                custom_metadata={STATE: text, "ottla.offsets": json.dumps(json.loads(text)["marks"])},
+                max_commit_retries=0,
+                app_transactions=[Transaction(APP, self._serial + 1)],
+            ),
+        )
+
+
+def _values(path: str, keys: list[str]) -> dict[str, str | None]:
+    folders: dict[str, str] = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    return {key: folders[key] for key in keys}
+
+
+def _carried(table: DeltaTable) -> str | None:
+    """What the newest commit of ours carried. A table that was restored is as far as it was then."""
+    newest = table.version()
+    for entry in table.history():
+        if entry["version"] > newest:
+            continue
+        if STATE in entry:
+            return str(entry[STATE])
+        if entry.get("operation") == "RESTORE":
+            named = entry.get("operationParameters", {}).get("version")
+            newest = int(named) if named is not None else newest
+    return None
+
+
+def _rows(table: DeltaTable) -> list[dict[str, Any]]:
+    import pyarrow
+
+    found: list[dict[str, Any]] = pyarrow.table(table.get_add_actions(flatten=True)).to_pylist()
+    return found
+
+
+def _file(row: Mapping[str, Any]) -> DataFile:
+    first, last = row.get("min.offset"), row.get("max.offset")
+    partition = row.get("min.partition")
+    if partition is None:
+        partition = -1
+    elif partition != row.get("max.partition"):
+        partition = MIXED
+    topic = row.get("partition.topic") or ""
+    records = row["num_records"]
+    return DataFile(
+        row["path"],
+        topic,
+        partition,
+        -1 if first is None else first,
+        -1 if last is None else last,
+        -1 if records is None else records,
+        row["size_bytes"],
+    )
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

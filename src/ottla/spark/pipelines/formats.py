@@ -1,0 +1,99 @@
+"""Which format a table has, or is to have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.spark.pipelines.commits import CommitLog
+from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.manifests import TABLE, ManifestLog
+from ottla.spark.pipelines.stores import LocalStore, Store
+
+FORMATS: Final = ("parquet", "delta", "iceberg")
+DEFAULT_FORMAT: Final = "parquet"
+_PACKAGES: Final = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What to make: a format and, for Iceberg, the catalog, its options, and the name of the table in it."""
+
+    format: str
+    catalog: str | None = None
+    catalog_options: Mapping[str, str] = field(default_factory=dict)
+    table_name: str | None = None
+
+
+def check_format(
+    format: str | None,
+    catalog: str | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+    table_name: str | None = None,
+) -> Kind | None:
+    """What was asked for; None if nothing was. PipelineError before Spark starts, if it cannot be made."""
+    asked = catalog is not None or bool(catalog_options) or table_name is not None
+    if format is None and not asked:
+        return None
+    if format is not None and format not in FORMATS:
+        raise PipelineError(f"format is one of {', '.join(FORMATS)}, not '{format}'{_hint(format)}")
+    if asked and format != "iceberg":
+        raise PipelineError("a catalog and a table name are Iceberg's: add --format iceberg")
+    assert format is not None
+    _check_packages(format)
+    if format == "iceberg":
+        from ottla.spark.pipelines.catalogs import check_catalog
+
+        check_catalog(catalog)
+    return Kind(format, catalog, dict(catalog_options or {}), table_name)
+
+
+def _hint(format: str) -> str:
+    values = ("json", "avro", "protobuf")
+    return f"; what the values are says --value-format {format}" if format in values else ""
+
+
+def _check_packages(format: str) -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in _PACKAGES.get(format, ()) if find_spec(name) is None]
+    if missing:
+        raise PipelineError(f"--format {format} needs the package {missing[0]}: pip install 'ottla[spark,{format}]'")
+
+
+def log_for(store: Store, kind: Kind) -> CommitLog:
+    """The log of a table that is to be made."""
+    if kind.format == "parquet":
+        return ManifestLog(store)
+    if not isinstance(store, LocalStore):
+        raise PipelineError(f"--format {kind.format} takes a local folder, and {store.root} is none")
+    _check_packages(kind.format)
+    if kind.format == "delta":
+        from ottla.spark.pipelines.delta import DeltaLog
+
+        return DeltaLog(store)
+    from ottla.spark.pipelines.iceberg import IcebergLog
+
+    return IcebergLog.declare(store, kind.catalog, kind.catalog_options, kind.table_name)
+
+
+def find_log(store: Store) -> CommitLog | None:
+    """The log of the table that is there; None if there is none."""
+    if store.exists(TABLE):
+        return ManifestLog(store)
+    if not isinstance(store, LocalStore):
+        return None
+    if store.exists("_delta_log"):
+        _check_packages("delta")
+        from ottla.spark.pipelines.delta import DeltaLog
+
+        return DeltaLog(store)
+    from ottla.spark.pipelines.catalogs import POINTER
+
+    if store.exists(POINTER):
+        _check_packages("iceberg")
+        from ottla.spark.pipelines.iceberg import IcebergLog
+
+        return IcebergLog.find(store)
+    return None

@@ -1,0 +1,287 @@
+"""Apache Iceberg tables, committed through pyiceberg: no jars, and no tie to a version of Spark.
+
+    OUT/data/topic=orders/date=2026-01-31/…      files, named by partition and offsets
+    OUT/metadata/                                Iceberg's own
+    OUT/_ottla/iceberg.json                      the catalog and the name of the table; see `catalogs`
+
+A commit of ours carries the marks in the summary of its snapshot, and in a property of the table, which stays when
+snapshots are expired. pyiceberg would repeat a commit that met another by itself, so that two writers both got in:
+that is turned off, and the marks are compared before it is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ottla.spark.pipelines import catalogs
+from ottla.spark.pipelines.commits import (
+    DESCRIPTION,
+    MIXED,
+    STATE,
+    Change,
+    CommitLog,
+    Conflict,
+    DataFile,
+    State,
+    check_ours,
+    put_in_place,
+)
+from ottla.spark.pipelines.errors import PipelineError, explain
+from ottla.spark.pipelines.stores import LocalStore
+
+DATA: Final = "data/"
+_TRIES: Final = 20
+"""Of a commit that meets commits of other engines, which change no marks."""
+_NO_RETRIES: Final = "commit.retry.num-retries"
+
+
+class IcebergLog(CommitLog):
+    """The log of an Iceberg table."""
+
+    format = "iceberg"
+
+    def __init__(self, store: LocalStore, pointer: Mapping[str, Any]) -> None:
+        self.store = store
+        self._pointer = pointer
+        self._opened: Any = None
+        self._serial = -1
+
+    @classmethod
+    def declare(
+        cls, store: LocalStore, catalog: str | None, options: Mapping[str, str], table_name: str | None
+    ) -> IcebergLog:
+        return cls(store, catalogs.declare(store, catalog, options, table_name))
+
+    @classmethod
+    def find(cls, store: LocalStore) -> IcebergLog:
+        return cls(store, catalogs.find(store))
+
+    @property
+    def _catalog(self) -> Any:
+        if self._opened is None:
+            self._opened = catalogs.open_catalog(self.store, self._pointer)
+        return self._opened
+
+    @property
+    def name(self) -> str:
+        return str(self._pointer["table"])
+
+    def table(self) -> Any:
+        """The table as it is now; None if the catalog has none of this name."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return self._catalog.load_table(tuple(self.name.split(".")))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except PipelineError:
+            raise
+        except Exception as error:  # of the database, of HTTP, of the file system
+            raise catalogs.unreachable(self._pointer["catalog"], error) from None
+
+    def _present(self) -> Any:
+        table = self.table()
+        if table is None:
+            raise PipelineError(f"the catalog {self._pointer['catalog']} no longer has the table {self.name}")
+        return table
+
+    def describe(self) -> dict[str, Any] | None:
+        table = self.table()
+        if table is None:
+            return None
+        return check_ours(table.properties.get(DESCRIPTION), f"an Iceberg table ({self.name})", self.store.root)
+
+    def create(self, description: Mapping[str, Any], schema: Any, partition_by: tuple[str, ...]) -> None:
+        try:
+            namespace = tuple(self.name.split(".")[:-1])
+            columns = _with_ids(schema)
+            self._catalog.create_namespace_if_not_exists(namespace)
+            self._catalog.create_table(
+                tuple(self.name.split(".")),
+                schema=columns,
+                location=self.store.root,
+                partition_spec=_spec(columns, partition_by),
+                properties={DESCRIPTION: json.dumps(description), "format-version": "2"},
+            )
+        except PipelineError:
+            raise
+        except Exception as error:  # types that Iceberg has no match for, or the catalog
+            raise PipelineError(f"{self.store.root} cannot become an Iceberg table: {_line(error)}") from None
+
+    def evolve(self, schema: Any) -> list[str]:
+        table = self._present()
+        known = {field.name for field in table.schema().fields}
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(_with_ids(schema))
+        except Exception as error:  # pyiceberg has no class of its own for it
+            raise PipelineError(f"{self.store.root} cannot take the new schema: {_line(error)}") from None
+        return [f"column {field.name} ({field.type}) was added" for field in schema if field.name not in known]
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def load(self) -> State:
+        table = self._present()
+        state = State(table.metadata.last_sequence_number)
+        text = _carried(table)
+        self._serial = -1 if text is None else state.take(text)
+        for task in table.scan().plan_files():
+            if task.delete_files:
+                raise PipelineError(f"{self.store.root}: rows were deleted from the table; read it as an Iceberg table")
+            file = self._file(table, task.file)
+            state.files[file.path] = file
+        return state
+
+    def recover(self, state: State) -> None:
+        """Nothing: a commit is whole when it is there."""
+
+    def _relative(self, path: str) -> str:
+        plain = path.removeprefix("file://")
+        return plain.removeprefix(f"{self.store.root}/") if plain.startswith(f"{self.store.root}/") else path
+
+    def _file(self, table: Any, file: Any) -> DataFile:
+        partition, offset = (_bounds(table.schema(), file, name) for name in ("partition", "offset"))
+        keys = [field.name for field in table.specs()[file.spec_id].fields]
+        topic = str(file.partition[keys.index("topic")]) if "topic" in keys else ""
+        same = partition is not None and partition[0] == partition[1]
+        return DataFile(
+            self._relative(file.file_path),
+            topic,
+            -1 if partition is None else partition[0] if same else MIXED,
+            -1 if offset is None else offset[0],
+            -1 if offset is None else offset[1],
+            file.record_count,
+            file.file_size_in_bytes,
+        )
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, change: Change, state: State) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        placed = put_in_place(self.store, change.add, DATA)
+        text = state.carried(change, self._serial + 1)
+        base = state.number
+        for left in range(_TRIES - 1, -1, -1):
+            table = self._present()
+            if _serial_of(table) != self._serial:
+                raise Conflict(self.store.root)
+            try:
+                self._write(table, change, placed, text)
+                break
+            except CommitFailedException:
+                if not left:
+                    raise Conflict(self.store.root) from None
+            except Exception as error:
+                # The answer of a catalog may be lost though the commit is there.
+                if _carried(self._present()) == text:
+                    break
+                raise explain(error) from None
+        self._serial += 1
+        fresh = self._present()
+        self._sync(fresh)
+        if fresh.metadata.last_sequence_number == base + 1:
+            files = Change(base + 1, change.at_ms, placed, change.remove, change.marks, change.lost, change.extra)
+            state.apply(files)
+        else:
+            again = self.load()
+            state.number, state.files = again.number, again.files
+            state.marks, state.lost, state.extra = again.marks, again.lost, again.extra
+
+    def _write(self, table: Any, change: Change, placed: Mapping[str, DataFile], text: str) -> None:
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+        from pyiceberg.table import TableProperties
+
+        # Of this copy of the metadata only: what another writer did has to be looked at before it is tried again.
+        table.metadata.properties[_NO_RETRIES] = "0"
+        carried = {STATE: text, "ottla.offsets": json.dumps(json.loads(text)["marks"])}
+        with table.transaction() as transaction:
+            names = {TableProperties.DEFAULT_NAME_MAPPING: table.metadata.schema().name_mapping.model_dump_json()}
+            transaction.set_properties({STATE: text, **names})
+            update = transaction.update_snapshot(snapshot_properties=carried)
+            with update.overwrite() if change.remove else update.fast_append() as snapshot:
+                for file in self._files_of(table, change.remove):
+                    snapshot.delete_data_file(file)
+                for one in placed.values():
+                    path = f"{self.store.root}/{one.path}"
+                    snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, path))
+
+    def _files_of(self, table: Any, paths: Iterable[str]) -> list[Any]:
+        wanted = set(paths)
+        if not wanted:
+            return []
+        found = [task.file for task in table.scan().plan_files() if self._relative(task.file.file_path) in wanted]
+        if len(found) != len(wanted):
+            raise PipelineError(f"{self.store.root} was changed by another engine meanwhile; run it again")
+        return found
+
+    def _sync(self, table: Any) -> None:
+        """The catalog is safely on disk before what it names; a moment later all of it is."""
+        snapshot = table.current_snapshot()
+        names = [table.metadata_location, snapshot.manifest_list]
+        names += [
+            one.manifest_path for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id
+        ]
+        for name in names:
+            path = self._relative(name)
+            if "://" not in path and self.store.exists(path):  # a server may keep them elsewhere
+                self.store.sync(path)
+
+
+def _with_ids(schema: Any) -> Any:
+    """Iceberg's columns for Arrow's."""
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.schema import assign_fresh_schema_ids
+
+    return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
+
+
+def _spec(columns: Any, partition_by: tuple[str, ...]) -> Any:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.transforms import IdentityTransform
+
+    fields = [
+        PartitionField(columns.find_field(name).field_id, 1000 + index, IdentityTransform(), name)
+        for index, name in enumerate(partition_by)
+    ]
+    return PartitionSpec(*fields)
+
+
+def _carried(table: Any) -> str | None:
+    """What the newest commit of ours carried: of the snapshots, as the table may have been rolled back to one of them.
+
+    The property is asked where the snapshots that carried it are expired.
+    """
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        if snapshot.summary is not None and STATE in snapshot.summary.additional_properties:
+            return str(snapshot.summary.additional_properties[STATE])
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.metadata.snapshot_by_id(parent)
+    found = table.properties.get(STATE)
+    return None if found is None else str(found)
+
+
+def _serial_of(table: Any) -> int:
+    text = _carried(table)
+    return -1 if text is None else int(json.loads(text)["serial"])
+
+
+def _bounds(schema: Any, file: Any, name: str) -> tuple[Any, Any] | None:
+    """The least and greatest value of a column in a file; None if that is not known."""
+    from pyiceberg.conversions import from_bytes
+
+    try:
+        field = schema.find_field(name)
+    except ValueError:
+        return None
+    low, high = (file.lower_bounds or {}).get(field.field_id), (file.upper_bounds or {}).get(field.field_id)
+    if low is None or high is None:
+        return None
+    return from_bytes(field.field_type, low), from_bytes(field.field_type, high)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
