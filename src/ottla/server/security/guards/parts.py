@@ -63,11 +63,14 @@ def parted(
 
     def guard(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
         items = getattr(request, items_of)
-        kept = [item for item in items if allowed(ctx, item)]
-        if len(kept) == len(items):
+        kept: list[Any] = []
+        denied_items: list[Any] = []
+        for item in items:
+            (kept if allowed(ctx, item) else denied_items).append(item)
+        if not denied_items:
             return api.handler(ctx, request)
         refused = copy.copy(request)
-        setattr(refused, items_of, [item for item in items if item not in kept])
+        setattr(refused, items_of, denied_items)
         setattr(request, items_of, kept)
         denied = getattr(api.on_error(ctx, refused, error()), answers_of)
         return handled(api, ctx, request, lambda response: getattr(response, answers_of).extend(denied))
