@@ -2,12 +2,18 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.config import Config
 from ottla.errors import ThrottlingQuotaExceeded
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.quotas import CLIENT_ID
+from ottla.server.security.quotas import METER_CHARACTERS_MAX, METERS_MAX, Quotas
 from ottla.server.security.rates import TokenBucket, WindowedRate
 from ottla.wire.messages import FindCoordinatorRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
@@ -249,6 +255,35 @@ def test_the_most_specific_quota_counts(
             assert meter == ("producer_byte_rate", *tags)
 
     run(main())
+
+
+def _metered(client_ids: Iterable[str]) -> Quotas:
+    """Quotas for each client id by itself, after one request of each of these."""
+    image = MetadataImage()
+    image.quotas = {((CLIENT_ID, None),): {"producer_byte_rate": 1000.0}}
+    quotas = Quotas(image, Config.load(), ManualClock(START))
+    for client_id in client_ids:
+        ctx: Any = SimpleNamespace(connection=SimpleNamespace(principal="User:u"), client_id=client_id)
+        quotas._record("producer_byte_rate", ctx, 1)
+    return quotas
+
+
+def test_meters_are_bounded_and_the_one_unused_longest_goes() -> None:
+    """More client ids than meters, with one that keeps coming: every new one costs the same, and that one stays."""
+    many = [name for n in range(METERS_MAX + 2_000) for name in (f"new-{n}", "busy")]
+    quotas = _metered(many)
+    assert len(quotas._rates) == len(quotas._found) == METERS_MAX
+    busy = quotas._rates.get(("producer_byte_rate", "", "busy"))
+    assert busy is not None
+    assert busy.measure(START)[0] * 10 == METERS_MAX + 2_000  # none of its requests is forgotten
+    assert quotas._rates.get(("producer_byte_rate", "", "new-0")) is None
+
+
+def test_meters_of_long_client_ids_are_bounded_by_their_size() -> None:
+    quotas = _metered(f"{n:032767}" for n in range(200))
+    assert quotas._rates.characters <= METER_CHARACTERS_MAX
+    assert quotas._found.characters <= METER_CHARACTERS_MAX
+    assert len(quotas._rates) == METER_CHARACTERS_MAX // (32_767 + len("producer_byte_rate"))
 
 
 def test_sasl_users_have_their_own_quotas(run: Any, run_broker: Any, sasl_settings: Any) -> None:

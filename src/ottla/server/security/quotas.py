@@ -15,6 +15,7 @@ from ottla.enums import QuotaType
 from ottla.errors import ThrottlingQuotaExceeded
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.quotas import CLIENT_ID, USER
+from ottla.server.security.lru import LruCache
 from ottla.server.security.rates import TokenBucket, WindowedRate
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -30,9 +31,10 @@ TIME, MUTATIONS = "request_percentage", "controller_mutation_rate"
 
 _NS_TO_PERCENT = 100 / 1e9
 
-_METERS_MAX = 10_000
-_METER_IDLE_MS = 3_600_000
-"""Rates that nothing was recorded in for an hour are forgotten, as in Kafka; only looked for when there are many."""
+METERS_MAX = 10_000
+METER_CHARACTERS_MAX = 4 << 20
+"""Clients choose their ids: of meters and of quotas looked up, the last so many are kept, with so many characters in
+their names. Kafka forgets a meter after an hour without use, however many there are until then."""
 
 Meter = tuple[float | None, tuple[str, str, str]]
 
@@ -46,9 +48,9 @@ class Quotas:
         self._window_ms = config["quota.window.size.seconds"] * 1000
         self._windows = config["quota.window.num"]
         self._burst_s = config["controller.quota.window.size.seconds"] * config["controller.quota.window.num"]
-        self._rates: dict[tuple[str, str, str], WindowedRate] = {}
-        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
-        self._found: dict[tuple[str, str, str], Meter] = {}
+        self._rates: LruCache[WindowedRate] = LruCache(METERS_MAX, METER_CHARACTERS_MAX)
+        self._buckets: LruCache[TokenBucket] = LruCache(METERS_MAX, METER_CHARACTERS_MAX)
+        self._found: LruCache[Meter] = LruCache(METERS_MAX, METER_CHARACTERS_MAX)
 
     @classmethod
     def followed(cls, known: Quotas | None, image: MetadataImage, config: Config, clock: Clock) -> Quotas | None:
@@ -79,11 +81,7 @@ class Quotas:
         user = connection.principal.partition(":")[2]
         asked = (key, user, client_id or "")
         found = self._found.get(asked)
-        if found is None:
-            if len(self._found) >= _METERS_MAX:
-                self._found.clear()
-            found = self._found[asked] = self._look_up(*asked)
-        return found
+        return found if found is not None else self._found.put(asked, self._look_up(*asked))
 
     def _look_up(self, key: str, user: str, client_id: str) -> Meter:
         quotas = self._image.quotas
@@ -104,12 +102,7 @@ class Quotas:
 
     def _rate(self, key: tuple[str, str, str]) -> WindowedRate:
         rate = self._rates.get(key)
-        if rate is None:
-            if len(self._rates) >= _METERS_MAX:
-                oldest = self._clock.monotonic_ms() - _METER_IDLE_MS
-                self._rates = {known: kept for known, kept in self._rates.items() if kept.last_ms > oldest}
-            rate = self._rates[key] = WindowedRate(self._window_ms, self._windows)
-        return rate
+        return rate if rate is not None else self._rates.put(key, WindowedRate(self._window_ms, self._windows))
 
     def _record(self, key: str, ctx: RequestContext, value: float) -> int:
         """Count it, and say how long to wait."""
@@ -172,10 +165,7 @@ class Quotas:
             return None
         bucket = self._buckets.get(meter)
         if bucket is None:
-            if len(self._buckets) >= _METERS_MAX:
-                oldest = self._clock.monotonic_ms() - _METER_IDLE_MS
-                self._buckets = {known: kept for known, kept in self._buckets.items() if kept.last_ms > oldest}
-            bucket = self._buckets[meter] = TokenBucket()
+            bucket = self._buckets.put(meter, TokenBucket())
         return Mutations(bucket, limit, limit * self._burst_s, strict, self._clock)
 
 

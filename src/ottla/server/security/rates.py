@@ -43,10 +43,6 @@ class WindowedRate:
         rate, span_ms = self.measure(now_ms)
         return round((rate - bound) / bound * span_ms) if rate > bound else 0
 
-    @property
-    def last_ms(self) -> float:
-        return self._samples[-1][0] if self._samples else 0.0
-
 
 class TokenBucket:
     """Fills at a rate up to a burst; may be overdrawn once, and is refused until it is no longer empty (KIP-599)."""
@@ -65,7 +61,3 @@ class TokenBucket:
 
     def take(self, amount: float) -> None:
         self._tokens -= amount
-
-    @property
-    def last_ms(self) -> float:
-        return self._last_ms
