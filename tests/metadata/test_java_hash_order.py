@@ -15,7 +15,7 @@ from ottla.metadata.java_hash_order import (
     timeline_map,
     timeline_slots,
 )
-from ottla.metadata.topics import java_hash
+from ottla.metadata.topics import java_hash, remembered_hash
 
 COLLIDING = ["Aa", "BB", "AaAa", "BBBB", "AaBB", "BBAa"]  # two hashes for all
 
@@ -79,3 +79,13 @@ def test_a_timeline_map() -> None:
 def test_hashes_of_maps() -> None:
     assert entries_hash([]) == 31
     assert entries_hash([("a", None), ("b", "c")]) == 31 + 97 + (98 ^ 99)
+
+
+def test_hashes_of_names_that_no_topic_has_are_not_remembered() -> None:
+    """Clients choose names, of 32 KB if they want: what is remembered is bounded by its size too."""
+    remembered_hash.cache_clear()
+    for name in ("x" * 250, "x" * 32_767, "é", "\U0001f600" * 100):
+        assert java_hash(name) == java_hash(name)
+    assert remembered_hash.cache_info().currsize == 0
+    assert java_hash("x" * 249) == java_hash("x" * 249)
+    assert remembered_hash.cache_info()[:2] == (1, 1)

@@ -12,9 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire import messages, stored
+from ottla.wire.decoding import compile_decoder
 from ottla.wire.frames import decode_request_header
-from ottla.wire.messages import EMBEDDED, REQUESTS, RESPONSES, FetchRequest, MetadataRequest, ProduceRequest
-from ottla.wire.primitives import MalformedMessage
+from ottla.wire.interpreting import interpreting_decoder
+from ottla.wire.messages import (
+    EMBEDDED,
+    REQUESTS,
+    RESPONSES,
+    FetchRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    MetadataRequest,
+    ProduceRequest,
+)
+from ottla.wire.primitives import STRING_BYTES_MAX, MalformedMessage
 from ottla.wire.schema import Message
 
 ALL: dict[str, type[Message]] = {
@@ -55,6 +66,26 @@ def test_cut_short_and_too_long(name: str, samples: Any) -> None:
                 cls.decode(encoded[:cut], version)
         with pytest.raises(MalformedMessage):
             cls.decode(encoded + b"\x00", version)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("length", "is_taken"), [(STRING_BYTES_MAX, True), (STRING_BYTES_MAX + 1, False)])
+def test_strings_in_requests_end_where_kafka_ends_them(length: int, is_taken: bool, compiled: bool) -> None:
+    """In versions with varints a length could say more. Kafka refuses the request then."""
+    requests: list[tuple[Message, int]] = [
+        (FindCoordinatorRequest(coordinator_keys=["k" * length]), 4),
+        (MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="k" * length)]), 12),
+        (HeartbeatRequest(group_id="k" * length, member_id="", group_instance_id=None), 4),
+    ]
+    for request, version in requests:
+        cls = type(request)
+        encoded = request.encode(version)
+        decode = (compile_decoder if compiled else interpreting_decoder)(cls, version)
+        if is_taken:
+            assert decode(encoded, 0)[0] == request
+            continue
+        with pytest.raises(MalformedMessage, match="is longer than 32767 bytes"):
+            decode(encoded, 0)
 
 
 def change(encoded: bytes, chance: random.Random) -> bytes:

@@ -46,12 +46,23 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-_REMEMBERED_NAME_MAX = 600
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign.
+
+    Clients choose names of up to 32 KB. Only hashes of those that a topic could have are remembered, 26 MB at most.
+    """
+    if len(text) <= NAME_LENGTH_MAX and text.isascii():
+        return remembered_hash(text)
+    return _hash(text)
 
 
 @lru_cache(maxsize=65536)
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign."""
+def remembered_hash(text: str) -> int:
+    """`java_hash` from memory."""
+    return _hash(text)
+
+
+def _hash(text: str) -> int:
     value = 0
     for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
@@ -63,8 +74,7 @@ def internal_partition(key: str, partition_count: int) -> int:
 
     Kafka's abs gives 0 for the one number without a positive.
     """
-    # Clients choose names, and 32 KB is a possible one: only hashes of usual names are remembered.
-    value = java_hash(key) if len(key) <= _REMEMBERED_NAME_MAX else java_hash.__wrapped__(key)
+    value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 

@@ -11,7 +11,7 @@ from struct import error as layout_error
 from typing import Any
 
 from .construction import bind_class, fresh_default, layout, least_size, materialize
-from .primitives import REPLACING, MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
+from .primitives import REPLACING, STRING_BYTES_MAX, MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
 from .schema import FIXED, Decoder, Field, Message, Struct
 
 BASE_NAMESPACE: dict[str, Any] = {
@@ -35,8 +35,9 @@ class DecoderWriter:
         self.run: list[tuple[str, str]] = []  # (format, target) read but not yet written out
         self.serial = 0
         self.uses_view = False
+        self.is_request = cls.__name__.endswith("Request")
         # A broker takes whatever a client sends for text; what it stored itself, or was answered, must be text.
-        self.text = f"'utf-8', {REPLACING!r}" if cls.__name__.endswith("Request") else "'utf-8'"
+        self.text = f"'utf-8', {REPLACING!r}" if self.is_request else "'utf-8'"
 
     def write(self) -> Decoder:
         self.struct(self.cls, "o")
@@ -88,8 +89,10 @@ class DecoderWriter:
             self.emit(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {unpack}(buf, pos)")
         self.emit(f"pos += {size}")
 
-    def length(self, code: str, name: str) -> int:
+    def length(self, code: str, name: str, string: str = "") -> int:
         """Read a length or count into `name`; gives what the wire adds to it (compact ones carry n + 1).
+
+        The length of the field `string`, in a request, is bounded where it takes more than a byte: others fit anyway.
 
         What is less than that means null: Kafka reads every negative number so, not just -1.
         """
@@ -98,6 +101,10 @@ class DecoderWriter:
             self.flush()
             self.emit(f"if {name} > 127:")
             self.emit(f"    {name}, pos = uvarint_tail(buf, pos, {name})")
+            if string and self.is_request:
+                self.indent += 1
+                self.refuse(f"{name} > {STRING_BYTES_MAX + 1}", f"{string} is longer than {STRING_BYTES_MAX} bytes")
+                self.indent -= 1
             return 1
         self.run.append((code, name))
         self.flush()
@@ -187,7 +194,7 @@ class DecoderWriter:
     def run_of_bytes(self, kind: str, place: str, what: str, nullable: bool) -> None:
         """A string, octets or records."""
         size, stop = self.name("n"), self.name("q")
-        extra = self.length("h" if kind == "string" else "i", size)
+        extra = self.length("h", size, string=what) if kind == "string" else self.length("i", size)
         if nullable:
             self.emit(f"if {size} < {extra}:")
             self.emit(f"    {place} = None")

@@ -11,7 +11,15 @@ from struct import error as layout_error
 from typing import Any, NoReturn
 
 from .construction import layout, least_size, message_of
-from .primitives import REPLACING, Buffer, MalformedMessage, decode_uvarint, encode_uvarint, skip_tags
+from .primitives import (
+    REPLACING,
+    STRING_BYTES_MAX,
+    Buffer,
+    MalformedMessage,
+    decode_uvarint,
+    encode_uvarint,
+    skip_tags,
+)
 from .schema import FIXED, Decoder, Encoder, Field, Message, Struct
 
 Add = Callable[[Any], None]
@@ -123,14 +131,15 @@ class _Encoding:
 
 
 class _Decoding:
-    __slots__ = ("buffer", "cls", "end", "errors", "flexible", "label", "position", "version")
+    __slots__ = ("buffer", "cls", "end", "errors", "flexible", "is_request", "label", "position", "version")
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls
         self.version = version
         self.flexible = cls.is_flexible(version)
         self.label = f"{cls.__name__} v{version}"
-        self.errors = REPLACING if cls.__name__.endswith("Request") else "strict"
+        self.is_request = cls.__name__.endswith("Request")
+        self.errors = REPLACING if self.is_request else "strict"
 
     def decode(self, buffer: Buffer, position: int) -> tuple[Any, int]:
         self.buffer, self.position, self.end = buffer, position, len(buffer)
@@ -211,6 +220,8 @@ class _Decoding:
         length = self.length("h" if kind == "string" else "i")
         if length < 0 and nullable:
             return None
+        if kind == "string" and self.is_request and length > STRING_BYTES_MAX:
+            self.refuse(f"{what} is longer than {STRING_BYTES_MAX} bytes")
         stop = self.position + length
         if not self.position <= stop <= self.end:
             self.refuse(f"{what} has an impossible length")

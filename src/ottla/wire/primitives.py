@@ -16,6 +16,9 @@ INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
+STRING_BYTES_MAX = 0x7FFF
+"""Kafka refuses a longer string in a request: what the length of a string could say before lengths became varints."""
+
 # Kafka's varints hold 32 bits: five groups of seven.
 
 

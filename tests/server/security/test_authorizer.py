@@ -1,5 +1,6 @@
 """The rules of the authorizer, against a plain reading of them; and that no API is left without a decision."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from ottla.errors import TopicAuthorizationFailed
 from ottla.metadata.image import Acl, MetadataImage
 from ottla.server.api import ChecksItself, OpenToAll, registered_apis
 from ottla.server.security import guards
-from ottla.server.security.authorizer import Authorizer, super_users
+from ottla.server.security.authorizer import DECISION_CHARACTERS_MAX, Authorizer, super_users
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.messages.security import CreateAclsRequest
 
@@ -115,6 +116,16 @@ def test_any_resource(entries: list[Acl]) -> None:
     )
     if some:
         assert decide.allows_any("User:u", "h", AclOperation.WRITE, ResourceType.TOPIC)
+
+
+def test_decisions_on_long_names_are_bounded_by_their_size(caplog: pytest.LogCaptureFixture) -> None:
+    decide = authorizer()
+    caplog.set_level(logging.INFO, "ottla.authorizer")
+    for n in range(400):
+        assert not decide.allows("User:u", "h", AclOperation.READ, ResourceType.GROUP, f"{n:032767}")
+    kept = sum(len(name) for *_, name in decide._decisions)
+    assert 0 < kept <= decide.decision_characters <= DECISION_CHARACTERS_MAX + 32_773
+    assert max(len(record.getMessage()) for record in caplog.records) < 400, "the log shows the beginning of a name"
 
 
 def test_every_api_is_decided_about() -> None:

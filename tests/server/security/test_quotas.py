@@ -275,7 +275,7 @@ def test_meters_are_bounded_and_the_one_unused_longest_goes() -> None:
     assert len(quotas._rates) == len(quotas._found) == METERS_MAX
     busy = quotas._rates.get(("producer_byte_rate", "", "busy"))
     assert busy is not None
-    assert busy.measure(START)[0] * 10 == METERS_MAX + 2_000  # none of its requests is forgotten
+    assert busy.measure(quotas._clock.monotonic_ms())[0] * 10 == METERS_MAX + 2_000  # none of its requests is forgotten
     assert quotas._rates.get(("producer_byte_rate", "", "new-0")) is None
 
 

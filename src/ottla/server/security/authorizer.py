@@ -31,8 +31,12 @@ _IMPLY_DESCRIBE_CONFIGS = frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation
 
 _EVERYBODY = "User:*"
 
-_DECISIONS_MAX = 65_536
-"""Decisions kept; names come from clients, so that the memory for them must be bounded."""
+DECISIONS_MAX = 65_536
+DECISION_CHARACTERS_MAX = 8 << 20
+"""Decisions kept, and characters in their names: those come from clients, so the memory for them must be bounded."""
+
+_SHOWN_NAME_MAX = 249
+"""Of a denied name the log shows as much as a topic's name may have; some resources allow names of 32 KB."""
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -69,6 +73,8 @@ class Authorizer:
         self.allow_if_no_acl = allow_if_no_acl
         self._audit = RateLimitedLog(logging.getLogger("ottla.authorizer"), clock)
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
+        self.decision_characters = 0
+        """Of the names in `_decisions`."""
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
         self._prefix_lengths: dict[int, list[int]] = {}
@@ -80,8 +86,12 @@ class Authorizer:
         if any(isinstance(record, kinds) for record in records):
             self.reload()
 
-    def reload(self) -> None:
+    def _forget_decisions(self) -> None:
         self._decisions.clear()
+        self.decision_characters = 0
+
+    def reload(self) -> None:
+        self._forget_decisions()
         self._literal, self._prefixed, self._prefix_lengths = {}, {}, {}
         for acl in self._image.acls.values():
             index = self._prefixed if acl.pattern_type == PatternType.PREFIXED else self._literal
@@ -98,8 +108,9 @@ class Authorizer:
         key = (principal, host, operation, kind, name)
         allowed = self._decisions.get(key)
         if allowed is None:
-            if len(self._decisions) >= _DECISIONS_MAX:
-                self._decisions.clear()
+            if len(self._decisions) >= DECISIONS_MAX or self.decision_characters >= DECISION_CHARACTERS_MAX:
+                self._forget_decisions()
+            self.decision_characters += len(principal) + len(name)
             allowed = self._decisions[key] = principal in self.super_users or self._decide(*key)
         if not allowed and audit:
             self._audit.info(
@@ -108,7 +119,7 @@ class Authorizer:
                 principal,
                 AclOperation(operation).name,
                 _shown(ResourceType(kind)),
-                name,
+                name if len(name) <= _SHOWN_NAME_MAX else f"{name[:_SHOWN_NAME_MAX]}…",
                 host,
             )
         return allowed
