@@ -23,9 +23,9 @@ from ottla.metadata.controller import Controller, Randomness
 from ottla.metadata.image import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.server.api import Registry, registered_apis
-from ottla.server.coordination import GroupsOfBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.directory import Directory
+from ottla.server.groups import GroupsOfBroker
 from ottla.server.housekeeping import Housekeeper
 from ottla.server.net.buffers import ReceiveBuffers
 from ottla.server.net.busy_poll import Pace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.server.coordination import GroupsOfBroker
+from ottla.server.groups import GroupsOfBroker
 
 if TYPE_CHECKING:
     from ottla.metadata.metadata_source import MetadataSource

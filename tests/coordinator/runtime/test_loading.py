@@ -1,5 +1,6 @@
 """Shards load in slices: what is answered meanwhile, and what may happen before a load is over."""
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +14,16 @@ from ottla.coordinator.runtime.loader import SLICE_MS, SMALL_LOAD, Load, Loader
 from ottla.coordinator.share_state.coordinator import ShareCoordinator
 from ottla.coordinator.share_state.settings import ShareStateSettings
 from ottla.coordinator.share_state.state import ShareKey
-from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator, TransactionSettings
 from ottla.coordinator.transactions.records import TransactionRecord
 from ottla.coordinator.transactions.state import State, Transaction
-from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaStorageError, NotCoordinator
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaStorageError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+)
 from ottla.records.batch import Batch
 from ottla.wire.messages import OffsetFetchRequest
 from support.loading import loader_at_once, run_turns, slow_log
@@ -217,6 +224,47 @@ def test_transactions_load_in_slices(world: Any) -> None:
     assert coordinator.describe("id-1299").state is State.COMPLETE_COMMIT
 
 
+def test_markers_that_failed_during_the_load_are_tried_again(world: Any) -> None:
+    """The partition that a marker goes to may be loading as well."""
+
+    class NotYet(Markers):
+        refused = 0
+
+        def write(self, marker: Any, partition: tuple[str, int], done: Any) -> None:
+            if self.refused < 50:
+                self.refused += 1
+                done(partition, NotLeaderOrFollower())
+            else:
+                super().write(marker, partition, done)
+
+    class Ticking(ManualClock):
+        """Every look at it takes a millisecond, so that a slice is a few steps long."""
+
+        def monotonic_ms(self) -> float:
+            self.advance(1)
+            return super().monotonic_ms()
+
+    clock, turns, markers = ManualClock(), [], NotYet()
+    loader = Loader(Ticking(), turns.append)
+    coordinator = TransactionCoordinator(
+        TransactionSettings(partitions=1), clock, Timer(clock), markers, lambda: 1, lambda: 2, loader
+    )
+    coordinator.start()
+    prepared = Transaction(5, 0, 60_000, State.PREPARE_COMMIT, frozenset({("t", 0)}))
+
+    def record(number: int) -> tuple[bytes, bytes | None]:
+        return TransactionRecord(f"id-{number}", prepared, 1).encode()
+
+    coordinator.lead(0, world.writer, slow_log(clock, record, 300), 3)
+    while not markers.written:
+        turns.pop(0)()
+        clock.advance(RETRY_MS)  # the retry comes while others still wait for their first try
+    assert coordinator.is_loading
+    run_turns(turns)
+    clock.advance(RETRY_MS)
+    assert {coordinator.describe(f"id-{number}").state for number in range(1300)} == {State.COMPLETE_COMMIT}
+
+
 def test_share_state_loads_in_slices(world: Any) -> None:
     clock, turns = ManualClock(), []
     coordinator = ShareCoordinator(ShareStateSettings(partitions=1), clock, Timer(clock), Loader(clock, turns.append))
@@ -259,3 +307,21 @@ def test_a_slice_ends_after_its_time() -> None:
     assert not done
     run_turns(turns)
     assert done == [None]
+
+
+def test_a_process_of_its_own_collects_no_garbage_during_a_load() -> None:
+    clock, turns = ManualClock(), []
+    loader = Loader(clock, turns.append, owns_process=True)
+    was_on: list[bool] = []
+
+    def steps() -> Iterator[int]:
+        for _ in range(3):
+            clock.advance(SLICE_MS)
+            yield SMALL_LOAD
+            was_on.append(gc.isenabled())
+
+    loader.start(Load("a load", steps(), lambda error: None))
+    assert gc.isenabled()  # nothing to gain from one slice
+    run_turns(turns)
+    assert was_on == [False, False, False]
+    assert gc.isenabled()

@@ -130,6 +130,11 @@ class CoordinatorRuntime(Generic[ShardT]):
         """The shard of a partition; None while it is loading, and where another broker leads it."""
         return self._shards.get(partition)
 
+    def keeps(self, shard: ShardT) -> bool:
+        """Whether the shard is still the one of its partition, loaded or not."""
+        loading = self._loading.get(shard.partition)
+        return shard is (self._shards.get(shard.partition) if loading is None else loading.shard)
+
     def shards(self) -> list[ShardT]:
         """Those that are loaded."""
         return list(self._shards.values())

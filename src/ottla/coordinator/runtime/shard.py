@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
-from ottla.answers import Reply, settled
+from ottla.answers import Answer, Reply, settled
 from ottla.clock import Clock
 from ottla.coordinator.runtime.batches import CorruptRecord, readable_records
 from ottla.coordinator.runtime.interfaces import EncodableRecord, PartitionWriter
@@ -132,7 +132,7 @@ class CoordinatorShard:
 
     # -- operations
 
-    def run(self, result: Result[T]) -> T | Reply[T]:
+    def run(self, result: Result[T]) -> Answer[T]:
         """Append, replay, and answer: at once if everything is committed, else by a `Reply`."""
         records, response, then, producer_id, producer_epoch = result
         if not records:
@@ -205,7 +205,7 @@ class CoordinatorShard:
         )
 
     def _deferred(
-        self, last_offset: int, response: T | Reply[T], then: Callable[[KafkaError | None], None] | None
+        self, last_offset: int, response: Answer[T], then: Callable[[KafkaError | None], None] | None
     ) -> Reply[T]:
         reply: Reply[T] = Reply()
         is_over = False

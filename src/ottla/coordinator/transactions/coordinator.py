@@ -153,7 +153,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         del self._timers["retry"]
         retries, self._retries = self._retries, set()
         for shard in retries:
-            if self.shard(shard.partition) is shard:
+            if self.keeps(shard):
                 shard.go_on()
 
     # -- requests
@@ -166,20 +166,18 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             raise InvalidTransactionTimeout
         shard = self.shard_for(transactional_id)
-        made: Identity | Reply[Identity] = shard.once_complete(
+        return shard.once_complete(
             transactional_id, lambda: shard.run(shard.init_producer(transactional_id, timeout_ms, expected))
         )
-        return made
 
     def add_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition], client_version: int
     ) -> Reply[None] | None:
         shard = self._shard_of(transactional_id)
-        added: Reply[None] | None = shard.once_complete(
+        return shard.once_complete(
             transactional_id,
             lambda: shard.run(shard.add_partitions(transactional_id, producer, partitions, client_version)),
         )
-        return added
 
     def missing_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition]
@@ -190,10 +188,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         self, transactional_id: str, producer: Identity, client_version: int, *, commit: bool
     ) -> Identity | Reply[Identity]:
         shard = self._shard_of(transactional_id)
-        ended: Identity | Reply[Identity] = shard.run(
-            shard.end(transactional_id, producer, client_version, commit=commit)
-        )
-        return ended
+        return shard.run(shard.end(transactional_id, producer, client_version, commit=commit))
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
         if not transactional_id:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from ottla.answers import Reply
+from ottla.answers import Answer, Reply
 from ottla.clock import Clock
 from ottla.coordinator.runtime.committed_view import CommittedView
 from ottla.coordinator.runtime.interfaces import PartitionWriter
@@ -33,6 +33,8 @@ from ottla.metadata.java_hash_order import java_concurrent_map
 from ottla.metadata.topics import java_hash
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_TOMBSTONES_PER_BATCH: Final = 1000
 """A transactional id may be long; a batch of this many stays below `max.message.bytes` unless all of them are."""
@@ -187,7 +189,7 @@ class TransactionShard(CoordinatorShard):
             return Result((), Identity(*known.next_identity))
         return self._ending(transactional_id, ended, Identity(*ended.next_identity))
 
-    def once_complete(self, transactional_id: str, operation: Callable[[], Any]) -> Any:
+    def once_complete(self, transactional_id: str, operation: Callable[[], Answer[T]]) -> Answer[T]:
         """Do something, now or when the markers of an end that was answered early are written.
 
         Kafka refuses with CONCURRENT_TRANSACTIONS meanwhile, or tries again by itself where clients add partitions
@@ -196,20 +198,8 @@ class TransactionShard(CoordinatorShard):
         completion = self.completions.get(transactional_id)
         if completion is None or not completion.answered_early:
             return operation()
-        reply: Reply[Any] = Reply()
-
-        def now() -> None:
-            try:
-                answer = operation()
-            except KafkaError as error:
-                reply.fail(error)
-                return
-            if isinstance(answer, Reply):
-                answer.forward(reply)
-            else:
-                reply.resolve(answer)
-
-        completion.before(now)
+        reply: Reply[T] = Reply()
+        completion.before(lambda: reply.complete(operation))
         return reply
 
     def _ending(self, transactional_id: str, prepared: Transaction, answer: Identity | KafkaError) -> Result[Identity]:
