@@ -21,8 +21,8 @@ LAYERS = ("wire", "records", "log", "metadata", "replication", "coordinator", "s
 LEAVES = ("answers", "api_table", "enums", "errors", "clock", "config", "durations", "lazy_imports")
 # What stands around the layers: each imports itself, the leaves, and what is listed here.
 OUTER = {
-    "": {"testing"},
-    "bench": {"wire", "records", "metadata", "server", "client", "testing", "spark"},
+    "": {"embedded", "multibroker", "testing"},
+    "bench": {"wire", "records", "metadata", "server", "client", "embedded", "multibroker", "testing", "spark"},
     "cli": {
         "wire",
         "records",
@@ -32,6 +32,8 @@ OUTER = {
         "http",
         "client",
         "console",
+        "embedded",
+        "multibroker",
         "testing",
         "workers",
         "spark",
@@ -39,11 +41,12 @@ OUTER = {
     },
     "client": {"wire", "records"},
     "console": {"records", "http", "client"},
-    "multibroker": {*LAYERS},
-    "pytest_plugin": {"testing"},
+    "embedded": {*LAYERS, "client"},
+    "multibroker": {*LAYERS, "embedded"},
+    "pytest_plugin": {"embedded", "multibroker", "testing"},
     "registry": {"records", "client"},
     "spark": {"wire", "records", "log", "client"},
-    "testing": {*LAYERS, "client", "multibroker"},
+    "testing": {*LAYERS, "client", "embedded", "multibroker"},
     "workers": {*LAYERS},
 }
 # Decision 5 of the architecture: below this line, time, disk, network and chance are passed in.

@@ -12,7 +12,7 @@ def test_the_public_names() -> None:
     assert sorted(ottla.__all__) == ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn"]
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None
-    assert ottla.Broker.__module__ == "ottla.testing.broker"
+    assert ottla.Broker.__module__ == "ottla.embedded.broker"
     with pytest.raises(AttributeError, match="no attribute 'Kafka'"):
         _ = ottla.Kafka
 

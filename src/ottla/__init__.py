@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla import errors as errors
     from ottla.config import Config as Config
-    from ottla.testing.broker import Broker as Broker
-    from ottla.testing.cluster import Cluster as Cluster
+    from ottla.embedded.broker import Broker as Broker
+    from ottla.multibroker.cluster import Cluster as Cluster
     from ottla.testing.spawned import spawn as spawn
     from ottla.testing.threaded import serve as serve
 
@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 __all__ = ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn"]
 
 _HOMES = {
-    "Broker": "ottla.testing.broker",
-    "Cluster": "ottla.testing.cluster",
+    "Broker": "ottla.embedded.broker",
+    "Cluster": "ottla.multibroker.cluster",
     "Config": "ottla.config",
     "serve": "ottla.testing.threaded",
     "spawn": "ottla.testing.spawned",

@@ -16,18 +16,20 @@ import pytest
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
-    from ottla.testing import cluster as cluster_module
+    from ottla.embedded import report as report_module
+    from ottla.multibroker import cluster as cluster_module
+    from ottla.multibroker import cluster_report
+    from ottla.multibroker.cluster import Cluster
     from ottla.testing import namespace, over_http, plain_kafka, threaded
-    from ottla.testing import report as report_module
-    from ottla.testing.cluster import Cluster
     from ottla.testing.namespace import AnyBroker, Kafka
     from ottla.testing.threaded import ServedBroker
 else:
-    cluster_module = lazy("ottla.testing.cluster")
+    cluster_module = lazy("ottla.multibroker.cluster")
+    cluster_report = lazy("ottla.multibroker.cluster_report")
     namespace = lazy("ottla.testing.namespace")
     over_http = lazy("ottla.testing.over_http")
     plain_kafka = lazy("ottla.testing.plain_kafka")
-    report_module = lazy("ottla.testing.report")
+    report_module = lazy("ottla.embedded.report")
     threaded = lazy("ottla.testing.threaded")
 
 _SHARED = pytest.StashKey["ServedBroker"]()
@@ -169,7 +171,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., clus
                 cluster_module.Cluster(*brokers, **{"preset": request.config.getini("ottla_preset"), **options})
             )
             used = _Used(
-                f"Kafka cluster at {cluster.bootstrap}", cluster, lambda: report_module.cluster_report(cluster)
+                f"Kafka cluster at {cluster.bootstrap}", cluster, lambda: cluster_report.cluster_report(cluster)
             )
             request.node.stash.setdefault(_USED, []).append(used)
             return cluster

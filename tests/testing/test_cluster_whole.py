@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 import ottla
+from ottla.embedded.scenario import ScenarioError
+from ottla.multibroker.cluster_options import defaults
 from ottla.server.broker import StartError
-from ottla.testing.cluster_options import defaults
-from ottla.testing.scenario import ScenarioError
 
 
 def ask(url: str, method: str = "GET", body: Any = None) -> Any:
@@ -154,7 +154,7 @@ def test_everything_is_steered_over_http() -> None:
 
 def test_brokers_have_ports_of_their_own_for_each_listener() -> None:
     from ottla.config import Config, ConfigError
-    from ottla.testing.cluster_options import Configs
+    from ottla.multibroker.cluster_options import Configs
 
     def ports(listeners: str, brokers: int = 3, **more: str) -> list[list[int]]:
         names = [entry.partition(":")[0] for entry in listeners.split(",")]
@@ -182,7 +182,7 @@ def test_brokers_have_ports_of_their_own_for_each_listener() -> None:
 
 def test_addresses_that_are_advertised_move_with_the_ports() -> None:
     from ottla.config import Config
-    from ottla.testing.cluster_options import Configs
+    from ottla.multibroker.cluster_options import Configs
 
     shared = Config.load(
         preset="test", overrides={"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://box:30000"}

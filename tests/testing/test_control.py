@@ -15,9 +15,9 @@ import pytest
 
 import ottla
 from ottla.cli.main import main
+from ottla.embedded.scenario import ScenarioError, load
 from ottla.testing import ServedBroker, serve
 from ottla.testing.over_http import Control, RemoteBroker, RemoteError
-from ottla.testing.scenario import ScenarioError, load
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 import ottla
 from ottla import errors
+from ottla.embedded.broker import Embedded
+from ottla.embedded.faults import KINDS
 from ottla.testing import ServedBroker, serve
-from ottla.testing.broker import Embedded
-from ottla.testing.faults import KINDS
 
 
 def records(broker: ServedBroker, topic: str = "t") -> list[str | None]:

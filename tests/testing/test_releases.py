@@ -8,9 +8,9 @@ from confluent_kafka import Consumer
 
 import ottla
 from ottla.client import Client
+from ottla.embedded.releases import RELEASES, advertised, canonical, registry_of
 from ottla.server.api import registered_apis
 from ottla.testing import serve
-from ottla.testing.releases import RELEASES, advertised, canonical, registry_of
 from ottla.wire.messages import ApiVersionsRequest
 
 

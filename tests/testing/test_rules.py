@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from ottla.embedded.rules import Conditions, Targets, Turns
 from ottla.testing import serve
-from ottla.testing.rules import Conditions, Targets, Turns
 
 
 def test_every_kind_takes_the_conditions() -> None:

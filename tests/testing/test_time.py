@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 import ottla
+from ottla.embedded.clock import HOPS_MAX
 from ottla.testing import VirtualClock, serve
-from ottla.testing.clock import HOPS_MAX
 
 
 def test_timestamps_follow_the_clock(produce: Any) -> None:

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     import uvloop
 
+    from ottla.cli import serve_control as serve_command
+    from ottla.embedded.broker import Embedded
     from ottla.http import metrics
     from ottla.http.endpoint import HttpEndpoint
     from ottla.log import multi_dir_disk
-    from ottla.testing import serve_command
-    from ottla.testing.broker import Embedded
-    from ottla.testing.cluster import Cluster
+    from ottla.multibroker.cluster import Cluster
     from ottla.workers import supervisor
 else:
     json = lazy("json")
     metrics = lazy("ottla.http.metrics")
     multi_dir_disk = lazy("ottla.log.multi_dir_disk")
-    serve_command = lazy("ottla.testing.serve_command")
+    serve_command = lazy("ottla.cli.serve_control")
     supervisor = lazy("ottla.workers.supervisor")
     uvloop = lazy("uvloop")
 

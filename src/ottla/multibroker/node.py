@@ -157,7 +157,7 @@ class BrokerNode(Topology):
         replicas = self.broker.replicas
         replicas.set_strays_aside()
         self._remove_former_replicas()
-        replicas.around = NodeReplication(self)
+        replicas.context = NodeReplication(self)
         replicas.on_placed = self.fetchers.placed
 
     def _remove_former_replicas(self) -> None:

@@ -42,7 +42,7 @@ class Throttle(Protocol):
     def record(self, byte_count: int) -> None: ...
 
 
-class Surroundings(Protocol):
+class ReplicationContext(Protocol):
     """What a leader needs from its broker."""
 
     image: MetadataImage
@@ -103,7 +103,7 @@ class Leadership:
     """One partition's leader, for one leader epoch."""
 
     __slots__ = (
-        "_around",
+        "_context",
         "_on_advance",
         "_order",
         "_trimming",
@@ -126,14 +126,14 @@ class Leadership:
         state: PartitionState,
         log: Log,
         broker_id: int,
-        around: Surroundings,
+        context: ReplicationContext,
         on_advance: Callable[[], None],
     ) -> None:
         self.topic = topic
         self.state = state
         self.log = log
         self.broker_id = broker_id
-        self._around = around
+        self._context = context
         self._on_advance = on_advance
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log.log_end_offset
@@ -156,7 +156,7 @@ class Leadership:
     # -- metadata ----------------------------------------------------------------------------------------------
 
     def _follow_assignment(self) -> None:
-        now_ms = self._around.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         replicas = [replica for replica in self.state.replicas if replica != self.broker_id]
         for replica in replicas:
             if replica not in self.followers:
@@ -187,7 +187,7 @@ class Leadership:
 
     @property
     def min_isr(self) -> int:
-        return min(self._around.min_isr(self.topic), len(self.state.replicas))
+        return min(self._context.min_isr(self.topic), len(self.state.replicas))
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -198,7 +198,7 @@ class Leadership:
         if self.is_under_min_isr:
             raise NotEnoughReplicas(
                 f"The size of the current ISR {self.state.isr} is insufficient to satisfy the min.isr requirement of "
-                f"{self._around.min_isr(self.topic)} for partition {self.topic}-{self.state.index}"
+                f"{self._context.min_isr(self.topic)} for partition {self.topic}-{self.state.index}"
             )
 
     def grown(self) -> None:
@@ -214,7 +214,7 @@ class Leadership:
         log = self.log
         target = log.log_end_offset
         isr, proposed = self.state.isr, self.proposed
-        now_ms = self._around.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         for follower in self.followers.values():
             if follower.log_end_offset < target and (
                 follower.broker_id in isr
@@ -245,8 +245,8 @@ class Leadership:
         starts = [
             follower.log_start_offset
             for follower in self.followers.values()
-            if follower.broker_id in self._around.image.brokers
-            and not self._around.image.brokers[follower.broker_id].fenced
+            if follower.broker_id in self._context.image.brokers
+            and not self._context.image.brokers[follower.broker_id].fenced
         ]
         return min([self.log.log_start_offset, *starts])
 
@@ -269,7 +269,7 @@ class Leadership:
     @property
     def throttle(self) -> Throttle | None:
         """The limit on what is sent from here, if this replica is under one."""
-        throttle = self._around.throttle
+        throttle = self._context.throttle
         return throttle if throttle.concerns(self.topic, self.state.index) else None
 
     # -- followers ---------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Leadership:
         if follower is None:
             # With an epoch that fits, the leader may just not have heard yet that the replica was added.
             raise UnknownLeaderEpoch() if has_epoch else NotLeaderOrFollower()
-        known = self._around.image.brokers.get(replica_id)
+        known = self._context.image.brokers.get(replica_id)
         if broker_epoch != -1 and known is not None and known.epoch > broker_epoch:
             raise NotLeaderOrFollower()
         return follower
@@ -288,7 +288,7 @@ class Leadership:
     def follower_fetched(self, follower: Follower, offset: int, log_start_offset: int, broker_epoch: int) -> None:
         """A fetch from `offset` says that the follower has everything below."""
         before = follower.log_end_offset
-        now_ms = self._around.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, broker_epoch)
         if follower.broker_id not in self.state.isr:
             self._maybe_grow_isr(follower)
@@ -307,12 +307,12 @@ class Leadership:
             self._propose([*self.state.isr, follower.broker_id])
 
     def _may_join(self, follower: Follower) -> bool:
-        image = self._around.image
+        image = self._context.image
         known = image.brokers.get(follower.broker_id)
         return (
             known is not None
             and image.is_active(follower.broker_id)
-            and (self.topic, self.state.index, follower.broker_id) not in self._around.kept_out
+            and (self.topic, self.state.index, follower.broker_id) not in self._context.kept_out
             and follower.broker_epoch in (-1, known.epoch)
             and follower.log_end_offset >= 0
         )
@@ -320,12 +320,12 @@ class Leadership:
     def _is_caught_up(self, follower: Follower, now_ms: float) -> bool:
         return (
             follower.log_end_offset == self.log.log_end_offset
-            or now_ms - follower.caught_up_ms <= self._around.lag_max_ms
+            or now_ms - follower.caught_up_ms <= self._context.lag_max_ms
         )
 
     def lagging(self) -> list[int]:
         """Of the ISR, who has not caught up for longer than `replica.lag.time.max.ms`."""
-        now_ms = self._around.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         return [
             follower.broker_id
             for follower in self.followers.values()
@@ -347,7 +347,7 @@ class Leadership:
         isr = sorted(replicas)  # Kafka's leaders keep a set
         self.proposed = isr
         self.proposed_epoch = self.state.partition_epoch
-        self._around.propose(self, isr)
+        self._context.propose(self, isr)
 
     def settled(self, partition_epoch: int) -> None:
         """The controller took it, and perhaps nothing had to be changed for that."""

@@ -39,7 +39,7 @@ from ottla.records.validation import (
 
 if TYPE_CHECKING:
     from ottla.replication import leadership as leadership_module
-    from ottla.replication.leadership import Committed, Leadership, Surroundings
+    from ottla.replication.leadership import Committed, Leadership, ReplicationContext
 else:
     leadership_module = lazy("ottla.replication.leadership")
 
@@ -86,9 +86,9 @@ class Partition:
         options: ValidationOptions,
         clock: Clock,
         broker_id: int,
-        around: Surroundings | None = None,
+        context: ReplicationContext | None = None,
     ) -> None:
-        """With `around` it has its place among the replicas on other brokers; without, what is written is committed."""
+        """With a `context` it is one of several replicas. Without one, what is written is committed."""
         self.topic = topic
         self.topic_id = state.topic_id
         self.index = state.index
@@ -101,12 +101,12 @@ class Partition:
         self._uncommitted_bytes = 0
         self.leadership: Leadership | None = None
         """Of a leader with followers."""
-        if around is None:
+        if context is None:
             log.update_high_watermark(log.log_end_offset)
         else:
-            self.lead_or_follow(around)
+            self.lead_or_follow(context)
 
-    def lead_or_follow(self, around: Surroundings) -> bool:
+    def lead_or_follow(self, context: ReplicationContext) -> bool:
         """Lead or follow as the metadata says now; whether that is anything new."""
         state, leadership = self.state, self.leadership
         leads = state.leader == self.broker_id
@@ -119,7 +119,7 @@ class Partition:
         if leads and len(state.replicas) > 1:
             self._uncommitted_bytes = 0
             self.leadership = leadership_module.Leadership(
-                self.topic, state, self.log, self.broker_id, around, self._high_watermark_moved
+                self.topic, state, self.log, self.broker_id, context, self._high_watermark_moved
             )
             self.leadership.advance()
         elif leads:

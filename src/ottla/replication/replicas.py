@@ -20,7 +20,7 @@ from ottla.wire.stored import metadata as stored
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.log.manager import LogManager
-    from ottla.replication.leadership import Surroundings
+    from ottla.replication.leadership import ReplicationContext
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Replicas:
         self._clock = clock
         self._partitions: dict[str, dict[int, Partition]] = {}
         self.on_topic_removed: list[Callable[[TopicState], None]] = []
-        self.around: Surroundings | None = None
+        self.context: ReplicationContext | None = None
         """Set where other brokers hold replicas of what is here."""
         self.on_placed: Callable[[Partition], None] = lambda partition: None
         """Told of each partition that leads or follows anew, and of one that is taken away."""
@@ -135,7 +135,7 @@ class Replicas:
                 self._remove(self._image.removed_topics.pop(record.topic_id))
             elif isinstance(record, stored.PartitionChangeRecord):
                 self._changed(record)
-            elif isinstance(record, stored.ClearElrRecord) and self.around is not None:
+            elif isinstance(record, stored.ClearElrRecord) and self.context is not None:
                 # What leaders have proposed is for the partition as it was.
                 for partition in self:
                     if partition.leadership is not None:
@@ -152,9 +152,9 @@ class Replicas:
             ValidationOptions.from_topic_config(config),
             self._clock,
             self._broker_id,
-            self.around,
+            self.context,
         )
-        if self.around is not None:
+        if self.context is not None:
             self.on_placed(partition)
         return partition
 
@@ -163,7 +163,7 @@ class Replicas:
             partition = self.get(topic.name, index)
             if partition is not None:
                 partition.changed()
-                if self.around is not None:
+                if self.context is not None:
                     self._resign(partition)
             if self._broker_id in state.replicas:
                 self._logs.delete(topic.name, index)
@@ -182,24 +182,24 @@ class Replicas:
         if topic is None:
             return
         partition = self.get(topic.name, record.partition_id)
-        if self.around is not None:
+        if self.context is not None:
             self._change_role(topic, topic.partitions[record.partition_id], partition)
         elif partition is not None:
             partition.changed()
 
     def _change_role(self, topic: TopicState, state: PartitionState, partition: Partition | None) -> None:
         """Another leader, another ISR, or a replica that came here or went away."""
-        assert self.around is not None
+        assert self.context is not None
         if self._broker_id not in state.replicas:
             if partition is not None:
                 del self._partitions[topic.name][state.index]
-                partition.lead_or_follow(self.around)
+                partition.lead_or_follow(self.context)
                 self.on_placed(partition)
                 partition.changed()
             self._logs.delete(topic.name, state.index)
         elif partition is None:
             self._add(topic, state, self._topic_config(topic.name))
-        elif partition.lead_or_follow(self.around):
+        elif partition.lead_or_follow(self.context):
             self.on_placed(partition)
             partition.changed()
 

@@ -7,34 +7,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.testing.broker import Broker as Broker
-    from ottla.testing.broker import BrokerStopped as BrokerStopped
-    from ottla.testing.clock import VirtualClock as VirtualClock
-    from ottla.testing.faults import Fault as Fault
-    from ottla.testing.groups import Member as Member
+    from ottla.embedded.broker import Broker as Broker
+    from ottla.embedded.broker import BrokerStopped as BrokerStopped
+    from ottla.embedded.clock import VirtualClock as VirtualClock
+    from ottla.embedded.faults import Fault as Fault
+    from ottla.embedded.groups import Member as Member
+    from ottla.embedded.records import Record as Record
+    from ottla.embedded.requests import Request as Request
     from ottla.testing.namespace import Kafka as Kafka
     from ottla.testing.plain_kafka import ExternalBroker as ExternalBroker
-    from ottla.testing.records import Record as Record
-    from ottla.testing.requests import Request as Request
     from ottla.testing.spawned import SpawnedBroker as SpawnedBroker
     from ottla.testing.spawned import spawn as spawn
     from ottla.testing.threaded import ServedBroker as ServedBroker
     from ottla.testing.threaded import serve as serve
 
 _HOMES = {
-    "Broker": "broker",
-    "BrokerStopped": "broker",
-    "ExternalBroker": "plain_kafka",
-    "Fault": "faults",
-    "Kafka": "namespace",
-    "Member": "groups",
-    "Record": "records",
-    "Request": "requests",
-    "ServedBroker": "threaded",
-    "SpawnedBroker": "spawned",
-    "VirtualClock": "clock",
-    "serve": "threaded",
-    "spawn": "spawned",
+    "Broker": "ottla.embedded.broker",
+    "BrokerStopped": "ottla.embedded.broker",
+    "ExternalBroker": "ottla.testing.plain_kafka",
+    "Fault": "ottla.embedded.faults",
+    "Kafka": "ottla.testing.namespace",
+    "Member": "ottla.embedded.groups",
+    "Record": "ottla.embedded.records",
+    "Request": "ottla.embedded.requests",
+    "ServedBroker": "ottla.testing.threaded",
+    "SpawnedBroker": "ottla.testing.spawned",
+    "VirtualClock": "ottla.embedded.clock",
+    "serve": "ottla.testing.threaded",
+    "spawn": "ottla.testing.spawned",
 }
 __all__ = [
     "Broker",
@@ -56,5 +56,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used."""
     if name in _HOMES:
-        return getattr(import_module(f"ottla.testing.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")

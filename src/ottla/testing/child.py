@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 
-from ottla.testing.broker import Broker
+from ottla.embedded.broker import Broker
 
 
 async def main(options: str) -> None:

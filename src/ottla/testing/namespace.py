@@ -12,12 +12,13 @@ from ottla.lazy_imports import lazy
 from ottla.testing.threaded import ServedBroker
 
 if TYPE_CHECKING:
-    from ottla.testing import plain_kafka, report
+    from ottla.embedded import report
+    from ottla.testing import plain_kafka
     from ottla.testing.over_http import RemoteBroker
     from ottla.testing.plain_kafka import ExternalBroker
 else:
     plain_kafka = lazy("ottla.testing.plain_kafka")
-    report = lazy("ottla.testing.report")
+    report = lazy("ottla.embedded.report")
 
 AnyBroker: TypeAlias = "ServedBroker | RemoteBroker | ExternalBroker"
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from ottla.testing.clock import duration_ms
-from ottla.testing.groups import TopicPartition
-from ottla.testing.records import Given, Record, difference, parts
+from ottla.embedded.clock import duration_ms
+from ottla.embedded.groups import TopicPartition
+from ottla.embedded.records import Given, Record, difference, parts
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.05
@@ -48,7 +48,7 @@ class RemoteError(RuntimeError):
 
 
 class Control:
-    """The client of `ottla.testing.control`."""
+    """The client of `ottla.embedded.control`."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ottla.client import Client, admin, offsets
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.producer import Producer, partition_for
+from ottla.embedded.groups import Member, TopicPartition
+from ottla.embedded.records import Given, Record, difference, parts
 from ottla.enums import IsolationLevel
 from ottla.errors import KafkaError
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
-from ottla.testing.groups import Member, TopicPartition
 from ottla.testing.over_http import DEFAULT_TIMEOUT_S, wait_for
-from ottla.testing.records import Given, Record, difference, parts
 
 if TYPE_CHECKING:
-    from ottla.testing.clock import VirtualClock
-    from ottla.testing.faults import Faults
+    from ottla.embedded.clock import VirtualClock
+    from ottla.embedded.faults import Faults
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from os import fspath
 from types import TracebackType
 from typing import Any, Self
 
-from ottla.testing.broker import BrokerStopped
+from ottla.embedded.broker import BrokerStopped
 from ottla.testing.over_http import RemoteBroker
 
 _END_S = 10.0

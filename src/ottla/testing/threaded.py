@@ -9,18 +9,18 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ottla.embedded.broker import Broker, BrokerStopped, Embedded
+from ottla.embedded.clock import VirtualClock
+from ottla.embedded.faults import Faults
+from ottla.embedded.groups import Group
+from ottla.embedded.requests import Request
+from ottla.embedded.topics import SyncTopic
 from ottla.lazy_imports import lazy
-from ottla.testing.broker import Broker, BrokerStopped, Embedded
-from ottla.testing.clock import VirtualClock
-from ottla.testing.faults import Faults
-from ottla.testing.groups import Group
-from ottla.testing.requests import Request
-from ottla.testing.topics import SyncTopic
 
 if TYPE_CHECKING:
-    from ottla.testing import scenario as scenario_module
+    from ottla.embedded import scenario as scenario_module
 else:
-    scenario_module = lazy("ottla.testing.scenario")
+    scenario_module = lazy("ottla.embedded.scenario")
 
 T = TypeVar("T")
 _LIFE_TIMEOUT_S = 30.0

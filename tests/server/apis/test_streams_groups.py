@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from ottla.embedded import actions
+from ottla.embedded.groups import _members as members_of
+from ottla.embedded.groups import remove_group
 from ottla.errors import GroupIdNotFound, UnsupportedVersion
 from ottla.log.files import MemoryDisk
-from ottla.testing import actions
-from ottla.testing.groups import _members as members_of
-from ottla.testing.groups import remove_group
 from ottla.wire.messages import FindCoordinatorRequest, StreamsGroupDescribeRequest, UpdateFeaturesRequest
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 from support.streams import joining

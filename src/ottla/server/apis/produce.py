@@ -142,7 +142,7 @@ def _appended(
     responses = []
     failed = False
     waits: Acknowledgements | None = None
-    may_wait = request.acks == ALL and ctx.services.replicas.around is not None
+    may_wait = request.acks == ALL and ctx.services.replicas.context is not None
     topics, misshapen = _each_once(request.topic_data, ctx.version)
     for topic in topics:
         partition_responses = []

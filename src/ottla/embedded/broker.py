@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.answers import Reply
 from ottla.config import Config
+from ottla.embedded.clock import VirtualClock
+from ottla.embedded.faults import Faults
+from ottla.embedded.groups import Group, group_ids, remove_group
+from ottla.embedded.options import ClockOption, Options
+from ottla.embedded.requests import ControlEvent, Request, RequestLog
+from ottla.embedded.topics import AsyncTopic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
@@ -24,21 +30,15 @@ from ottla.metadata.controller import Randomness
 from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.broker import Broker as Server
-from ottla.testing.clock import VirtualClock
-from ottla.testing.faults import Faults
-from ottla.testing.groups import Group, group_ids, remove_group
-from ottla.testing.options import ClockOption, Options
-from ottla.testing.requests import ControlEvent, Request, RequestLog
-from ottla.testing.topics import AsyncTopic
 
 if TYPE_CHECKING:
-    from ottla.testing import control as control_module
-    from ottla.testing import scenario as scenario_module
-    from ottla.testing.control import ControlServer
-    from ottla.testing.scenario import Scenario
+    from ottla.embedded import control as control_module
+    from ottla.embedded import scenario as scenario_module
+    from ottla.embedded.control import ControlServer
+    from ottla.embedded.scenario import Scenario
 else:
-    control_module = lazy("ottla.testing.control")
-    scenario_module = lazy("ottla.testing.scenario")
+    control_module = lazy("ottla.embedded.control")
+    scenario_module = lazy("ottla.embedded.scenario")
 
 T = TypeVar("T")
 _CALL_TIMEOUT_S = 30.0

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer import partition_for
+from ottla.embedded.records import Given, Record, difference, parts
 from ottla.errors import KafkaError, TopicAlreadyExists
 from ottla.metadata.controller import NewTopic
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
 from ottla.replication.partition import Partition
-from ottla.testing.records import Given, Record, difference, parts
 
 if TYPE_CHECKING:
+    from ottla.embedded.broker import Embedded
     from ottla.server.broker import Broker as Server
-    from ottla.testing.broker import Embedded
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.02

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.embedded.faults import Faults
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.testing.faults import Faults
 
 if TYPE_CHECKING:
+    from ottla.multibroker.cluster import Cluster
     from ottla.server.broker import Broker as Server
-    from ottla.testing.cluster import Cluster
 
 T = TypeVar("T")
 

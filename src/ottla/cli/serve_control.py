@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.config import Config
+from ottla.embedded.broker import Broker
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.metrics import monitoring_app
+from ottla.multibroker.cluster import Cluster
 from ottla.server.broker import StartError
 from ottla.server.metrics import Metrics, MetricsOfSeveral, need_prometheus
-from ottla.testing.broker import Broker
-from ottla.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from ottla.http.endpoint import HttpEndpoint
+    from ottla.multibroker.cluster import Cluster
     from ottla.server.broker import Broker as Server
-    from ottla.testing.cluster import Cluster
 
 
 async def serve_with_control(

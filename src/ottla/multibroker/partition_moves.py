@@ -10,7 +10,7 @@ from ottla.metadata.reassignment import change_of, reassign
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
-    from ottla.testing.views import ClusterServer
+    from ottla.multibroker.cluster_view import ClusterServer
 
 
 def lead_here(server: ClusterServer, topic: str, index: int, broker_id: int) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.embedded.groups import find_group, group_ids, shard_of
 from ottla.errors import ConcurrentTransactions, KafkaError
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.testing.groups import find_group, group_ids, shard_of
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ottla.metadata.topics import GROUP_METADATA_TOPIC
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
     from ottla.coordinator.groups.interfaces import Group as CoordinatedGroup
+    from ottla.embedded.broker import Embedded
     from ottla.server.broker import Broker as Server
-    from ottla.testing.broker import Embedded
 
 TopicPartition: TypeAlias = tuple[str, int]
 

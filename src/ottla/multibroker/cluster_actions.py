@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ottla.embedded.requests import ControlEvent
 from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.network import sides_of
-from ottla.testing.partition_moves import drop_from_isr, lead_here, move_replicas
-from ottla.testing.requests import ControlEvent
+from ottla.multibroker.partition_moves import drop_from_isr, lead_here, move_replicas
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
+    from ottla.multibroker.cluster import ClusterBroker
     from ottla.multibroker.cluster_nodes import ClusterNodes
-    from ottla.testing.cluster import ClusterBroker
-    from ottla.testing.views import ClusterServer
+    from ottla.multibroker.cluster_view import ClusterServer
 
 T = TypeVar("T")
 

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
+from ottla.embedded import actions, disk, effects
+from ottla.embedded.effects import Effect
+from ottla.embedded.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
-from ottla.testing import actions, disk, effects
-from ottla.testing.effects import Effect
-from ottla.testing.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
 
 if TYPE_CHECKING:
+    from ottla.embedded.broker import Embedded
+    from ottla.embedded.requests import Request
     from ottla.server.api import Api, RequestContext
     from ottla.server.broker import Broker as Server
-    from ottla.testing.broker import Embedded
-    from ottla.testing.requests import Request
     from ottla.wire.schema import Message
 
 T = TypeVar("T")

@@ -23,19 +23,19 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.embedded.records import from_json
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.requests import HttpAnswer, HttpError, HttpRequest, app_of
 from ottla.lazy_imports import lazy
-from ottla.testing.records import from_json
 
 if TYPE_CHECKING:
-    from ottla.testing import broker as broker_module
-    from ottla.testing import report, scenario
-    from ottla.testing.broker import Broker
+    from ottla.embedded import broker as broker_module
+    from ottla.embedded import report, scenario
+    from ottla.embedded.broker import Broker
 else:
-    broker_module = lazy("ottla.testing.broker")
-    report = lazy("ottla.testing.report")
-    scenario = lazy("ottla.testing.scenario")
+    broker_module = lazy("ottla.embedded.broker")
+    report = lazy("ottla.embedded.report")
+    scenario = lazy("ottla.embedded.scenario")
 
 HOST: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})

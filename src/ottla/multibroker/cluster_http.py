@@ -1,4 +1,4 @@
-"""Steering a cluster over HTTP, beside what `ottla.testing.control` offers for one broker.
+"""Steering a cluster over HTTP, beside what `ottla.embedded.control` offers for one broker.
 
 GET    /                         brokers, leaders, in-sync replicas, what is wrong with the network
 POST   /cluster/kill             {"broker": 2}; also stop, start, restart, pause, resume
@@ -19,15 +19,15 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from ottla.embedded.control import ControlServer, method_of, options_of
 from ottla.http.requests import HttpError, HttpRequest
 from ottla.lazy_imports import lazy
-from ottla.testing.control import ControlServer, method_of, options_of
 
 if TYPE_CHECKING:
-    from ottla.testing import scenario
-    from ottla.testing.cluster import Cluster
+    from ottla.embedded import scenario
+    from ottla.multibroker.cluster import Cluster
 else:
-    scenario = lazy("ottla.testing.scenario")
+    scenario = lazy("ottla.embedded.scenario")
 
 VERBS: Final = (
     "kill",

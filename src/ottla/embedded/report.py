@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from ottla.embedded.requests import ControlEvent
+from ottla.embedded.topics import Topic
 from ottla.errors import KafkaError
-from ottla.testing.requests import ControlEvent
-from ottla.testing.topics import Topic
 
 if TYPE_CHECKING:
-    from ottla.testing.broker import Embedded
-    from ottla.testing.cluster import Cluster
+    from ottla.embedded.broker import Embedded
 
 _TOPICS_MAX: Final = 20
 _RECORDS_MAX: Final = 10
@@ -31,20 +30,6 @@ def report(
         *_requests(broker, prefix),
     ]
     return "\n".join(lines)
-
-
-def cluster_report(cluster: Cluster) -> str:
-    """The same of a cluster, after what has become of it."""
-    state = cluster.describe()
-    lines = [f"broker {number}: {what}" for number, what in state["brokers"].items()]
-    for topic, partitions in state["topics"].items():
-        lines += [
-            f"{topic}-{each['partition']}: leader {each['leader']}, replicas {each['replicas']}, isr {each['isr']}"
-            for each in partitions
-        ]
-    lines += [str(seen) for seen in cluster.requests(api=ControlEvent.api)]
-    embedded: Any = cluster
-    return "\n".join([*lines, report(embedded)])
 
 
 def _topics(broker: Embedded, names: list[str]) -> Iterator[str]:

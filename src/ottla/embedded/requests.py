@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.embedded import request_contents as contents
 from ottla.enums import ApiKey
 from ottla.errors import KafkaError, name_of
-from ottla.testing import request_contents as contents
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:

@@ -16,40 +16,40 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.config import Config
+from ottla.embedded.broker import Broker, BrokerStopped
+from ottla.embedded.clock import VirtualClock
+from ottla.embedded.faults import Faults
+from ottla.embedded.groups import Group, group_ids, remove_group
+from ottla.embedded.options import ClockOption, Options
+from ottla.embedded.requests import ControlEvent, Request
+from ottla.embedded.topics import AsyncTopic, SyncTopic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.multibroker.cluster_actions import CONTROLLER, Controls
+from ottla.multibroker.cluster_faults import ClusterFaults
 from ottla.multibroker.cluster_nodes import ClusterNodes
+from ottla.multibroker.cluster_options import Configs
+from ottla.multibroker.cluster_view import ClusterServer, PartitionView
 from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.node import BrokerNode
 from ottla.server.broker import Broker as Server
 from ottla.server.broker import StartError
 from ottla.server.randomness import SeededRandomness, SystemRandomness
-from ottla.testing.broker import Broker, BrokerStopped
-from ottla.testing.clock import VirtualClock
-from ottla.testing.cluster_actions import CONTROLLER, Controls
-from ottla.testing.cluster_faults import ClusterFaults
-from ottla.testing.cluster_options import Configs
-from ottla.testing.faults import Faults
-from ottla.testing.groups import Group, group_ids, remove_group
-from ottla.testing.options import ClockOption, Options
-from ottla.testing.requests import ControlEvent, Request
-from ottla.testing.topics import AsyncTopic, SyncTopic
-from ottla.testing.views import ClusterServer, PartitionView
 
 if TYPE_CHECKING:
+    from ottla.embedded.disk import DiskFaults
+    from ottla.embedded.scenario import Scenario
     from ottla.metadata.image import PartitionState
+    from ottla.multibroker import cluster_http, cluster_scenario
+    from ottla.multibroker.cluster_http import ClusterControlServer
     from ottla.server.api import Api
-    from ottla.testing import cluster_http, cluster_scenario
-    from ottla.testing.cluster_http import ClusterControlServer
-    from ottla.testing.disk import DiskFaults
-    from ottla.testing.scenario import Scenario
 else:
-    cluster_http = lazy("ottla.testing.cluster_http")
-    cluster_scenario = lazy("ottla.testing.cluster_scenario")
+    cluster_http = lazy("ottla.multibroker.cluster_http")
+    cluster_scenario = lazy("ottla.multibroker.cluster_scenario")
 
 T = TypeVar("T")
 

@@ -19,13 +19,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from ottla.embedded.faults import KINDS, Fault
 from ottla.lazy_imports import lazy
-from ottla.testing.faults import KINDS, Fault
 
 if TYPE_CHECKING:
     import yaml  # type: ignore[import-untyped]
 
-    from ottla.testing.broker import Broker
+    from ottla.embedded.broker import Broker
 else:
     yaml = lazy("yaml")
 

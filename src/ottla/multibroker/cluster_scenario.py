@@ -15,14 +15,14 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.testing.cluster_http import VERBS, apply_verb
-from ottla.testing.scenario import Run, Scenario, run_steps
+from ottla.embedded.scenario import Run, Scenario, run_steps
+from ottla.multibroker.cluster_http import VERBS, apply_verb
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ottla.testing.cluster import Cluster
-    from ottla.testing.faults import Fault
+    from ottla.embedded.faults import Fault
+    from ottla.multibroker.cluster import Cluster
 
 _OF_ONE_BROKER = ("down", "up", "kill", "restart")
 _NAMED_BY_VALUE = {"wait_in_sync": "topic", "partition_network": "sides"}

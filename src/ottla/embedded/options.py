@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ottla.clock import Clock, SystemClock
 from ottla.config import Config
+from ottla.embedded.clock import VirtualClock
+from ottla.embedded.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, FaultyPosixDisk
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.metadata.controller import Randomness
 from ottla.server.api import Registry, registered_apis
 from ottla.server.randomness import SeededRandomness
-from ottla.testing.clock import VirtualClock
-from ottla.testing.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, FaultyPosixDisk
 
 if TYPE_CHECKING:
-    from ottla.testing import releases
+    from ottla.embedded import releases
 else:
-    releases = lazy("ottla.testing.releases")
+    releases = lazy("ottla.embedded.releases")
 
 ClockOption: TypeAlias = Clock | Literal["system", "virtual"] | None
 
