@@ -109,6 +109,10 @@ INVALID = [
     ({"type": "array"}, "Array has no items type"),
     ({"type": "map"}, "Map has no values type"),
     (["int", "int"], "Duplicate in union:int"),
+    (
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1e999}]}',
+        "1E+999 is too large for a double",
+    ),
     (["null", ["int"]], "Nested union"),
     ([{"type": "fixed", "name": "F", "size": 1}, {"type": "fixed", "name": "F", "size": 2}], "Can't redefine: F"),
 ]
@@ -117,7 +121,7 @@ INVALID = [
 @pytest.mark.parametrize(("given", "problem"), INVALID)
 def test_what_is_no_schema(given: Any, problem: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
-        parse(given)
+        parse(given).canonical()
     assert problem in str(caught.value)
 
 

@@ -201,6 +201,12 @@ def tree(leaf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def test_numbers_beyond_all_measure() -> None:
+    huge, small = (f'{{"type":"number","multipleOf":{number}}}' for number in ("1e999999", "0.7"))
+    old, new = JsonSchema.parse(Source(huge)), JsonSchema.parse(Source(small))
+    assert [found.type for found in new.cannot_read(old, False)] == ["MULTIPLE_OF_CHANGED"]
+
+
 def test_recursive_schemas_end() -> None:
     assert parse(tree(NUMBER)).cannot_read(parse(tree(INTEGER)), False) == []
     found = parse(tree(STRING)).cannot_read(parse(tree(INTEGER)), False)

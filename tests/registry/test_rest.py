@@ -57,6 +57,7 @@ def test_what_is_no_request(api: Any) -> None:
     assert api.error("POST", "/subjects/s/versions", b"\xff\xfe")[:2] == (400, 400)
     assert api.error("POST", "/subjects/s/versions", b"[" * 100_000)[:2] == (400, 400)
     assert api.error("POST", "/subjects/s/versions", {"schema": 1})[:2] == (400, 400)
+    assert api.error("POST", "/subjects/s/versions", b'{"schema":"\\ud800"}')[:2] == (400, 400)
     assert api.error("POST", "/subjects/s/versions", body(references=5))[:2] == (400, 400)
     assert api.error("POST", "/subjects/s/versions", body(id="x"))[:2] == (400, 400)
     assert api.error("POST", "/subjects/s/versions")[:2] == (422, 422)
@@ -171,6 +172,8 @@ def test_invalid_schemas(api: Any) -> None:
         42201,
         "Invalid schema of type AVRO, details: not JSON: Expecting value at line 1 column 1",
     )
+    too_large = '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1e999}]}'
+    assert api.error("POST", "/subjects/s/versions", body(too_large))[:2] == (422, 42201)
     assert api.error("POST", "/subjects/s/versions", body("")) == (422, 42201, "Empty schema")
     assert api.error("POST", "/subjects/s/versions", {}) == (422, 42201, "Empty schema")
     assert api.error("POST", "/subjects/s/versions", body(schemaType="XML"))[2] == "Invalid schema type XML"

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from json.encoder import encode_basestring
+from math import isinf
 from typing import Any
 
 from .errors import InvalidSchema
@@ -44,6 +45,11 @@ def loads(text: str) -> Any:
     except RecursionError as error:
         raise InvalidSchema(f"nested deeper than {MAX_NESTING} levels") from error
     check_nesting(value)
+    if "\\ud" in text.lower():
+        try:
+            dumps(value).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidSchema("a text in it has half a character, which only JSON can write") from error
     return value
 
 
@@ -66,6 +72,8 @@ def check_nesting(value: Any) -> None:
 def java_double(number: Decimal) -> str:
     """A double as Java's `Double.toString` prints it."""
     value = float(number)
+    if isinf(value):
+        raise InvalidSchema(f"{number} is too large for a double")
     if value == 0:
         return "-0.0" if str(value).startswith("-") else "0.0"
     if 1e-3 <= abs(value) < 1e7:

@@ -56,7 +56,7 @@ class Registry:
                 self.skipped.append((record.offset, str(error)))
                 logger.warning("registry: skipped the record at offset %d: %s", record.offset, error)
             else:
-                if record.value is None:
+                if not record.value:
                     self.catalog.forget_parsed()
 
     async def handle(self, request: Request) -> Answer:
@@ -70,6 +70,10 @@ class Registry:
             return Answer(found.route.status, body, media_type, found.route.raw)
         except RegistryError as error:
             return Answer(error.status, {"error_code": error.code, "message": error.message}, media_type)
+        except Exception:
+            # Clients cannot read anything but an object with these two fields.
+            logger.exception("registry: %s %s failed", request.method, request.path)
+            return Answer(500, {"error_code": 500, "message": "Internal Server Error"}, media_type)
 
     def _call(self, request: Request, found: Match) -> Call:
         body = None
@@ -114,6 +118,10 @@ def _json(body: bytes) -> object:
     if not body:
         raise RegistryError(422, 422, "The request has no body")
     try:
-        return json.loads(body)
+        value = json.loads(body)
+        if b"\\ud" in body.lower():
+            # Half a character can be written in JSON, and in nothing else.
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as error:
         raise errors.bad_request(f"The request body is not JSON: {error}") from error

@@ -7,6 +7,7 @@ are kept. The rules for objects and arrays are in `containers`.
 from __future__ import annotations
 
 from collections import deque
+from decimal import InvalidOperation
 from typing import Any
 
 from ..errors import InvalidSchema
@@ -159,10 +160,14 @@ def _multiples(before: Any, after: Any) -> str:
         return "ADDED"
     if after is None:
         return "REMOVED"
-    if before and after % before == 0:
-        return "EXPANDED"
-    if after and before % after == 0:
-        return "REDUCED"
+    try:
+        if before and after % before == 0:
+            return "EXPANDED"
+        if after and before % after == 0:
+            return "REDUCED"
+    except InvalidOperation:
+        # Too far apart to divide.
+        pass
     return "CHANGED"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from .. import errors, names
-from ..catalog import Catalog
+from ..catalog import Catalog, invalid
 from ..compatibility import Candidate
 from ..entities import AVRO, SchemaEntry, version_property, with_version_property
 from ..names import DEFAULT_CONTEXT
@@ -22,15 +22,16 @@ def canonical(catalog: Catalog, entry: SchemaEntry, config: Config, new: bool, n
     if not entry.text.strip():
         raise errors.invalid_schema("Empty schema")
     schema = catalog.parse(entry, new)
-    if catalog.state.mode_in_scope(entry.subject) not in IMPORT_MODES:
-        try:
+    try:
+        if catalog.state.mode_in_scope(entry.subject) not in IMPORT_MODES:
             schema.check(bool(config.get("validateFields")))
             if normalize:
                 schema = schema.normalized()
-        except errors.InvalidSchema as error:
-            message = f"Invalid schema of type {entry.schema_type}, details: {error}"
-            raise errors.invalid_schema(message) from error
-    return Candidate(catalog.canonical(entry, schema), schema)
+        return Candidate(catalog.canonical(entry, schema), schema)
+    except errors.InvalidSchema as error:
+        raise invalid(entry.schema_type, error) from error
+    except RecursionError as error:
+        raise invalid(entry.schema_type, "it is nested too deeply") from error
 
 
 def find(catalog: Catalog, subject: str, wanted: Candidate, deleted: bool) -> SchemaEntry | None:

@@ -84,6 +84,8 @@ class ProtobufSchema:
         return any(field.name == name for message in first for field in message.fields)
 
     def check(self, fields_too: bool) -> None:
+        if not self.canonical():
+            raise InvalidSchema("the file is empty")
         check_types(self.file, self.types)
         self._build()
 
