@@ -19,6 +19,7 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.cli.printable import escaped
 from ottla.client.admin import CONFIG_SOURCES, OVERRIDES, alter_configs, alter_quotas, describe_configs, describe_quotas
 from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaError, error_for
@@ -197,12 +198,14 @@ def _is_own(kind: int, name: str, entry: ConfigEntry) -> bool:
 
 
 def _line(arguments: argparse.Namespace, entry: ConfigEntry) -> str:
-    value = _HIDDEN if entry.sensitive else "" if entry.value is None else entry.value
+    value = _HIDDEN if entry.sensitive else escaped(entry.value or "")
     source = CONFIG_SOURCES.get(entry.source, "?")
     text = f"  {terminal.paint(entry.name, 'cyan')}={value}  {terminal.paint(f'({source})', 'dim')}"
     if arguments.explain:
         for name, synonym, where in entry.synonyms:
-            text += f"\n      {CONFIG_SOURCES.get(where, '?')}: {name}={_HIDDEN if synonym is None else synonym}"
+            text += (
+                f"\n      {CONFIG_SOURCES.get(where, '?')}: {name}={_HIDDEN if synonym is None else escaped(synonym)}"
+            )
         if entry.documentation:
             text += f"\n      {entry.documentation}"
     return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from ottla.cli.common import (
     words_go_to,
 )
 from ottla.cli.lines import ENCODERS, FORMATS, compile_template, to_json, to_plain
+from ottla.cli.printable import escaped_lines
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.offsets import Committed, bounds, commit, committed, list_offsets
 from ottla.enums import IsolationLevel, OffsetTimestamp
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 Printer = Callable[..., bytes]
 _COMMIT_EVERY_S: Final = 5.0
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Where(NamedTuple):
@@ -320,6 +319,6 @@ def _pretty(
 def _shown(data: bytes) -> str:
     """Text as it is, but nothing that would move the cursor; bytes that are no text in hex."""
     try:
-        return _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", data.decode())
+        return escaped_lines(data.decode())
     except UnicodeDecodeError:
         return "0x" + data.hex()

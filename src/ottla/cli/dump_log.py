@@ -14,6 +14,7 @@ from ottla.cli import terminal
 from ottla.cli.common import FAILED, OK, CommandError, add_json, guarded, subcommand, words_go_to
 from ottla.cli.dumping import Options, dump_file, is_known
 from ottla.cli.lines import to_json_bytes
+from ottla.cli.printable import escaped
 
 DECODERS: Final = ("auto", "offsets", "transactions", "share-state", "metadata", "none")
 
@@ -137,4 +138,4 @@ def _text(value: Any, max_bytes: int | None) -> str:
         return "[" + ", ".join(_text(item, max_bytes) for item in value) + "]"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "null" if value is None else str(value)
+    return "null" if value is None else escaped(str(value))

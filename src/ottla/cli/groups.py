@@ -27,6 +27,7 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
+from ottla.cli.printable import escaped
 from ottla.client.admin import delete_groups, describe_group, list_groups, share_offsets
 from ottla.client.offsets import Committed, bounds, commit, committed, delete_offsets, list_offsets
 from ottla.enums import IsolationLevel, OffsetTimestamp
@@ -203,7 +204,7 @@ async def _describe(arguments: argparse.Namespace) -> int:
     blocks = []
     for group, rows in found:
         title = f"{terminal.paint(group.group, 'bold')}  {group.kind}, {_state(group.state)}"
-        title += f", assignor {group.assignor}" if group.assignor else ""
+        title += f", assignor {escaped(group.assignor)}" if group.assignor else ""
         title += f", coordinator {group.coordinator}, {terminal.counted(len(group.members), 'member')}"
         blocks.append(f"{title}\n{_member_table(group) if arguments.members else _offset_table(rows)}".rstrip())
     print("\n\n".join(blocks))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.cli.parsers import subcommand
+from ottla.cli.printable import LogFormatter
 from ottla.config import Config, ConfigError
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
@@ -166,11 +167,9 @@ def _disk(config: Config) -> Disk:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve; 0 after a graceful stop, 1 when the broker cannot start, 2 for a wrong command line."""
-    logging.basicConfig(
-        level=arguments.log_level,
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=arguments.log_level, handlers=[lines])
     try:
         config = load_config(arguments)
         if (arguments.brokers > 1 or arguments.workers > 1 or arguments.control is not None) and len(

@@ -12,9 +12,12 @@ from datetime import UTC, datetime
 from typing import IO, Any, Final
 
 from ottla.cli.lines import to_json_bytes
+from ottla.cli.printable import escaped, escaped_lines
 
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+_JSON_CONTROLS: Final = re.compile("[\x7f-\x9f\u2028\u2029]")
+"""What JSON may hold as it is and a terminal takes for commands."""
 _REDRAW_S: Final = 0.1
 _BAR_CELLS: Final = 24
 
@@ -26,11 +29,18 @@ def colours(stream: IO[str]) -> bool:
     return stream.isatty()
 
 
-def paint(text: object, style: str, stream: IO[str] | None = None) -> str:
+class Painted(str):
+    """Text whose escapes are ours: those of the text itself are gone."""
+
+    __slots__ = ()
+
+
+def paint(text: object, style: str, stream: IO[str] | None = None) -> Painted:
     """The text in a style such as "bold" or "red", or as it is where colours are not wanted."""
+    shown = escaped(str(text))
     if not colours(sys.stdout if stream is None else stream):
-        return str(text)
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+        return Painted(shown)
+    return Painted(f"\x1b[{_CODES[style]}m{shown}\x1b[0m")
 
 
 def width_of(text: str) -> int:
@@ -39,12 +49,16 @@ def width_of(text: str) -> int:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> str:
     """Columns as wide as they must be; the columns named in `right` are aligned there."""
-    cells = [[("-" if cell is None else str(cell)) for cell in row] for row in rows]
+    cells = [["-" if cell is None else _cell(cell) for cell in row] for row in rows]
     numeric = {index for index, name in enumerate(head) if name in set(right)}
     widths = [max([width_of(name), *(width_of(row[i]) for row in cells)]) for i, name in enumerate(head)]
     lines = [paint(_line(head, widths, numeric), "bold")]
     lines += [_line(row, widths, numeric) for row in cells]
     return "\n".join(lines)
+
+
+def _cell(cell: object) -> str:
+    return cell if isinstance(cell, Painted) else escaped(str(cell))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: set[int]) -> str:
@@ -90,7 +104,8 @@ def print_json(value: Any, *, stream: IO[str] | None = None) -> None:
     """Indented for a person at a terminal, one line for a pipe."""
     out = sys.stdout if stream is None else stream
     indent = 2 if out.isatty() else None
-    out.write(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain) + "\n")
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)
+    out.write(_JSON_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -106,11 +121,11 @@ def note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    note(f"{paint('ottla: warning:', 'yellow', sys.stderr)} {text}")
+    note(f"{paint('ottla: warning:', 'yellow', sys.stderr)} {escaped_lines(text)}")
 
 
 def fail(text: str) -> None:
-    note(f"{paint('ottla:', 'red', sys.stderr)} {text}")
+    note(f"{paint('ottla:', 'red', sys.stderr)} {escaped_lines(text)}")
 
 
 class Progress:
