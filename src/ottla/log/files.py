@@ -34,6 +34,10 @@ DEFAULT_OPEN_FILES = 4096
 """Handles kept open at a time. A partition in use needs one (its active log file); indexes are opened for moments."""
 THREAD_OPEN_FILES = 16
 LOCK_FILE = ".lock"
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+"""New folders and files are for the broker's user alone: the metadata holds keys of SCRAM users, the logs records.
+What is there already keeps its mode, so that an owner may open it to others."""
 
 
 def _failure(action: str, path: str, error: OSError) -> KafkaStorageError:
@@ -154,7 +158,7 @@ class PosixFile:
         if disk.opened >= disk.max_open_files:
             disk.close_unused()
         try:
-            fd = os.open(disk.resolve(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            fd = os.open(disk.resolve(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise _failure("open of", self.path, error) from error
         self._fd = fd
@@ -225,7 +229,7 @@ class PosixDisk:
 
     def mkdir(self, folder: str) -> None:
         try:
-            os.makedirs(self.resolve(folder), exist_ok=True)
+            os.makedirs(self.resolve(folder), FOLDER_MODE, exist_ok=True)
         except OSError as error:
             raise _failure("creation of", folder or self.root, error) from error
 
@@ -260,7 +264,7 @@ class PosixDisk:
         target = self.resolve(path)
         temporary = target + ".tmp"
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
             try:
                 rest = memoryview(data)
                 while rest:
@@ -279,7 +283,7 @@ class PosixDisk:
 
     def touch(self, path: str) -> None:
         try:
-            os.close(os.open(self.resolve(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            os.close(os.open(self.resolve(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         except OSError as error:
             raise _failure("creation of", path, error) from error
 
@@ -338,7 +342,7 @@ class PosixDisk:
         if self.lock_handle >= 0:
             return
         try:
-            fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise _failure("lock of", self.root, error) from error
         try:

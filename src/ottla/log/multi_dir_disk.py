@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.errors import KafkaStorageError
-from ottla.log.files import DEFAULT_OPEN_FILES, THREAD_OPEN_FILES, PosixDisk
+from ottla.log.files import DEFAULT_OPEN_FILES, FILE_MODE, THREAD_OPEN_FILES, PosixDisk
 
 METADATA_FOLDER: Final = "__cluster_metadata-0"
 _COPY_BYTES: Final = 1 << 20
@@ -156,7 +156,7 @@ class MultiDirDisk(PosixDisk):
         """Have `to` hold what `path` holds from `start` to `end`, behind what it holds up to there."""
         source = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            target = os.open(self.resolve(to), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            target = os.open(self.resolve(to), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 os.ftruncate(target, start)
                 os.lseek(target, start, os.SEEK_SET)

@@ -51,6 +51,18 @@ _SNAPSHOT_HEADER = 3
 _SNAPSHOT_FOOTER = 4
 
 
+SECURITY_RECORDS = (
+    stored.AccessControlEntryRecord,
+    stored.RemoveAccessControlEntryRecord,
+    stored.UserScramCredentialRecord,
+    stored.RemoveUserScramCredentialRecord,
+    stored.DelegationTokenRecord,
+    stored.RemoveDelegationTokenRecord,
+)
+"""On the disk before the request that wrote them is answered, as in Kafka, whose quorum flushes every write: a right
+that was taken away must not come back with a power cut. Other changes are flushed as those of any log."""
+
+
 class MetadataLog:
     """The controller's own log: appends metadata records, replays them into the image, and calls the subscribers."""
 
@@ -177,7 +189,7 @@ class MetadataLog:
     def append(self, records: Sequence[Message]) -> None:
         """Append records as one batch, then let the image and the subscribers see them."""
         first = self._log.log_end_offset
-        self._write(self._batch(records))
+        self._write(self._batch(records), flush=any(isinstance(record, SECURITY_RECORDS) for record in records))
         for number, record in enumerate(records):
             self._image.replay(record, first + number)
         for subscriber in self._subscribers:
@@ -190,9 +202,11 @@ class MetadataLog:
             leader_epoch=self._epoch,
         )
 
-    def _write(self, batch: bytearray) -> None:
+    def _write(self, batch: bytearray, *, flush: bool = False) -> None:
         try:
             self._log.append([Batch(batch)], leader_epoch=self._epoch, origin=Origin.REPLICATION)
+            if flush:
+                self._log.flush()
         except KafkaStorageError as error:
             self._log.failed(error)
             raise
