@@ -306,7 +306,7 @@ def _pretty(
     headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
     place = terminal.paint(f"{topic}-{partition}@{offset} {terminal.human_time(timestamp)}", "dim")
-    parts = [place]
+    parts: list[str] = [place]
     if key is not None:
         parts.append(terminal.paint(_shown(key), "cyan"))
     if headers:

@@ -52,7 +52,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Itera
     cells = [["-" if cell is None else _cell(cell) for cell in row] for row in rows]
     numeric = {index for index, name in enumerate(head) if name in set(right)}
     widths = [max([width_of(name), *(width_of(row[i]) for row in cells)]) for i, name in enumerate(head)]
-    lines = [paint(_line(head, widths, numeric), "bold")]
+    lines: list[str] = [paint(_line(head, widths, numeric), "bold")]
     lines += [_line(row, widths, numeric) for row in cells]
     return "\n".join(lines)
 
