@@ -6,10 +6,10 @@ socket, and hand it what changes the cluster. To clients they look like a cluste
 
     supervisor.py   binds the ports, forks the workers, watches over them
     process.py      the life of one worker process
-    broker.py       the two kinds of workers
+    topology.py     what is around a worker's broker: the controller, and those that follow it
     link.py         messages and calls between workers
+    channel.py      requests of the Kafka protocol from worker to worker, over a link
     forwarding.py   requests that the controller answers, wherever they arrive
-    metadata.py     the metadata as a follower has it; how partitions are spread over the workers
+    metadata.py     how a worker follows the metadata, and how partitions are spread over the workers
     logs.py         one folder in many hands
-    transactions.py markers and checks that cross from worker to worker
 """
