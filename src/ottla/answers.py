@@ -1,6 +1,6 @@
 """How a request is answered: with a response at once, or with a `Reply` that gets its response later.
 
-Whoever calls a handler or a coordinator gets an `Answer`: the value itself, which is the common case and costs
+A call of a handler or a coordinator returns an `Answer`: the value itself, which is the common case and costs
 nothing, or a `Reply`. The functions here work on either:
 
     then(answer, go_on)        go on with the value
@@ -92,7 +92,7 @@ class Reply(Generic[T]):
                 self.on_cancel()
 
     def hurry(self) -> None:
-        """Whoever waits would rather have the answer now. Most replies cannot come sooner."""
+        """The caller wants the answer now. Most replies cannot come sooner."""
         if not self.done and self.on_hurry is not None:
             self.on_hurry()
 

@@ -1,7 +1,7 @@
 """The pytest plugin: a broker for the session, a share of it for each test, and a report when a test fails.
 
 `kafka` is what most tests need; `ottla_broker` makes brokers to order. docs/embedding.md tells more. `kafka_cluster` is
-a cluster of a test's own, and `ottla_cluster` makes them to order; docs/cluster.md tells of those.
+a cluster of a test's own, and `ottla_cluster` makes them to order; see docs/cluster.md.
 """
 
 from __future__ import annotations

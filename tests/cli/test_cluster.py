@@ -35,7 +35,7 @@ def test_the_command_line_kills_pauses_and_partitions_brokers(capsys: pytest.Cap
         assert run("partition-network", "1", "2,3,controller")[0] == 0
         assert run("slow-link", "2", "3", "50")[0] == 0
         said = run("status")[1]
-        assert "no way between 1 and 2" in said and "from 2 to 3: 50 ms" in said
+        assert "no connection between 1 and 2" in said and "from 2 to 3: 50 ms" in said
         assert run("heal")[0] == 0
         cluster.wait_in_sync()
         assert run("shrink-isr", "orders", "0", "1")[0] == 0

@@ -70,7 +70,7 @@ def test_a_plan_can_be_kept_in_a_file(cli: Any, topic: str, group: str, tmp_path
     cli("groups", "reset-offsets", group, "--from-file", plan, "--execute")
     assert offsets(cli, group)[0] == 6
     plan.write_text(json.dumps({"offsets": [{"topic": topic}]}))
-    assert "is no plan" in cli("groups", "reset-offsets", group, "--from-file", plan, code=1).err
+    assert "is not an offset plan" in cli("groups", "reset-offsets", group, "--from-file", plan, code=1).err
 
 
 def test_mistakes(cli: Any, topic: str, group: str, unique: Callable[[str], str]) -> None:

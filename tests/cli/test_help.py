@@ -121,21 +121,21 @@ def test_versions_of_this_build_need_no_broker(ottla: Any) -> None:
 def test_wrong_words_are_usage_errors(ottla: Any) -> None:
     assert "serve     run a broker" in ottla(code=2).err, "nobody knows the commands by heart"
     for words, message in (
-        (("topics", "list", "--xyzzy"), "ottla topics list: error: there is no --xyzzy"),
-        (("topics", "create", "t", "--configs=a"), "there is no --configs=a; did you mean --config?"),
-        (("serve", "--prot", "1"), "ottla serve: error: there is no --prot; did you mean --port?"),
+        (("topics", "list", "--xyzzy"), "ottla topics list: error: unknown option --xyzzy"),
+        (("topics", "create", "t", "--configs=a"), "unknown option --configs=a; did you mean --config?"),
+        (("serve", "--prot", "1"), "ottla serve: error: unknown option --prot; did you mean --port?"),
     ):
         done = ottla(*words, code=2)
         assert done.err.startswith(f"usage: ottla {words[0]}")
         assert done.err.rstrip().endswith(message), done.err
-    assert "there is no command 'srve'; did you mean serve?" in ottla("srve", code=2).err
+    assert "unknown command 'srve'; did you mean serve?" in ottla("srve", code=2).err
     for words, message in (
         (("serve", "--port", "abc"), "abc is not a port (0 to 65535)"),
         (("serve", "--metrics", "localhost:x"), "x is not a port (0 to 65535)"),
         (("serve", "--workers", "0"), "0 is not a number of workers (1 to 32)"),
     ):
         assert message in ottla(*words, code=2).err
-    assert "'extra' is a word too many" in ottla("completion", "bash", "extra", code=2).err
+    assert "'extra' is unexpected here" in ottla("completion", "bash", "extra", code=2).err
 
 
 def test_other_commands_cost_the_server_no_time() -> None:

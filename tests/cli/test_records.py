@@ -192,7 +192,7 @@ def test_bad_lines(cli: Any, topic: str, tmp_path: Path) -> None:
 
 def test_a_topic_that_does_not_exist(cli: Any, unique: Callable[[str], str]) -> None:
     name = unique("nope")
-    advice = f"topic '{name}' does not exist; `ottla topics create {name}` makes it"
+    advice = f"topic '{name}' does not exist; create it with `ottla topics create {name}`"
     assert advice in cli("produce", name, "-v", "x", code=1).err
     assert f"no topic is named '{name}'" in cli("consume", name, code=1).err
     assert name not in cli("topics", "list", "--names").out, "asking for it must not make it"
@@ -209,7 +209,7 @@ def test_a_record_that_is_too_large(cli: Any, topic: str, tmp_path: Path) -> Non
 
 
 def test_contradicting_options_are_refused(cli: Any, topic: str) -> None:
-    assert "not for JSON" in cli("produce", topic, "-f", "json", "-s", ":", "-v", "{}", code=2).err
+    assert "do not apply to JSON" in cli("produce", topic, "-f", "json", "-s", ":", "-v", "{}", code=2).err
     assert "either" in cli("produce", topic, "-v", "x", "-i", "y", code=2).err
     assert "--follow" in cli("consume", topic, "--follow", "--until", "3", code=2).err
     assert "cannot read" in cli("produce", topic, "-i", "/no/such/file", code=1).err

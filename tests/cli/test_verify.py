@@ -200,7 +200,7 @@ def test_ragged_and_missing_indexes(ottla: Any, partition: Path) -> None:
     orphan.write_bytes(b"")
     found = {name: problem for _, name, problem in findings(ottla, partition)}
     assert "is missing" in found[index.name]
-    assert "make no entry" in found[times.name]
+    assert "extra bytes at its end" in found[times.name]
     assert "without a log" in found[orphan.name]
 
 
@@ -360,7 +360,7 @@ def test_checkpoints_of_the_folder_are_compared_with_its_partitions(ottla: Any, 
 
 def test_other_folders_are_refused(ottla: Any, tmp_path: Path) -> None:
     assert "neither a data folder" in ottla("verify", tmp_path, code=1).err
-    assert "is no folder" in ottla("verify", tmp_path / "nope", code=1).err
+    assert "is not a folder" in ottla("verify", tmp_path / "nope", code=1).err
 
 
 # --- dump-log --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
         "--only", nargs="+", default=[], metavar="NAME", help="lines to run; shell patterns such as 'produce-*'"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small and short: shows that all works, not how fast it is"
+        "--quick", action="store_true", help="small and short: shows that everything works, not how fast it is"
     )
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a bar is missed in three tries or not judged"

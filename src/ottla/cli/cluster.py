@@ -48,24 +48,29 @@ def add_parser(subparsers: Any) -> None:
     common.add_json(verbs.add_parser("status", help="brokers, leaders, in-sync replicas"))
     for verb, text in _LIFE.items():
         verbs.add_parser(verb, help=text).add_argument("broker", type=int)
-    move = verbs.add_parser("move-leader", help="have another replica lead, one that is in sync")
+    move = verbs.add_parser("move-leader", help="make another in-sync replica the leader")
     _add_partition(move)
     move.add_argument("to", type=int, metavar="BROKER")
     cut = verbs.add_parser("partition-network", help="cut the network between brokers: 1 2,3")
-    cut.add_argument("sides", nargs="+", metavar="BROKERS", help="brokers of one side, with commas; `controller` too")
-    slow = verbs.add_parser("slow-link", help="let everything between two brokers take longer")
+    cut.add_argument(
+        "sides",
+        nargs="+",
+        metavar="BROKERS",
+        help="brokers on one side, as in 2,3; may include `controller`",
+    )
+    slow = verbs.add_parser("slow-link", help="slow down the network between two brokers")
     slow.add_argument("first")
     slow.add_argument("second")
     slow.add_argument("ms", type=float)
-    shrink = verbs.add_parser("shrink-isr", help="keep replicas out of the in-sync ones until `heal`")
+    shrink = verbs.add_parser("shrink-isr", help="remove replicas from the ISR until `heal`")
     _add_partition(shrink)
     shrink.add_argument("remove", nargs="+", type=int, metavar="BROKER")
     move = verbs.add_parser("reassign", help="move a partition to other replicas, the preferred leader first: 2,3")
     _add_partition(move)
     move.add_argument(
-        "replicas", type=_replicas, metavar="BROKERS", help="with commas; `cancel` calls back a move that is under way"
+        "replicas", type=_replicas, metavar="BROKERS", help="separated by commas; `cancel` cancels a move in progress"
     )
-    verbs.add_parser("heal", help="the network is whole and fast again")
+    verbs.add_parser("heal", help="repair the network")
     verbs.add_parser("elect-preferred", help="give partitions back to their preferred leaders")
 
 
@@ -122,6 +127,6 @@ def _show(state: dict[str, Any], *, as_json: bool) -> None:
             )
     network = state["network"]
     for pair in network["cut"]:
-        print(f"no way between {pair[0]} and {pair[1]}")
+        print(f"no connection between {pair[0]} and {pair[1]}")
     for link in network["slow"]:
         print(f"from {link['from']} to {link['to']}: {link['delay_ms']:g} ms")

@@ -107,7 +107,7 @@ def load_security(path: str | None) -> Security:
 
 
 def _warn_of_misspelt(path: str, properties: dict[str, str]) -> None:
-    """A client's file may say much that does not count here; what is nearly a word that counts is told of."""
+    """Warn about a property that looks misspelled. Other properties that Ottla does not use are fine."""
     for key in properties.keys() - set(READ):
         if close := difflib.get_close_matches(key, READ, n=1, cutoff=0.9):
             terminal.warn(f"{path}: {key} is ignored; did you mean {close[0]}?")
@@ -133,7 +133,7 @@ def guarded(main: Callable[[], int]) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone, as in `ottla consume … | head`. Python must not try to flush at exit.
+        # The reader has closed the pipe, as in `ottla consume … | head`. Python must not try to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
 
@@ -208,7 +208,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"'{pair}' is no KEY=VALUE")
+            raise UsageError(f"'{pair}' is not KEY=VALUE")
         found[key.strip()] = value
     return found
 

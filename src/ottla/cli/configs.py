@@ -70,7 +70,7 @@ def add_parser(subparsers: Any) -> None:
     )
     _add_entity(get, "names, or shell patterns for topics; none means all", "*")
     get.add_argument("--key", action="append", metavar="KEY", help="only this one; repeatable")
-    get.add_argument("--all", action="store_true", help="defaults as well")
+    get.add_argument("--all", action="store_true", help="show defaults too")
     get.add_argument("--explain", action="store_true", help="with documentation and where values come from")
     change = subcommand(
         kinds,
@@ -85,7 +85,7 @@ def add_parser(subparsers: Any) -> None:
     )
     _add_entity(change, "the name; leave it out with --default", None)
     change.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    change.add_argument("--dry-run", action="store_true", help="let the broker check, and change nothing")
+    change.add_argument("--dry-run", action="store_true", help="only let the broker check the change")
     remove = subcommand(
         kinds,
         "delete",
@@ -94,7 +94,7 @@ def add_parser(subparsers: Any) -> None:
     )
     _add_entity(remove, "the name; leave it out with --default", None)
     remove.add_argument("keys", nargs="*", metavar="KEY")
-    remove.add_argument("--dry-run", action="store_true", help="let the broker check, and change nothing")
+    remove.add_argument("--dry-run", action="store_true", help="only let the broker check the change")
     for verb, words in ((get, "names"), (change, "settings"), (remove, "keys")):
         words_go_to(verb, words)
         verb.add_argument("--default", action="store_true", help="of all brokers, clients, users or addresses")
@@ -151,7 +151,7 @@ async def _get(arguments: argparse.Namespace) -> int:
     for name, entries in shown.items():
         if len(shown) > 1 or not entries:
             label = f"default {arguments.kind}" if name == "" else f"{arguments.kind} {name}"
-            print(terminal.paint(label, "bold") + ("" if entries else ": nothing is set; --all shows defaults"))
+            print(terminal.paint(label, "bold") + ("" if entries else ": nothing is set; --all shows the defaults"))
         for entry in entries:
             print(_line(arguments, entry))
     return OK
@@ -263,7 +263,7 @@ def _number(value: float) -> str:
 async def _change(arguments: argparse.Namespace) -> int:
     name: str | None = arguments.name
     if name is None and not arguments.default:
-        raise UsageError(f"name the {arguments.kind}, or say --default")
+        raise UsageError(f"name the {arguments.kind}, or use --default")
     if arguments.verb == "set":
         changes = [_operation(text) for text in arguments.settings]
     else:
@@ -288,7 +288,7 @@ def _operation(text: str) -> tuple[str, int, str | None]:
     """SET, APPEND or SUBTRACT of IncrementalAlterConfigs."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UsageError(f"'{text}' is no KEY=VALUE")
+        raise UsageError(f"'{text}' is not KEY=VALUE")
     if key.endswith("+"):
         return key[:-1], 2, value
     if key.endswith("-"):
@@ -313,7 +313,7 @@ async def _alter_quotas(
     values: dict[str, float | None] = {}
     for key, operation, text in changes:
         if operation not in (0, 1):
-            raise UsageError("quotas are numbers: only KEY=VALUE makes sense")
+            raise UsageError("quotas are numbers: use KEY=VALUE")
         try:
             values[key] = None if text is None else float(text)
         except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 from typing import Any, Final
@@ -35,6 +36,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 takes a free one ({DEFAULT_PORT})")
     parser.add_argument("--read-only", action="store_true", help="refuse everything that would change the cluster")
+    common.add_json(parser)
     common.add_connection(parser)
 
 
@@ -63,7 +65,10 @@ async def _serve(arguments: argparse.Namespace) -> int:
         raise common.UsageError(f"{error} (set ${TOKEN_VARIABLE})") from None
     except ListenError as error:
         raise common.CommandError(str(error)) from None
-    print(f"the console of {bootstrap} is on {console.url}", flush=True)
+    if arguments.json:
+        print(json.dumps({"url": console.url, "bootstrap": bootstrap}), flush=True)
+    else:
+        print(f"the console of {bootstrap} is on {console.url}", flush=True)
     await stopped.wait()
     await console.stop()
     return common.OK

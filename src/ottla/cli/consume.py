@@ -91,7 +91,7 @@ def add_parser(subparsers: Any) -> None:
         "-g",
         "--group",
         metavar="GROUP",
-        help="start at the group's offsets and commit what was printed (without joining it)",
+        help="start at the group's offsets and commit what was printed, without joining the group",
     )
     parser.add_argument(
         "--isolation",
@@ -157,7 +157,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
 
 
 def _warn_gap(tp: TopicPartition, position: int, start: int) -> None:
-    terminal.warn(f"{tp[0]}-{tp[1]}: records {position} to {start - 1} are gone; going on at {start}")
+    terminal.warn(f"{tp[0]}-{tp[1]}: records {position} to {start - 1} no longer exist; continuing at {start}")
 
 
 class _Reader:
@@ -252,7 +252,7 @@ async def _ends(
     """Where to stop; None with --follow."""
     if arguments.follow:
         if arguments.until is not None:
-            raise UsageError("--follow never stops, --until does: give one of them")
+            raise UsageError("--follow and --until cannot be combined: --follow never stops")
         return None
     latest = await list_offsets(client, dict.fromkeys(partitions, OffsetTimestamp.LATEST), isolation)
     ends = {tp: found.offset for tp, found in latest.items()}

@@ -40,19 +40,19 @@ def add_parser(subparsers: Any) -> None:
         "--control", metavar="URL", help=f"the broker's control endpoint (${CONTROL_VARIABLE}, or {DEFAULT_CONTROL})"
     )
     verbs = common.verbs(parser)
-    add = verbs.add_parser("add", help="add a fault, or do one at once")
+    add = verbs.add_parser("add", help="add a fault, or run an immediate one")
     add.add_argument("kind", help="error, delay, drop, black_hole, corrupt, disk_full, rebalance, … (docs/faults.md)")
     add.add_argument("options", nargs="*", metavar="KEY=VALUE")
     listing = verbs.add_parser("list", help="the faults, and how often each fired")
     common.add_json(listing)
-    remove = verbs.add_parser("remove", help="take faults back")
-    remove.add_argument("ids", nargs="*", type=int, metavar="ID", help="their numbers; all without any")
-    advance = verbs.add_parser("advance", help="move the broker's virtual clock on")
+    remove = verbs.add_parser("remove", help="remove faults")
+    remove.add_argument("ids", nargs="*", type=int, metavar="ID", help="their numbers (all faults)")
+    advance = verbs.add_parser("advance", help="advance the broker's virtual clock")
     advance.add_argument("durations", nargs="+", metavar="UNIT=NUMBER", help="days, hours, minutes, seconds or ms")
-    life = verbs.add_parser("broker", help="take the broker down, or up again")
+    life = verbs.add_parser("broker", help="stop, start or kill the broker")
     life.add_argument("what", choices=("down", "up", "kill", "restart"))
     run_ = verbs.add_parser("run", help="run a scenario")
-    run_.add_argument("file", help="in YAML or JSON; docs/faults.md tells more")
+    run_.add_argument("file", help="a YAML or JSON file; see docs/faults.md")
 
 
 def run(arguments: argparse.Namespace) -> int:

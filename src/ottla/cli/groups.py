@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
     kinds = verbs(parser)
     listing = subcommand(kinds, "list", "list groups", examples=("ottla groups list", "ottla groups list --lag"))
     listing.add_argument("--state", action="append", metavar="STATE", help="only groups in this state; repeatable")
-    listing.add_argument("--lag", action="store_true", help="with the sum of their lag")
+    listing.add_argument("--lag", action="store_true", help="show the total lag of each group")
     add_json(listing)
     add_connection(listing)
     describe = subcommand(
@@ -101,14 +101,14 @@ def _add_reset(kinds: Any) -> None:
     how = reset.add_mutually_exclusive_group(required=True)
     how.add_argument("--to-earliest", action="store_true")
     how.add_argument("--to-latest", action="store_true")
-    how.add_argument("--to-current", action="store_true", help="keep it, but within the log")
+    how.add_argument("--to-current", action="store_true", help="keep the offset, but move it inside the log")
     how.add_argument("--to-offset", type=int, metavar="N")
     how.add_argument("--to-time", "--to-datetime", metavar="TIME", help="ISO-8601, epoch milliseconds or -2h")
-    how.add_argument("--by-duration", type=argument(parse_duration), metavar="DURATION", help="so long ago: 2h, PT2H")
+    how.add_argument("--by-duration", type=argument(parse_duration), metavar="DURATION", help="this long ago: 2h, PT2H")
     how.add_argument("--shift-by", type=int, metavar="N", help="forwards, or back if negative")
     how.add_argument("--from-file", metavar="FILE", help="a plan that --json printed, or Kafka's CSV")
-    reset.add_argument("--execute", action="store_true", help="do it")
-    reset.add_argument("--dry-run", action="store_true", help="only show (the default)")
+    reset.add_argument("--execute", action="store_true", help="apply the plan")
+    reset.add_argument("--dry-run", action="store_true", help="only show the plan (the default)")
     add_json(reset)
     add_connection(reset)
 
@@ -274,7 +274,7 @@ async def _reset(arguments: argparse.Namespace) -> int:
     if arguments.execute and arguments.dry_run:
         raise UsageError("give either --execute or --dry-run")
     if arguments.from_file is None and not arguments.topic and not arguments.all_topics:
-        raise UsageError("say which offsets: --topic TOPIC or --all-topics")
+        raise UsageError("choose the offsets: --topic TOPIC or --all-topics")
     async with connect(arguments) as client:
         group = await describe_group(client, arguments.group)
         if group.kind == "share":
@@ -362,7 +362,7 @@ async def _within_logs(client: Client, wanted: Mapping[TopicPartition, int]) -> 
     for tp, (start, end) in (await bounds(client, wanted)).items():
         plan[tp] = min(max(wanted[tp], start), end)
         if plan[tp] != wanted[tp]:
-            terminal.warn(f"{tp[0]}-{tp[1]}: {wanted[tp]} is outside of {start} to {end}; taking {plan[tp]}")
+            terminal.warn(f"{tp[0]}-{tp[1]}: {wanted[tp]} is outside {start} to {end}; using {plan[tp]}")
     return plan
 
 
@@ -383,7 +383,7 @@ def _read_plan(path: str, group: str) -> dict[TopicPartition, int]:
                 plan[topic, int(partition)] = int(offset)
         return plan
     except (ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{path} is no plan of offsets: {error}") from None
+        raise CommandError(f"{path} is not an offset plan: {error}") from None
 
 
 async def _delete(arguments: argparse.Namespace) -> int:

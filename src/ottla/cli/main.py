@@ -98,7 +98,7 @@ def _command(given: list[str]) -> tuple[Callable[[argparse.Namespace], int], arg
         parser.print_help(sys.stderr)
         sys.exit(2)
     if named is not None and named not in _COMMANDS and given[0] == named:
-        parser.error(f"there is no command '{named}'" + _did_you_mean(named, _COMMANDS))
+        parser.error(f"unknown command '{named}'" + _did_you_mean(named, _COMMANDS))
     parsed, extra = parser.parse_known_args(given)
     # argparse ends a list of words at the first option (`topics create a -p 3 b`); what follows belongs to it still.
     words = getattr(parsed, str(getattr(parsed, "words_go_to", None)), None)
@@ -118,9 +118,9 @@ def _refuse(parser: argparse.ArgumentParser, given: Sequence[str], word: str) ->
             break
         below = actions[0].choices[name]
     if not word.startswith("-"):
-        below.error(f"'{word}' is a word too many")
+        below.error(f"'{word}' is unexpected here")
     options = [option for option in below._option_string_actions if option.startswith("--")]
-    below.error(f"there is no {word}" + _did_you_mean(word.partition("=")[0], options))
+    below.error(f"unknown option {word}" + _did_you_mean(word.partition("=")[0], options))
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -79,10 +79,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="topics to leave out")
     parser.add_argument("--replicas", type=int, default=-1, metavar="N", help="copies on the target (its default)")
     parser.add_argument("--groups", action="append", metavar="PATTERN", help="groups whose offsets are copied (all)")
-    parser.add_argument("--no-groups", action="store_true", help="copy no offsets of groups")
+    parser.add_argument("--no-groups", action="store_true", help="do not copy group offsets")
     parser.add_argument("--no-configs", action="store_true", help="create topics with the target's settings")
-    parser.add_argument("--state", default=DEFAULT_STATE, metavar="FILE", help=f"what was copied ({DEFAULT_STATE})")
-    parser.add_argument("--follow", action="store_true", help="go on with new records until Ctrl-C, then finish")
+    parser.add_argument(
+        "--state", default=DEFAULT_STATE, metavar="FILE", help=f"progress is kept here ({DEFAULT_STATE})"
+    )
+    parser.add_argument("--follow", action="store_true", help="keep copying new records until Ctrl-C")
     parser.add_argument("--dry-run", action="store_true", help="show what would be copied")
     add_json(parser)
     add_connection(parser)
@@ -103,7 +105,7 @@ async def _migrate(arguments: argparse.Namespace) -> int:
     try:
         return await work
     except asyncio.CancelledError:
-        terminal.warn(f"interrupted; the same command goes on from {state.path}")
+        terminal.warn(f"interrupted; run the same command again to continue from {state.path}")
         return INTERRUPTED
 
 
@@ -150,7 +152,7 @@ async def _check_clusters(source: Client, target: Client, state: State) -> None:
     if state.exists:
         state.load()
         if (state.source_id, state.target_id) != (source_id, target_id):
-            raise CommandError(f"{state.path} is of another migration; name another file with --state")
+            raise CommandError(f"{state.path} belongs to another migration; choose another file with --state")
     state.source_id, state.target_id = source_id, target_id
 
 
@@ -192,7 +194,7 @@ async def _plan(
     existing = {tp: state.copies[tp] for tp in partitions if tp[0] in known and tp[1] in known[tp[0]].partitions}
     missing = [tp for tp in partitions if tp not in existing and state.copies[tp].target_next]
     if missing:
-        raise CommandError(f"topic '{missing[0][0]}' is gone from the target; delete {state.path} to start over")
+        raise CommandError(f"topic '{missing[0][0]}' no longer exists on the target; delete {state.path} to start over")
     await resume_points(target, existing)
     for tp in fresh:
         if tp in existing and existing[tp].skip:

@@ -127,7 +127,7 @@ async def resume_points(target: Client, copies: Mapping[TopicPartition, Copy]) -
         if end < copy.target_next:
             raise CommandError(
                 f"{tp[0]}-{tp[1]} ends at {end} on the target, but {copy.target_next} records were copied: "
-                "it was changed or made anew; delete the topic there and the state file to start over"
+                "it was changed or created again; delete the topic there and the state file to start over"
             )
         copy.skip = end - copy.target_next
 

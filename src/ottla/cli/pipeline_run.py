@@ -121,7 +121,7 @@ def _result_json(result: Any) -> dict[str, Any]:
 
 
 def one_line(result: Any) -> str:
-    """What an entry did, for the line that tells of its end."""
+    """What an entry did, for the line that reports its end."""
     if hasattr(result, "records_per_second"):
         bad = result.details.get("bad")
         return speed(result) + (f"; {terminal.counted(bad, 'record')} did not fit" if bad else "")

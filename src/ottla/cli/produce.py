@@ -58,14 +58,14 @@ def add_parser(subparsers: Any) -> None:
     source.add_argument("-f", "--format", choices=FORMATS, help="what a line is (raw)")
     source.add_argument("-s", "--key-separator", metavar="TEXT", help="a line is KEY, this, VALUE (not for json)")
     source.add_argument("--null", metavar="TEXT", help="a key or value of this text is null (not for json)")
-    source.add_argument("--skip-bad-lines", action="store_true", help="warn and go on instead of stopping")
-    source.add_argument("--ignore-partitions", action="store_true", help="place JSON lines by key, as if new")
+    source.add_argument("--skip-bad-lines", action="store_true", help="warn and continue instead of stopping")
+    source.add_argument("--ignore-partitions", action="store_true", help="place JSON lines by key")
     source.add_argument("--ignore-timestamps", action="store_true", help="stamp JSON lines with the current time")
     record = parser.add_argument_group("records")
-    record.add_argument("-k", "--key", metavar="TEXT", help="the key of lines that have none")
+    record.add_argument("-k", "--key", metavar="TEXT", help="the key for lines without one")
     record.add_argument("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-    record.add_argument("-p", "--partition", type=int, metavar="N", help="for lines that name none (by key)")
-    record.add_argument("-t", "--timestamp", metavar="TIME", help="for lines that have none (now)")
+    record.add_argument("-p", "--partition", type=int, metavar="N", help="for lines without one (chosen by key)")
+    record.add_argument("-t", "--timestamp", metavar="TIME", help="for lines without one (now)")
     sending = parser.add_argument_group("sending")
     sending.add_argument("-z", "--compression", choices=tuple(CODECS), default="none", metavar="CODEC")
     sending.add_argument("-a", "--acks", choices=("all", "1", "0"), default="all", help="(all)")
@@ -109,7 +109,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.topic is None and arguments.format != "json":
         raise UsageError("name the topic to write to")
     if arguments.format == "json" and (arguments.key_separator is not None or arguments.null is not None):
-        raise UsageError("--key-separator and --null are not for JSON lines, which say what is what")
+        raise UsageError("--key-separator and --null do not apply to JSON lines")
     if arguments.value is not None and arguments.input is not None:
         raise UsageError("give either --value or --input")
 
@@ -177,7 +177,7 @@ class _Writer:
     async def _write(self, text: bytes) -> None:
         self._line_number += 1
         if self._line_number == 1 and self._arguments.has_default_format and _is_json_line(text):
-            terminal.warn("line 1 looks like a record of `ottla consume --json`; `--format json` would read it as one")
+            terminal.warn("line 1 looks like output of `ottla consume --json`; to read it as one, use `--format json`")
         if not text and self._arguments.format != "raw":
             return
         try:
@@ -203,8 +203,8 @@ class _Writer:
             try:
                 found = await self._client.topic(topic)
             except UnknownTopic as error:
-                # Not made by itself: who mistypes a name wants to be told.
-                raise CommandError(f"{error}; `ottla topics create {topic}` makes it") from None
+                # The topic is not created: a mistyped name should be an error.
+                raise CommandError(f"{error}; create it with `ottla topics create {topic}`") from None
             known = self._partitions[topic] = sorted(found.partitions)
         partition = line.partition if line.partition is not None else self._arguments.partition
         if partition is not None and not self._arguments.ignore_partitions:

@@ -148,13 +148,13 @@ def add_parser(subparsers: Any) -> None:
         help="for tests: the port through which `ottla faults` and programs on this machine inject faults "
         "(not with --workers)",
     )
-    option("--json", action="store_true", help="say where it listens as a line of JSON")
+    option("--json", action="store_true", help="print the addresses as one line of JSON")
     option(
         "--log-level",
         type=str.upper,
         default="INFO",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="how much is said on standard error (INFO)",
+        help="log level on standard error (INFO)",
     )
 
 

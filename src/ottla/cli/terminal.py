@@ -185,7 +185,7 @@ def _duration(seconds: float) -> str:
 
 
 def confirm(question: str) -> bool:
-    """Ask at a terminal; who is not there cannot say yes."""
+    """Ask for confirmation. Without a terminal the answer is no."""
     if not sys.stdin.isatty():
         return False
     sys.stderr.write(f"{question} [y/N] ")

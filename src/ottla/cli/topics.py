@@ -75,8 +75,8 @@ def add_parser(subparsers: Any) -> None:
         examples=("ottla topics delete orders", "ottla topics delete 'test-*' --yes"),
     )
     delete.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
-    delete.add_argument("--yes", action="store_true", help="do not ask (it asks only where a pattern is used)")
-    delete.add_argument("--if-exists", action="store_true", help="no error for a topic that is not there")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation (patterns ask)")
+    delete.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
     add_json(delete)
     add_connection(delete)
     words_go_to(delete, "topics")
@@ -107,8 +107,8 @@ def _add_create(kinds: Any) -> None:
         metavar="P:BROKER,…",
         help="place a partition by hand; one for each partition, repeatable",
     )
-    create.add_argument("--if-not-exists", action="store_true", help="no error for a topic that is there")
-    create.add_argument("--dry-run", action="store_true", help="let the broker check, and create nothing")
+    create.add_argument("--if-not-exists", action="store_true", help="do nothing if the topic exists")
+    create.add_argument("--dry-run", action="store_true", help="only let the broker check the request")
     add_json(create)
     add_connection(create)
     words_go_to(create, "topics")
@@ -123,8 +123,8 @@ def _add_list(kinds: Any) -> None:
     )
     listing.add_argument("patterns", nargs="*", metavar="PATTERN", help="names or shell patterns (all)")
     listing.add_argument("--internal", action="store_true", help="show the cluster's own topics as well")
-    listing.add_argument("--sizes", action="store_true", help="with records and bytes (asks all brokers)")
-    listing.add_argument("-q", "--names", action="store_true", help="names only, one a line")
+    listing.add_argument("--sizes", action="store_true", help="show record counts and bytes (asks all brokers)")
+    listing.add_argument("-q", "--names", action="store_true", help="names only, one per line")
     add_json(listing)
     add_connection(listing)
     words_go_to(listing, "patterns")
@@ -359,7 +359,7 @@ async def _delete(arguments: argparse.Namespace) -> int:
         if patterns and not arguments.yes:
             terminal.note(f"this deletes {', '.join(names)}")
             if not terminal.confirm(f"delete {terminal.counted(len(names), 'topic')} with all records?"):
-                raise CommandError("nothing was deleted; say --yes to delete what a pattern matches")
+                raise CommandError("nothing was deleted; use --yes to delete all topics that match a pattern")
         results = await delete_topics(client, names)
     if arguments.if_exists:
         results = {name: None if isinstance(r, UnknownTopicOrPartition) else r for name, r in results.items()}

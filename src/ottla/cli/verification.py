@@ -31,7 +31,7 @@ ERROR: Final = "error"
 WARNING: Final = "warning"
 """The next start of a broker repairs it."""
 NOTE: Final = "note"
-"""Nothing is wrong; it is said for whoever wonders about the files."""
+"""Not a problem: explains files that look unusual."""
 WAITING: Final = ".deleted"
 LEFTOVERS: Final = {
     WAITING: "waits to be deleted; the next start removes it",
@@ -305,7 +305,7 @@ class PartitionCheck:
     def _check_index(self, name: str, segment: SegmentReport, batches: _Batches) -> None:
         entries, ragged = index_entries((self.folder / name).read_bytes(), OffsetIndex.ENTRY.size)
         if ragged:
-            self.find(WARNING, name, f"{ragged} bytes at its end make no entry; the next start makes it anew")
+            self.find(WARNING, name, f"{ragged} extra bytes at its end; the next start rebuilds it")
         before = (-1, -1)
         for relative, position in OffsetIndex.ENTRY.iter_unpack(entries):
             segment.index_entries += 1
@@ -327,7 +327,7 @@ class PartitionCheck:
     def _check_time_index(self, name: str, segment: SegmentReport, batches: _Batches) -> None:
         entries, ragged = index_entries((self.folder / name).read_bytes(), TimeIndex.ENTRY.size)
         if ragged:
-            self.find(WARNING, name, f"{ragged} bytes at its end make no entry; the next start makes it anew")
+            self.find(WARNING, name, f"{ragged} extra bytes at its end; the next start rebuilds it")
         largest = array("q")
         for timestamp in batches.timestamps:
             largest.append(max(timestamp, largest[-1]) if largest else timestamp)
@@ -395,7 +395,7 @@ class PartitionCheck:
                 continue
             seen = self._producers.producers.get(state.producer_id)
             if seen is None or seen.epoch != state.epoch or not seen.batches or last < 0 or self._is_in_gap(last):
-                continue  # its batches were removed by retention or compaction, or it begins anew
+                continue  # its batches were removed by retention or compaction, or it starts again
             logged = seen.batches[-1]
             if (logged.last_offset, seen.last_sequence) != (last, state.last_sequence):
                 self.find(

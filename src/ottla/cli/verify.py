@@ -55,9 +55,9 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     parser.add_argument("folder", metavar="FOLDER", help="a data folder, or the folder of one partition")
-    parser.add_argument("--deep", action="store_true", help="look into batches: every record is decoded")
+    parser.add_argument("--deep", action="store_true", help="also decode every record")
     parser.add_argument("-q", "--quiet", action="store_true", help="findings only, no picture")
-    parser.add_argument("--live", action="store_true", help="go on though a broker uses the folder")
+    parser.add_argument("--live", action="store_true", help="continue although a broker uses the folder")
     add_json(parser)
 
 
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     if not folder.is_dir():
-        raise CommandError(f"{folder} is no folder")
+        raise CommandError(f"{folder} is not a folder")
     alone = any(folder.glob("*.log"))
     if not alone and not (folder / "meta.properties").exists() and not any(_partition_folders(folder)):
         raise CommandError(f"{folder} is neither a data folder nor the folder of a partition")
@@ -88,7 +88,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             except FileNotFoundError:
                 if not arguments.live:
                     raise
-                terminal.warn(f"{one.name} is left out: a broker changes it while it is read")
+                terminal.warn(f"{one.name} is skipped: a broker changed it while it was read")
                 continue
             if marked:
                 severity = NOTE if marked[4] == "delete" else WARNING
@@ -187,7 +187,7 @@ def _check_topic_ids(folder: Path, reports: list[PartitionReport]) -> list[Findi
         if topic_id is not None:
             ids.setdefault(match[1], {}).setdefault(topic_id, []).append(report.name)
         elif disk.exists(path):
-            found.append(Finding(WARNING, path, "cannot be read; the next start writes it anew"))
+            found.append(Finding(WARNING, path, "cannot be read; the next start writes it again"))
     for topic, owners in ids.items():
         if len(owners) > 1:
             names = " and ".join(folders[0] for folders in owners.values())

@@ -183,7 +183,7 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
     except OSError as error:
         if tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
             raise ConnectionLost(f"{address} breaks off the TLS handshake; is TLS spoken at this port?") from None
-        # asyncio words the system's own errors anew; a name that is not found has a number below zero.
+        # asyncio rewords the system's own errors; a name that is not found has a number below zero.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise ConnectionLost(f"cannot connect to {address}: {reason}") from None
     connection = Connection(address, reader, writer)

@@ -142,7 +142,7 @@ async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, Co
             if p.error_code in (
                 IllegalGeneration.code,
                 UnknownMemberId.code,
-            ):  # what an outsider is told while there are members
+            ):  # the broker's answer to a non-member while there are members
                 raise ClientError(f"group '{group}' has members; stop its consumers before its offsets are set")
             if p.error_code:
                 raise _named(error_for(p.error_code), f"{topic.name}-{p.partition_index}")

@@ -172,7 +172,7 @@ class Config:
 
     @property
     def advertised_listeners(self) -> tuple[Listener, ...]:
-        """What clients are told; an empty host or port 0 is filled in by the server once it is bound."""
+        """The addresses that clients get; an empty host or port 0 is filled in by the server once it is bound."""
         return self._advertised
 
     @property

@@ -154,7 +154,7 @@ BROKER_DOCS = {
     "unstable.api.versions.enable": "Serve versions of requests that are still in development.",
     "unstable.feature.versions.enable": "Allow feature levels that are still in development.",
     # Network and threads
-    "advertised.listeners": "The addresses that clients are told, if they differ from listeners.",
+    "advertised.listeners": "The addresses that the broker gives to clients, if they differ from listeners.",
     "background.threads": "Threads for background work in Kafka; Ottla has one event loop and keeps the number only.",
     "connections.max.idle.ms": "Close a connection that has been quiet for this long.",
     "inter.broker.listener.name": "The listener that brokers use among themselves.",

@@ -54,7 +54,7 @@ PRESETS: dict[str, dict[str, str]] = {
 }
 
 SHOW_NEW_TOPICS_AT_ONCE = frozenset({"test"})
-"""Presets under which the Metadata request that makes a topic is told of it at once. With Kafka it is not there yet,
+"""Presets under which the Metadata request that creates a topic names it at once. With Kafka it is not there yet,
 and clients ask again after a tenth of a second: tests need not wait for that."""
 
 ENVIRONMENT_PREFIX = "OTTLA_"

@@ -30,7 +30,7 @@ class ResourceConfig:
 
 
 class TopicConfig(ResourceConfig):
-    """A topic's config; immutable, so that a change is a new object for whoever holds a log of the topic."""
+    """A topic's config; immutable, so that a change is a new object for every holder of the topic's logs."""
 
     __slots__ = ()
 

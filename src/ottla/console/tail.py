@@ -1,4 +1,4 @@
-"""A live tail: new records as they arrive. It never drops one silently; a reader that is too slow is told how many."""
+"""A live tail: new records as they arrive. It drops none silently: a slow reader learns how many."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """An offset checkpoint. A missing one is empty; a malformed one too, with a warning: recovery then starts lower.
 
-    Of several folders each tells of the partitions that it holds; what else is in it was left there by a move.
+    Each of several folders lists the partitions that it holds; a move may have left other entries in it.
     """
     parts = disk.parts()
     if len(parts) == 1:

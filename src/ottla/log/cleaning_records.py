@@ -33,7 +33,7 @@ class Kept(NamedTuple):
 
 
 def payload_of(batch: Batch) -> bytes:
-    """The checked, uncompressed records of a batch: what is written anew must not make damage look whole."""
+    """The checked, uncompressed records of a batch: rewriting must not make damage look whole."""
     if not batch.crc_ok():
         raise CorruptMessage(f"the batch at offset {batch.base_offset} has a wrong CRC")
     return batch.uncompressed_payload()

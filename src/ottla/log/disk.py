@@ -72,7 +72,7 @@ class FileRegion:
     def if_few(self) -> Chunk | None:
         """The bytes, where reading them costs less than handing over the file: one packet with the rest of an answer.
 
-        None also if they cannot be had; whoever then sends from the file finds out why.
+        Also None if they cannot be read; sending from the file then raises the error.
         """
         if self._length > _FEW_BYTES:
             return None

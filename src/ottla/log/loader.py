@@ -175,7 +175,7 @@ class _Loader:
         segment = self._segment(base_offset, self.sizes)
         stem = f"{base_offset:020d}"
         if not segment.size or (not self.clean and base_offset >= self.recovery_point):
-            pass  # nothing to index, or `_recover` makes all indexes anew
+            pass  # nothing to index, or `_recover` rebuilds all indexes
         elif stem + INDEX_SUFFIX not in self.sizes:
             logger.warning("%s: segment %d has no offset index; reading it again", self.name, base_offset)
             self._recover_segment(segment)

@@ -104,7 +104,7 @@ class Log:
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
-        """Moved by whoever knows the replicas, through `update_high_watermark`."""
+        """Moved by the code that knows the replicas, through `update_high_watermark`."""
         self._first_unstable: int | None = None
         self._update_first_unstable()
         self._last_flush_ms = clock.now_ms()
@@ -117,7 +117,7 @@ class Log:
         self.on_config: Callable[[Log], object] | None = None
         """Called after the settings changed."""
         self.remove_files: Callable[[Sequence[str]], object] = self._remove_here
-        """Unlinking a gigabyte takes a while; whoever has a thread for it sets this."""
+        """Unlinking a gigabyte takes a while; set this to do it in a thread."""
         self.truncations = 0
         """How often the end was cut off: what was read before may not be what is there now."""
 
@@ -192,7 +192,7 @@ class Log:
     ) -> AppendInfo:
         """Append as leader: gives the validated batches their offsets, in place, and writes their bytes.
 
-        `append_time_ms` is only reported back; whoever validated the batches has stamped it. `transaction_version`
+        `append_time_ms` is only reported back; the validation has stamped the batches. `transaction_version`
         is that of the coordinator that sent a marker.
         """
         if len(batches) == 1:
@@ -362,7 +362,7 @@ class Log:
         self.producers.map_end_offset = base
         self.producers.take_snapshot()
         if replaces:
-            # Its indexes are full of nothing, or its settings changed: the same offset starts anew.
+            # Its indexes are full of nothing, or its settings changed: start again at the same offset.
             active.delete()
         added = self._new_segment(base)
         # The disk has done its part: a roll that fails before this leaves the log as it was.
@@ -540,7 +540,7 @@ class Log:
         """Put a compacted segment, whose files end in `.cleaned`, in the place of those that it was made from.
 
         Two renames make this safe at any moment: a `.swap` without a `.cleaned` beside it is whole, and the loader
-        finishes what a crash interrupts; so the folder may be flushed later, off the loop. Whoever reads a replaced
+        finishes what a crash interrupts; so the folder may be flushed later, off the loop. A reader of a replaced
         segment goes on until `file.delete.delay.ms` is over.
         """
         slot = self._segments.index(replaced[0])
@@ -614,7 +614,7 @@ class Log:
         self._last_flush_ms = self.clock.now_ms()
 
     def failed(self, error: KafkaStorageError) -> None:
-        """A request got this error: whoever runs the broker should know."""
+        """A request got this error: log it for the operator."""
         if self.on_failure is not None:
             self.on_failure(self, error)
 

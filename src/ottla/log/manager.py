@@ -186,7 +186,7 @@ class LogManager:
             offset = max(self._recovery_points.get(key, 0), self._high_watermarks.get(key, 0))
             if offset and key not in self._logs and key not in self._unopened:
                 logger.error(
-                    "%s-%d has no folder, but had records up to offset %d; it begins anew, without them. Stop the "
+                    "%s-%d has no folder, but had records up to offset %d; it starts empty. Stop the "
                     "broker and restore the folder from a backup if they are needed",
                     *key,
                     offset,

@@ -2,8 +2,8 @@
 
 A log is copied in a thread into a folder `topic-0.…-future` beside the other partitions of its new place, round after
 round, until little is missing. The rest is copied on the event loop, where nothing can be appended meanwhile, and the
-two folders change their names. Whoever reads or writes goes on with the same log: its files have the same names and
-bytes, and are opened anew at their new place.
+two folders change their names. Readers and writers keep using the same log: its files have the same names and
+bytes, and are reopened in their new place.
 
 A copy never holds more than the log had when the round began: what an append has half written is not copied. A file
 that was replaced (compaction does that) is another one to the system, and is copied again.

@@ -280,7 +280,7 @@ class Segment:
     def start_before(self, offset: int) -> int:
         """The position of a batch at or before the one that holds `offset`, by the index.
 
-        The batch there must fit the entry, else the index is made anew: a wrong one must not hide records.
+        The batch there must fit the entry, else the index is rebuilt: a wrong one must not hide records.
         """
         try:
             relative, position = self.offset_index.entry_before(offset)
@@ -288,7 +288,7 @@ class Segment:
                 return position
         except CorruptIndex as error:
             logger.warning("%s", error)
-        logger.warning("%s/%020d.index does not fit its log and is made anew", self.folder, self.base_offset)
+        logger.warning("%s/%020d.index does not fit its log and is rebuilt", self.folder, self.base_offset)
         self.rebuild_indexes()
         return self.offset_index.entry_before(offset)[1]
 
@@ -436,7 +436,7 @@ class Segment:
     # --- recovery ----------------------------------------------------------------------------------------------------
 
     def rebuild_indexes(self) -> None:
-        """Make the offset and time index anew from the log's headers."""
+        """Rebuild the offset and time index from the log's headers."""
         self.offset_index.reset()
         self.time_index.reset()
         self._reset_progress()

@@ -60,7 +60,7 @@ def bind_class(cls: type[Struct], namespace: dict[str, Any]) -> str:
 
 
 def fresh_default(field: Field, namespace: dict[str, Any]) -> str:
-    """An expression for a field's default; mutable ones are made anew each time."""
+    """An expression for a field's default; mutable ones are new each time."""
     if field.default is not UNSET:
         return repr(field.default)
     if field.kind == "array":

@@ -1,8 +1,8 @@
 """Messages that repeat themselves: bytes that stay the same, and holes with numbers between them.
 
 A client that is busy sends the same request again and again: only the correlation id changes, and an offset or two. Its
-answers repeat in the same way. Whoever keeps a template of the latest message serves the next one without decoding it
-and without building a response:
+answers repeat in the same way. With a template of the latest message, the next one is served without decoding
+it and without building a response:
 
 1. *Find the holes.* The message is encoded once more with stand-ins in place of its numbers. Where a stand-in is found
    in the bytes, there is a hole (`stand_ins`, `find_numbers`).
@@ -66,7 +66,7 @@ def _answer_layout(before: int, numbers: int, behind: int) -> Struct:
 
 
 class RequestTemplate:
-    """A frame that stays the same but for its correlation id and some 64-bit numbers.
+    """A frame that stays the same except for its correlation id and some 64-bit numbers.
 
     `unpack(buffer, position)` takes `size` bytes apart: fixed parts at the even places, numbers at the odd ones. The
     frame is like the template if `values[::2] == fixed`; then `values[1]` is the correlation id, and `values[3::2]` are
@@ -102,7 +102,7 @@ class RequestTemplate:
 
 
 class AnswerTemplate:
-    """An answer that stays the same but for its correlation id and one row of 64-bit numbers.
+    """An answer that stays the same except for its correlation id and one row of 64-bit numbers.
 
     `pack(size, correlation_id, before, *numbers, behind)` makes the frame; `size` is that of an answer like the one
     that the template was made of.

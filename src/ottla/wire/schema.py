@@ -155,7 +155,7 @@ class Field:
         return self.item if isinstance(self.item, type) else None
 
     def fresh_default(self) -> Any:
-        """What a new struct gets; mutable ones are made anew each time."""
+        """What a new struct gets; mutable ones are new each time."""
         if self.default is not UNSET:
             return self.default
         if self.kind == "array":

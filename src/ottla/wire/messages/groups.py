@@ -29,7 +29,7 @@ class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible=
 
 class JoinGroupResponse(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
     """v2 throttle time; v5 instance ids; v7 protocol type, and a null protocol name where there is none (KIP-559);
-    v9 the leader may be told to skip the assignment (KIP-814).
+    v9 the leader may get the order to skip the assignment (KIP-814).
     """
 
     class JoinGroupResponseMember(Struct):
