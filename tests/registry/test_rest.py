@@ -218,6 +218,7 @@ def test_soft_and_hard_delete_of_versions(api: Any) -> None:
         "Subject 's' Version 2 was soft deleted.Set permanent=true to delete permanently",
     )
     assert api.ok("GET", "/subjects/s/versions") == [1]
+    assert api.ok("GET", "/subjects/s/versions/latest")["version"] == 1
     assert api.ok("GET", "/subjects/s/versions?deleted=true") == [1, 2]
     assert api.ok("GET", "/subjects/s/versions?deletedOnly=true") == [2]
     assert api.ok("GET", "/subjects/s/versions?deletedAsNegative=true") == [1, -2]
@@ -290,8 +291,21 @@ def test_references(api: Any) -> None:
     assert (
         api.error("POST", "/subjects/new/versions", body(OUTER, references=[{**reference, "version": 1}]))[1] == 42201
     )
+    assert api.error("DELETE", "/subjects/in/versions/1?permanent=true")[:2] == (422, 42206)
     api.ok("DELETE", "/subjects/out?permanent=true")
-    assert api.ok("DELETE", "/subjects/in?permanent=true") == [1]
+    assert api.ok("DELETE", "/subjects/in/versions/1?permanent=true") == 1
+
+
+def test_references_within_a_subject_do_not_hold_it(api: Any) -> None:
+    api.ok("PUT", "/config", {"compatibility": "NONE"})
+    api.register("s", INNER)
+    api.register("s", OUTER, references=[{"name": "In", "subject": "s", "version": 1}])
+    assert api.error("DELETE", "/subjects/s/versions/1")[:2] == (422, 42206)
+    assert api.ok("DELETE", "/subjects/s") == [1, 2]
+    before = len(api.log.records)
+    assert api.ok("DELETE", "/subjects/s?permanent=true") == [1, 2]
+    # The newest first: a reader of the topic never sees a version without what it refers to.
+    assert [json.loads(record.key)["version"] for record in api.log.records[before:]] == [2, 1]
 
 
 def test_references_of_references(api: Any) -> None:

@@ -1,7 +1,7 @@
 """The records of a `_schemas` topic, as Confluent's registry writes them: keys and values in compact JSON.
 
 Compaction compares keys byte by byte, so the order of a key's fields is part of the format. A record that cannot be
-understood is a CorruptRecord; whoever reads the topic reports it and goes on.
+understood is a CorruptRecord. The reader of the topic reports it and goes on.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Registry:
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Replay what the log has and the state does not, whoever wrote it."""
+        """Replay what the log has and the state does not, also if another registry wrote it."""
         self._replay(await self.log.read(self.state.next_offset))
         self._uncertain = False
 

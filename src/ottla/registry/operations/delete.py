@@ -1,4 +1,4 @@
-"""Deleting versions, subjects and contexts: softly, which can be undone, and then for good."""
+"""Deleting versions and subjects, softly first and then permanently, and contexts that are empty."""
 
 from __future__ import annotations
 

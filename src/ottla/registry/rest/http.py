@@ -26,7 +26,7 @@ class Request:
     body: bytes = b""
     content_type: str | None = None
     accept: str | None = None
-    # Who asks, as far as the adapter knows; rights are its business.
+    # The name under which the client authenticated, if it did. The adapter checks rights.
     principal: str | None = None
 
 
