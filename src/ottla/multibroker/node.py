@@ -21,8 +21,8 @@ from ottla.multibroker.channel import NetworkChannel
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
 from ottla.multibroker.fetcher import ReplicaFetchers
 from ottla.multibroker.network import Network
-from ottla.multibroker.peers import ControllerGate, passing_on
 from ottla.multibroker.throttle import LEADER, ReplicationThrottle
+from ottla.multibroker.to_controller import ControllerGate, forwarding_registry
 from ottla.replication.leadership import Leadership, Throttle
 from ottla.server.broker import Broker, StartError
 from ottla.server.peers import Unreachable
@@ -108,7 +108,7 @@ class BrokerNode(Topology):
         self.broker = broker
         broker.channel = NetworkChannel(self)
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
-        broker.registry = passing_on(self, broker.registry)
+        broker.registry = forwarding_registry(self, broker.registry)
         self.fetchers = ReplicaFetchers(self)
 
     def _allocate_producer_ids(self, allocated: Allocated) -> None:

@@ -1,9 +1,9 @@
-"""Requests that the controller has to answer, wherever they arrive.
+"""How workers forward requests to their controller, and what the controller does with them.
 
-Like Kafka's Envelope (KIP-590): a worker passes such a request on with who sent it and from where, and passes the
-answer back. The controller answers, its own clients too, once every worker has followed the change: a topic is ready
-on all of them when CreateTopics returns. One change is made at a time, so that a folder is given up by its old owner
-before a new one can ask for it.
+A request travels with its sender's name and address, and its answer comes back. The controller answers once every
+worker has followed the change: a topic is ready on all of them when CreateTopics returns. That holds for its own
+clients too. One change is made at a time, so that the old owner of a folder gives it up before a new one can ask for
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started, then
-from ottla.enums import AnsweredBy, ApiKey, ConfigResourceType, CoordinatorType
+from ottla.enums import ApiKey, CoordinatorType
 from ottla.errors import (
     CoordinatorNotAvailable,
     InvalidReplicaAssignment,
@@ -23,12 +23,12 @@ from ottla.errors import (
 )
 from ottla.server.api import Api, Handler, Registry, RequestContext, registered_apis
 from ottla.server.dispatch import dispatch
+from ottla.server.forwarding import forwarding, if_it_may_create
 from ottla.server.peers import ForwardedConnection
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     FindCoordinatorRequest,
-    IncrementalAlterConfigsRequest,
     UnregisterBrokerRequest,
 )
 from ottla.workers.link import Link, LinkLost
@@ -126,52 +126,10 @@ def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[
 def follower_registry(worker: FollowerTopology) -> Registry:
     """Everything, but what needs the controller goes to the controller."""
 
-    def passing(api: Api) -> Handler:
-        def handler(ctx: RequestContext, request: Any) -> Answer[Message | None]:
-            return started(pass_on(worker.controller_link, ctx, request, api.response))
+    def forward(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
+        return started(pass_on(worker.controller_link, ctx, request, api.response))
 
-        return handler
-
-    def creating(api: Api) -> Handler:
-        may_create = api.may_create_topics
-        if may_create is None:
-            return api.handler
-
-        def handler(ctx: RequestContext, request: Any) -> Any:
-            if may_create(worker.broker.metadata, request):
-                return started(pass_on(worker.controller_link, ctx, request, api.response))
-            return api.handler(ctx, request)
-
-        return handler
-
-    def serving(api: Api) -> Handler:
-        if api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
-            return _with_own_loggers(api.handler, passing(api))
-        return passing(api) if api.answered_by is AnsweredBy.CONTROLLER else creating(api)
-
-    return registered_apis().wrapped(serving)
-
-
-def _with_own_loggers(local: Handler, passing: Handler) -> Handler:
-    """Log levels are a process's own; everything else in the request goes to the controller."""
-
-    def handler(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Any:
-        resources = request.resources
-        own = [resource for resource in resources if resource.resource_type == ConfigResourceType.BROKER_LOGGER]
-        if not own:
-            return passing(ctx, request)
-        request.resources = own
-        answer = local(ctx, request)
-        request.resources = [
-            resource for resource in resources if resource.resource_type != ConfigResourceType.BROKER_LOGGER
-        ]
-        return then(passing(ctx, request), lambda others: joined(answer, others)) if request.resources else answer
-
-    def joined(answer: Any, others: Any) -> Any:
-        answer.responses += others.responses
-        return answer
-
-    return handler
+    return forwarding(registered_apis(), forward, worker.broker.metadata)
 
 
 def controller_registry(worker: ControllerTopology) -> Registry:
@@ -192,24 +150,16 @@ def controller_registry(worker: ControllerTopology) -> Registry:
 
         return shielded
 
-    def creating(api: Api) -> Handler:
-        may_create = api.may_create_topics
-        if may_create is None:
-            return api.handler
-
-        change = changing(api, api.handler)
-
-        def handler(ctx: RequestContext, request: Any) -> Any:
-            return (change if may_create(worker.broker.metadata, request) else api.handler)(ctx, request)
-
-        return handler
-
     def serving(api: Api) -> Handler:
         if api.key == ApiKey.ALTER_PARTITION_REASSIGNMENTS:
             return changing(api, _staying(api.handler))
         if api.key == ApiKey.UNREGISTER_BROKER:
             return changing(api, _keeping(worker, api.handler))
-        return changing(api, api.handler) if api.changes_metadata else creating(api)
+        if api.changes_metadata:
+            return changing(api, api.handler)
+        if api.may_create_topics is None:
+            return api.handler
+        return if_it_may_create(api, worker.broker.metadata, changing(api, api.handler))
 
     return registered_apis().wrapped(serving)
 

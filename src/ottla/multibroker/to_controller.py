@@ -1,4 +1,4 @@
-"""A broker as another node of its cluster sees it: requests without a socket, and what needs the controller."""
+"""The controller as a broker of the cluster reaches it: forwarded requests, and the few things it asks for itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import started
-from ottla.enums import AnsweredBy
 from ottla.errors import (
     CoordinatorNotAvailable,
     KafkaError,
@@ -18,7 +17,8 @@ from ottla.errors import (
 from ottla.metadata.controller import Admit, Controller, NewTopic
 from ottla.metadata.image import TopicState
 from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
-from ottla.server.api import Api, Handler, Registry, RequestContext
+from ottla.server.api import Api, Registry, RequestContext
+from ottla.server.forwarding import forwarding
 from ottla.server.peers import ForwardedConnection, Unreachable
 from ottla.wire.schema import Message
 
@@ -26,15 +26,10 @@ if TYPE_CHECKING:
     from ottla.multibroker.node import BrokerNode
 
 
-def passing_on(node: BrokerNode, registry: Registry) -> Registry:
+def forwarding_registry(node: BrokerNode, registry: Registry) -> Registry:
     """A registry whose requests for the controller are answered by what the controller knows."""
-    return registry.wrapped(
-        lambda api: _passing(node, api) if api.answered_by is AnsweredBy.CONTROLLER else api.handler
-    )
 
-
-def _passing(node: BrokerNode, api: Api) -> Handler:
-    def at_controller(ctx: RequestContext, request: Any) -> Any:
+    def at_controller(api: Api, ctx: RequestContext, request: Any) -> Any:
         controller = node.controller_node
         services = node.broker.services.at_controller(
             CONTROLLER_ID, controller.controller, controller.image, controller.log, controller.quotas
@@ -45,18 +40,18 @@ def _passing(node: BrokerNode, api: Api) -> Handler:
             request,
         )
 
-    async def from_afar(ctx: RequestContext, request: Any) -> Any:
+    async def over_network(api: Api, ctx: RequestContext, request: Any) -> Any:
         try:
-            return await node.network.call(node.node_id, CONTROLLER_ID, lambda: at_controller(ctx, request))
+            return await node.network.call(node.node_id, CONTROLLER_ID, lambda: at_controller(api, ctx, request))
         except Unreachable:
             raise RequestTimedOut from None
 
-    def handler(ctx: RequestContext, request: Any) -> Any:
+    def forward(api: Api, ctx: RequestContext, request: Any) -> Any:
         if node.network.is_direct(node.node_id, CONTROLLER_ID):
-            return at_controller(ctx, request)
-        return started(from_afar(ctx, request))
+            return at_controller(api, ctx, request)
+        return started(over_network(api, ctx, request))
 
-    return handler
+    return forwarding(registry, forward)
 
 
 class ControllerGate(Controller):
@@ -110,7 +105,7 @@ class ControllerGate(Controller):
                 make(self._there())
             known = self.image.topics.get(name)
         if known is None:
-            raise LeaderNotAvailable  # word of it is on its way
+            raise LeaderNotAvailable  # the metadata that says so has not arrived yet
         return known
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
