@@ -29,6 +29,7 @@ from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.formats import Kind, check_format
 from ottla.spark.pipelines.stores import LocalStore
 from ottla.spark.pipelines.tables import Table
+from ottla.spark.pipelines.upkeep import remove_unused, upkeep
 
 KINDS = {
     "parquet": Kind("parquet"),
@@ -404,3 +405,108 @@ def test_a_rest_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert "s3cret" not in Path(root, "_ottla", "iceberg.json").read_text()
     with pytest.raises(PipelineError, match=r"^the catalog http://127\.0\.0\.1:\d+ cannot be used: "):
         Table.open(LocalStore(root))
+
+
+# --- upkeep ----------------------------------------------------------------------------------------------------------
+
+
+@ALL
+def test_what_a_table_no_longer_needs(name: str, tmp_path: Path) -> None:
+    """Earlier versions and the files of a writer that was killed go; the table and its offsets stay."""
+    root = str(tmp_path / "t")
+    now_ms = time.time_ns() // 1_000_000
+    with tables.open_table(LocalStore(root), KINDS[name]) as table:
+        tables.advance(table, 6, 1)
+        old = [file.path for file in table.state.files.values()]
+        table.commit(tables.stage(table, 0, 6), remove=old)
+        tables.advance(table, 8, 1)
+        needed = {file.path for file in table.state.files.values()}
+        left = tables.stage(table, 8, 9)  # staged, and then killed
+    lost = "topic=orders.v1/date=2026-01-31/lost.parquet"
+    lost = f"data/{lost}" if name.startswith("iceberg") else lost
+    if name != "parquet":
+        shutil.copy(Path(root, next(iter(left))), Path(root, lost))
+    with pytest.raises(PipelineError, match="less than an hour is too short"):
+        upkeep(root, expire_ms=1000)
+    assert upkeep(root, dry_run=True).files == []
+    assert all(Path(root, staged).exists() for staged in left)
+    assert upkeep(root).files == []  # nothing is a week old
+    assert not any(Path(root, staged).exists() for staged in left)  # no writer can need it any more
+    if name == "parquet":
+        return
+    time.sleep(0.01)
+    before = rows_of(root, name)
+    for entry in Path(root).rglob("*.parquet"):
+        os.utime(entry, (entry.stat().st_mtime - 10, entry.stat().st_mtime - 10))
+    would = remove_unused(root, now_ms + 600_000, dry_run=True)
+    assert rows_of(root, name) == before == wanted(8)
+    data = {path for path in would.files if path.endswith(".parquet")}
+    assert data == {*old, lost}
+    done = remove_unused(root, now_ms + 600_000, dry_run=False)
+    assert set(would.files) <= set(done.files)
+    assert done.bytes >= would.bytes > 0
+    assert not any(Path(root, path).exists() for path in done.files)
+    assert all(Path(root, path).exists() for path in needed)
+    assert rows_of(root, name) == wanted(8)
+    with tables.open_table(LocalStore(root), KINDS[name]) as table:
+        assert table.state.marks[tables.TOPIC, 1] == 8
+        tables.advance(table, 10, 1)
+    assert rows_of(root, name) == wanted(10)
+
+
+@pytest.mark.parametrize("name", ["iceberg", "iceberg-hadoop"])
+def test_rows_that_another_engine_marked_as_deleted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table still grows; what reads its files says that they are not the table."""
+    from ottla.spark.pipelines.iceberg import IcebergLog
+
+    root = str(tmp_path / "t")
+    with tables.open_table(LocalStore(root), KINDS[name]) as table:
+        tables.advance(table, 4, 2)
+    load = IcebergLog.load
+
+    def with_deletes(self: Any) -> Any:
+        state = load(self)
+        state.rows_deleted = True
+        return state
+
+    monkeypatch.setattr(IcebergLog, "load", with_deletes)
+    with tables.open_table(LocalStore(root), KINDS[name]) as table:
+        tables.advance(table, 6, 2)
+        with pytest.raises(PipelineError, match="another engine has marked rows as deleted"):
+            table.url(next(iter(table.state.files.values())))
+    assert rows_of(root, name) == wanted(6)
+
+
+def test_a_delta_table_that_may_have_deletion_vectors(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    root = str(tmp_path / "t")
+    with tables.open_table(LocalStore(root), KINDS["delta"]) as table:
+        tables.advance(table, 4, 2)
+    features = {"reader": ["deletionVectors"], "writer": ["deletionVectors"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    protocol |= {f"{kind}Features": names for kind, names in features.items()}  # type: ignore[dict-item,misc]
+    number = DeltaTable(root).version() + 1
+    Path(root, "_delta_log", f"{number:020d}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    with tables.open_table(LocalStore(root), KINDS["delta"]) as table:
+        tables.advance(table, 6, 2)
+        with pytest.raises(PipelineError, match="another engine has marked rows as deleted"):
+            table.url(next(iter(table.state.files.values())))
+    with tables.open_table(LocalStore(root), KINDS["delta"]) as table:
+        assert table.state.marks[tables.TOPIC, 0] == 6
+
+
+def test_upkeep_as_people_run_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from ottla.cli.main import main
+
+    root = str(tmp_path / "t")
+    with tables.open_table(LocalStore(root), KINDS["delta"]) as table:
+        tables.advance(table, 4, 2)
+    assert main(["pipeline", "upkeep", root, "--dry-run"]) == 0
+    assert capfd.readouterr().out == "0 versions and 0 files (0 B) would be removed\n"
+    assert main(["pipeline", "upkeep", root, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["format"] == "delta"
+    assert main(["pipeline", "upkeep", str(tmp_path / "nowhere")]) == 1
+    assert "is no folder that `ottla pipeline archive` wrote" in capfd.readouterr().err
+    assert main(["pipeline", "upkeep", root, "--expire", "5m"]) == 1
+    assert len(capfd.readouterr().err.splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,88 @@ def test_snapshot(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path:
     done = ottla.spark.snapshot(topic, out, **options)
     assert (done.records, done.details["keys"]) == (3, 9)
     assert table() == {**{k: v for k, v in wanted.items() if k != b"a1"}, b"a0": b"back", b"a2": b"new"}
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_merge_gives_what_a_rewrite_of_everything_gives(spark: Any, few: bool) -> None:
+    """Keys that stay in their partition, and such that move between two, against a model in plain Python."""
+    from datetime import UTC, datetime, timedelta
+
+    from ottla.spark.pipelines.snapshot import SCHEMA, merged
+
+    chance = random.Random(7)
+
+    def winners(rows: Any) -> dict[bytes, tuple[Any, ...]]:
+        found: dict[bytes, tuple[Any, ...]] = {}
+        for row in rows:
+            if row[1] not in found or (row[6], row[5]) > (found[row[1]][6], found[row[1]][5]):
+                found[row[1]] = row
+        return found
+
+    table: dict[bytes, tuple[Any, ...]] = {}
+    offsets = [0, 0]
+    for _ in range(3):
+        batch: dict[tuple[bytes, int], tuple[Any, ...]] = {}
+        rows = []
+        for _ in range(60):
+            partition, key = chance.randrange(2), b"k%d" % chance.randrange(30)
+            moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=chance.randrange(100))
+            value = None if chance.random() < 0.2 else b"%d" % chance.randrange(1000)
+            offsets[partition] += 1
+            row = ("t", key, value, None, partition, offsets[partition], moment)
+            rows.append(row)
+            batch[key, partition] = row
+        previous = spark.createDataFrame(list(table.values()), SCHEMA) if table else None
+        result = merged(previous, spark.createDataFrame(rows, SCHEMA), few=few).collect()
+        # As it was: the newest of each partition among what the table has and what came, then the youngest.
+        for row in table.values():
+            batch.setdefault((row[1], row[4]), row)
+        table = {key: row for key, row in winners(batch.values()).items() if row[2] is not None}
+        assert sorted((bytes(r.key), bytes(r.value), r.partition, r.offset) for r in result) == sorted(
+            (row[1], row[2], row[4], row[5]) for row in table.values()
+        )
+
+
+def test_change_events(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Path) -> None:
+    topic = make_topic(1)
+
+    def event(op: str, after: Any = None, wrapped: bool = False) -> bytes:
+        body = {"op": op, "before": None, "after": after, "ts_ms": 1, "source": {"op": "no", "after": 1}}
+        return json.dumps({"schema": {}, "payload": body} if wrapped else body).encode()
+
+    events = [
+        (b"1", event("r", {"id": 1, "name": "a"})),
+        (b"2", event("c", {"id": 2, "tags": ["x", None]}, wrapped=True)),
+        (b"3", event("c", {"id": 3})),
+        (b"1", event("u", {"id": 1, "name": "b"})),
+        (b"3", event("d")),
+        (b"3", None),
+        (b"9", event("m")),
+    ]
+    send(topic, events)
+    options = {"bootstrap": broker.bootstrap, "spark": spark}
+    out = str(tmp_path / "s")
+    ottla.spark.snapshot(topic, out, envelope="debezium", **options)
+
+    def table() -> dict[bytes, Any]:
+        rows = ottla.spark.read_snapshot(out, spark=spark).collect()
+        return {bytes(row.key): json.loads(bytes(row.value)) for row in rows}
+
+    assert table() == {b"1": {"id": 1, "name": "b"}, b"2": {"id": 2, "tags": ["x", None]}}
+    send(topic, [(b"2", event("d", wrapped=True)), (b"3", event("c", {"id": 3, "again": True}))])
+    ottla.spark.snapshot(topic, out, envelope="debezium", **options)
+    assert table() == {b"1": {"id": 1, "name": "b"}, b"3": {"id": 3, "again": True}}
+    with pytest.raises(PipelineError, match="was begun with --envelope debezium"):
+        ottla.spark.snapshot(topic, out, **options)
+    for value, problem in (
+        (b"no json", "no Debezium envelope in JSON: it has no 'op'"),
+        (event("u"), "has the op 'u' without a row"),
+        (event("t"), "the source table was truncated"),
+    ):
+        other = make_topic(1)
+        send(other, [(b"1", value)])
+        with pytest.raises(PipelineError, match=f"^{other}-0, offset 0: .*{problem}"):
+            ottla.spark.snapshot(other, str(tmp_path / other), envelope="debezium", **options)
 
 
 def test_sql(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ottla.cli.pipeline_options import (
     add_snapshot,
     add_sql,
     add_stats,
+    add_upkeep,
     add_verify,
 )
 from ottla.cli.pipeline_run import run_file
@@ -56,6 +57,7 @@ def _verbs() -> dict[str, tuple[Callable[[Any], None], Callable[[argparse.Namesp
         "archive": (add_archive, _archive),
         "verify": (add_verify, _verify),
         "compact": (add_compact, _compact),
+        "upkeep": (add_upkeep, _upkeep),
         "replay": (add_replay, _replay),
         "stats": (add_stats, _stats),
         "parse": (add_parse, _parse),
@@ -190,6 +192,22 @@ def _compact(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _upkeep(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from ottla.spark import upkeep
+
+    done = upkeep(arguments.table, expire_ms=arguments.expire, dry_run=arguments.dry_run)
+    if arguments.json:
+        terminal.print_json(asdict(done))
+        return OK
+    for path in done.files if done.dry_run else ():
+        print(path)
+    what = f"{terminal.counted(done.versions, 'version')} and {terminal.counted(len(done.files), 'file')}"
+    print(f"{what} ({terminal.human_bytes(done.bytes)}) {'would be' if done.dry_run else 'were'} removed")
+    return OK
+
+
 def _replay(arguments: argparse.Namespace) -> int:
     from ottla.spark import replay
     from ottla.spark.pipelines.archive import check_archive
@@ -271,7 +289,7 @@ def _snapshot(arguments: argparse.Namespace) -> int:
     from ottla.spark import snapshot
 
     _check_topics(arguments)
-    done = _run(arguments, snapshot, topics=arguments.topics, out=arguments.out)
+    done = _run(arguments, snapshot, topics=arguments.topics, out=arguments.out, envelope=arguments.envelope)
     keys = terminal.counted(done.details["keys"], "key")
     return finish(arguments, done, f"read {speed(done)}; {keys} in {done.details['out']}")
 

@@ -75,7 +75,7 @@ def _table_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a property of the catalog, with ${env:NAME} for secrets; repeatable",
     )
-    group.add_argument("--table-name", metavar="NAME", help="in the catalog: NAMESPACE.TABLE (ottla.FOLDER)")
+    group.add_argument("--table-name", metavar="NAME", help="in the catalog: NAMESPACE.TABLE (default.FOLDER)")
 
 
 @contextmanager
@@ -165,6 +165,30 @@ def add_compact(kinds: Any) -> None:
     ) as parser:
         parser.add_argument("archive", metavar="DIR")
         parser.add_argument("--target-mb", type=int, default=128, metavar="N", help="the size to reach (128)")
+
+
+def add_upkeep(kinds: Any) -> None:
+    parser = subcommand(
+        kinds,
+        "upkeep",
+        "remove old versions of a table, and files that nothing names",
+        "Delta and Iceberg keep the files of earlier versions to look back at, and a writer that was killed leaves "
+        "files that no commit names. Remove both when they are old. Needs no Spark.",
+        examples=(
+            "ottla pipeline upkeep /data/lake/orders --dry-run",
+            "ottla pipeline upkeep /data/lake/customers --expire 2d",
+        ),
+    )
+    parser.add_argument("table", metavar="DIR")
+    parser.add_argument(
+        "--expire",
+        type=argument(parse_duration),
+        default=7 * 86_400_000,
+        metavar="DURATION",
+        help="how old a version, or a file that nothing names, must be (7d)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    add_json(parser)
 
 
 def add_replay(kinds: Any) -> None:
@@ -287,11 +311,19 @@ def add_snapshot(kinds: Any) -> None:
         "snapshot",
         "the latest value of each key as a table",
         "Keep a table of the latest value of each key; tombstones take their keys away.",
-        examples=("ottla pipeline snapshot customers --out /data/customers",),
+        examples=(
+            "ottla pipeline snapshot customers --out /data/customers",
+            "ottla pipeline snapshot shop.public.customers --out /data/customers --envelope debezium --format iceberg",
+        ),
         out="the table",
         table=True,
-    ):
-        pass
+    ) as parser:
+        parser.add_argument(
+            "--envelope",
+            choices=("plain", "debezium"),
+            default="plain",
+            help="what the values are: rows (default), or Debezium's change events in JSON",
+        )
 
 
 def add_sql(kinds: Any) -> None:

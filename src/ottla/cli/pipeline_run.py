@@ -95,6 +95,8 @@ def outcome_of(name: str, pipeline: str, result: Any) -> Outcome:
             made.read, made.findings = result.records, result.findings
         case "compact":
             made.files = result.files_after
+        case "upkeep":
+            made.files = len(result.files)
         case "sql":
             made.written = len(result.rows) if result.written_to is None else result.written
         case _:
@@ -131,4 +133,6 @@ def one_line(result: Any) -> str:
         return str(result.told())
     if hasattr(result, "files_after"):
         return f"{result.files_before} files are {result.files_after} now"
+    if hasattr(result, "versions"):
+        return f"{terminal.counted(len(result.files), 'file')} removed, {terminal.human_bytes(result.bytes)}"
     return f"written to {result.written_to}" if result.written_to else terminal.counted(len(result.rows), "row")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.snapshot import read_snapshot, snapshot
     from ottla.spark.pipelines.sql import sql
     from ottla.spark.pipelines.stats import read_stats, stats
+    from ottla.spark.pipelines.upkeep import upkeep
     from ottla.spark.pipelines.verify import verify
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "snapshot",
     "sql",
     "stats",
+    "upkeep",
     "verify",
 ]
 

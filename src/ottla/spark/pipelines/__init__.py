@@ -14,6 +14,7 @@ FUNCTIONS: Final = {
     "snapshot": "snapshot",
     "sql": "sql",
     "stats": "stats",
+    "upkeep": "upkeep",
     "verify": "verify",
 }
 """The module that each public name lives in; `ottla.spark` imports one when its name is asked for."""

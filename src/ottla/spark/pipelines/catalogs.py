@@ -23,7 +23,8 @@ from ottla.spark.pipelines.stores import LocalStore, read_json
 
 POINTER: Final = f"{FOLDER}/iceberg.json"
 NAME: Final = "ottla"
-"""Of the catalog, and of the namespace where none is named; Spark must use the same for the same SQL catalog."""
+"""Of the catalog; Spark must use the same for the same SQL catalog."""
+NAMESPACE: Final = "default"
 
 
 def check_catalog(catalog: str | None) -> None:
@@ -37,7 +38,7 @@ def check_catalog(catalog: str | None) -> None:
 
 def declare(store: LocalStore, catalog: str | None, options: Mapping[str, str], table: str | None) -> dict[str, Any]:
     """Write the pointer of a table that is to be made."""
-    name = table or f"{NAME}.{re.sub(r'[^A-Za-z0-9_]', '_', store.root.rstrip('/').rpartition('/')[2])}"
+    name = table or f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', store.root.rstrip('/').rpartition('/')[2])}"
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", name):
         raise PipelineError(f"a table of Iceberg is named NAMESPACE.NAME, not '{name}'")
     pointer = {"catalog": catalog or "sql", "options": dict(options), "table": name}

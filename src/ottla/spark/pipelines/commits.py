@@ -23,7 +23,9 @@ FOLDER: Final = "_ottla"
 MIXED: Final = -2
 """The partition of a file that holds records of several, as other engines write when they compact."""
 STATE: Final = "ottla.state"
-"""The name under which a commit of Delta or Iceberg carries the marks."""
+"""The name under which a commit of Delta or Iceberg carries all that the next run needs, the marks among it."""
+OFFSETS: Final = "ottla.offsets"
+"""The marks alone, for people and other programs."""
 DESCRIPTION: Final = "ottla.table"
 """The property of a Delta or Iceberg table that says which pipeline it belongs to."""
 
@@ -70,6 +72,8 @@ class State:
     marks: Offsets = field(default_factory=dict)
     lost: list[dict[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
+    rows_deleted: bool = False
+    """Whether another engine has marked rows of the files as deleted, so that the files alone are not the table."""
 
     def apply(self, change: Change) -> None:
         self.number = change.number
@@ -116,6 +120,9 @@ class CommitLog(Protocol):
 
     def recover(self, state: State) -> None:
         """Do what a crash left undone."""
+
+    def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
+        """Forget versions older than a moment (unless it is a dry run): how many, and files that none needs then."""
 
     def commit(self, change: Change, state: State) -> None:
         """All or nothing, and applied to `state`. Conflict if another writer has brought the table further."""

@@ -21,7 +21,7 @@ from ottla.spark.pipelines import FUNCTIONS
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import WRITERS, Options, Progress, TableOptions, spark_of
 
-PIPELINES: Final = ("archive", "compact", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
+PIPELINES: Final = ("archive", "compact", "upkeep", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
 _OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
 # What a command takes as text, and the argument of the function that it becomes. These names of the functions are
@@ -31,6 +31,7 @@ _FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "delay": ("delay_ms", lambda value: _milliseconds(value)),
     "late_after": ("late_after_ms", lambda value: _milliseconds(value)),
     "interval": ("interval_s", lambda value: _milliseconds(value) / 1000),
+    "expire": ("expire_ms", lambda value: _milliseconds(value)),
     "since": ("since_ms", lambda value: _moment(value)),
     "until": ("until_ms", lambda value: _moment(value)),
     "start": ("start", lambda value: value if value in ("earliest", "latest") else _moment(value)),
@@ -61,7 +62,7 @@ class Declared:
     @property
     def source(self) -> str | None:
         """What reads for it: kafka, ottla (also where nothing reads a topic), or None for what can be had."""
-        if self.pipeline in ("compact", "replay"):
+        if self.pipeline in ("compact", "upkeep", "replay"):
             return "ottla"
         chosen = self.arguments.get("source")
         return None if chosen is None else str(chosen)
@@ -139,6 +140,8 @@ def function_of(pipeline: str) -> Callable[..., Any]:
 
 def _parameters(pipeline: str) -> set[str]:
     own = {name for name in inspect.signature(function_of(pipeline)).parameters if name != "options"}
+    if pipeline == "upkeep":  # reads no topic and needs no Spark
+        return own
     if pipeline in WRITERS:
         return own | (set(TableOptions.__annotations__) - _NOT_DECLARED)
     return own | (set(Options.__annotations__) - _NOT_DECLARED - _OF_STREAMS)
@@ -164,11 +167,13 @@ def run_declared(
     results: dict[str, Any] = {}
 
     def run(entry: Declared) -> Any:
-        mine = dict(options)
-        if tell is not None:
+        mine = {} if entry.pipeline == "upkeep" else dict(options)
+        if tell is not None and mine:
             mine["on_progress"] = lambda progress: tell(replace(progress, pipeline=entry.name))
         try:
-            result = function_of(entry.pipeline)(**{**entry.arguments, **mine})
+            known = _parameters(entry.pipeline)  # a cluster's address is for those that talk to one
+            given = {key: value for key, value in entry.arguments.items() if key in known}
+            result = function_of(entry.pipeline)(**{**given, **mine})
         except PipelineError as error:
             raise PipelineError(f"{entry.name}: {error}") from None
         results[entry.name] = result

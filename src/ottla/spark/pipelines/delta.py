@@ -11,6 +11,7 @@ repeat a commit that met another by itself: that is turned off, and the marks ar
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from ottla.spark.pipelines.commits import (
     DESCRIPTION,
     FOLDER,
     MIXED,
+    OFFSETS,
     STATE,
     Change,
     CommitLog,
@@ -104,6 +106,8 @@ class DeltaLog(CommitLog):
         table = self._table()
         state = State(table.version())
         self._serial = self._newest(table, state)
+        # delta-rs does not say which files have deletion vectors, and reads no table that may have some.
+        state.rows_deleted = "deletionVectors" in (table.protocol().reader_features or ())
         for row in _rows(table):
             file = _file(row)
             state.files[file.path] = file
@@ -164,6 +168,23 @@ class DeltaLog(CommitLog):
             fresh = self.load()
             state.number, state.files = fresh.number, fresh.files
             state.marks, state.lost, state.extra = fresh.marks, fresh.lost, fresh.extra
+            state.rows_deleted = fresh.rows_deleted
+
+    def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
+        from deltalake.exceptions import DeltaError
+
+        hours = max(0, (time.time_ns() // 1_000_000 - before_ms) // 3_600_000)
+        try:
+            # delta-rs deletes by itself, and writes down that it did.
+            table = self._table()
+            named = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+            found = {path: self.store.size(path) for path in named if self.store.exists(path)}
+            if found and not dry_run:
+                table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        except DeltaError as error:
+            raise explain(error) from None
+        old = [entry for entry in table.history() if entry["version"] < table.version()]
+        return (sum(entry["timestamp"] < before_ms for entry in old) if found else 0), found
 
     def _check_same(self, table: DeltaTable, change: Change) -> None:
         """Others have committed: that is fine as long as they brought the table no further and left our files."""
@@ -180,6 +201,7 @@ class DeltaLog(CommitLog):
         from deltalake.transaction import AddAction, RemoveAction
 
         keys = table.metadata().partition_columns
+        offsets = json.dumps(json.loads(text)["marks"])
         # Files that only trade places with others are no news to readers of changes.
         is_new = bool(change.marks) or not change.remove
         actions: list[Any] = []
@@ -195,7 +217,12 @@ class DeltaLog(CommitLog):
             schema=table.schema(),
             partition_by=keys,
             commit_properties=CommitProperties(
-                custom_metadata={STATE: text, "ottla.offsets": json.dumps(json.loads(text)["marks"])},
+                # Spark's DESCRIBE HISTORY shows userMetadata only.
+                custom_metadata={
+                    STATE: text,
+                    OFFSETS: offsets,
+                    "userMetadata": json.dumps({OFFSETS: json.loads(offsets)}),
+                },
                 max_commit_retries=0,
                 app_transactions=[Transaction(APP, self._serial + 1)],
             ),

@@ -12,13 +12,14 @@ that is turned off, and the marks are compared before it is tried again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ottla.spark.pipelines import catalogs
 from ottla.spark.pipelines.commits import (
     DESCRIPTION,
     MIXED,
+    OFFSETS,
     STATE,
     Change,
     CommitLog,
@@ -128,8 +129,7 @@ class IcebergLog(CommitLog):
         text = _carried(table)
         self._serial = -1 if text is None else state.take(text)
         for task in table.scan().plan_files():
-            if task.delete_files:
-                raise PipelineError(f"{self.store.root}: rows were deleted from the table; read it as an Iceberg table")
+            state.rows_deleted |= bool(task.delete_files)
             file = self._file(table, task.file)
             state.files[file.path] = file
         return state
@@ -189,6 +189,28 @@ class IcebergLog(CommitLog):
             again = self.load()
             state.number, state.files = again.number, again.files
             state.marks, state.lost, state.extra = again.marks, again.lost, again.extra
+            state.rows_deleted = again.rows_deleted
+
+    def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
+        """Snapshots that are too old, unless a branch or a tag needs them; then files that no other names."""
+        table = self._present()
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        old = [
+            one.snapshot_id
+            for one in table.metadata.snapshots
+            if one.timestamp_ms < before_ms and one.snapshot_id not in heads
+        ]
+        if old and not dry_run:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
+            table = self._present()
+        needed = {self._relative(path) for path in _named(table, set(old))}
+        found = {
+            path: size
+            for folder in (DATA.rstrip("/"), "metadata")
+            for path, size in self.store.walk(folder)
+            if path not in needed and path != "metadata/version-hint.text" and self.store.changed_ms(path) < before_ms
+        }
+        return len(old), found
 
     def _write(self, table: Any, change: Change, placed: Mapping[str, DataFile], text: str) -> None:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
@@ -196,7 +218,7 @@ class IcebergLog(CommitLog):
 
         # Of this copy of the metadata only: what another writer did has to be looked at before it is tried again.
         table.metadata.properties[_NO_RETRIES] = "0"
-        carried = {STATE: text, "ottla.offsets": json.dumps(json.loads(text)["marks"])}
+        carried = {STATE: text, OFFSETS: json.dumps(json.loads(text)["marks"])}
         with table.transaction() as transaction:
             names = {TableProperties.DEFAULT_NAME_MAPPING: table.metadata.schema().name_mapping.model_dump_json()}
             transaction.set_properties({STATE: text, **names})
@@ -262,6 +284,27 @@ def _carried(table: Any) -> str | None:
         snapshot = None if parent is None else table.metadata.snapshot_by_id(parent)
     found = table.properties.get(STATE)
     return None if found is None else str(found)
+
+
+def _named(table: Any, expired: set[int]) -> Iterator[str]:
+    """Every file that the table needs for the snapshots it keeps."""
+    yield table.metadata_location
+    for entry in table.metadata.metadata_log:
+        yield entry.metadata_file
+    for one in table.metadata.statistics:
+        yield one.statistics_path
+    seen: set[str] = set()
+    for snapshot in table.metadata.snapshots:
+        if snapshot.snapshot_id in expired:
+            continue
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            yield manifest.manifest_path
+            for item in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                yield item.data_file.file_path
 
 
 def _serial_of(table: Any) -> int:

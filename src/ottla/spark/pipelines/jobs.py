@@ -90,7 +90,7 @@ class TableOptions(Options, total=False):
     catalog_options: Mapping[str, str]
     """Further properties of the catalog; `${env:NAME}` is replaced when it is used."""
     table_name: str | None
-    """Of Iceberg: the name in the catalog, `ottla.FOLDER` if none is given."""
+    """Of Iceberg: the name in the catalog, `default.FOLDER` if none is given."""
 
 
 @dataclass(slots=True)

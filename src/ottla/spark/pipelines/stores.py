@@ -129,6 +129,13 @@ class LocalStore:
         folder = self._path(path)
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
+    def size(self, path: str) -> int:
+        return self._path(path).stat().st_size
+
+    def changed_ms(self, path: str) -> int:
+        """When a file was last written, in epoch milliseconds."""
+        return self._path(path).stat().st_mtime_ns // 1_000_000
+
     def walk(self, path: str) -> Iterator[tuple[str, int]]:
         for folder, _, files in os.walk(self._path(path)):
             for name in files:

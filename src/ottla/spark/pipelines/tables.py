@@ -123,6 +123,11 @@ class Table:
 
     def url(self, file: DataFile) -> str:
         """Where Spark reads a file; other engines may have put theirs elsewhere."""
+        if self.state.rows_deleted:
+            raise PipelineError(
+                f"{self.store.root}: another engine has marked rows as deleted, which the files do not show; have it "
+                "rewrite them first (OPTIMIZE, REORG or rewrite_data_files)"
+            )
         return file.path if "://" in file.path or file.path.startswith("/") else self.store.url(file.path)
 
     def staging(self) -> str:

@@ -1,0 +1,60 @@
+"""Change events as a changelog: what a record does to the row of its key.
+
+A plain changelog is one already: a value is the new row, and no value takes the row away. Debezium wraps both into an
+envelope of JSON, with or without its schema beside it:
+
+    {"op": "u", "before": {…}, "after": {…}, "source": {…}, "ts_ms": 1790000000000}
+
+`after` of a create, an update or a snapshot read is the new row; a delete takes the row away, and so does the tombstone
+behind it. The order is that of the offsets, which Debezium keeps for each key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.pipelines.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ENVELOPES: Final = ("plain", "debezium")
+_SETS: Final = ("c", "u", "r")
+_DELETE: Final = "d"
+_MESSAGE: Final = "m"
+"""Not about any row."""
+
+
+def check_envelope(envelope: str) -> None:
+    if envelope not in ENVELOPES:
+        raise PipelineError(f"envelope is one of {', '.join(ENVELOPES)}, not '{envelope}'")
+
+
+def unwrapped(rows: DataFrame, envelope: str) -> DataFrame:
+    """The same rows as a plain changelog; PipelineError at a record that is no such envelope."""
+    if envelope == "plain":
+        return rows
+    from pyspark.sql import functions as F
+
+    text = F.col("value").cast("string")
+
+    def part(name: str) -> object:
+        return F.coalesce(F.get_json_object(text, f"$.payload.{name}"), F.get_json_object(text, f"$.{name}"))
+
+    read = rows.withColumn("_op", part("op")).withColumn("_after", part("after"))
+    sets = F.col("_op").isin(*_SETS) & F.col("_after").isNotNull()
+    fits = F.col("value").isNull() | sets | F.col("_op").isin(_DELETE, _MESSAGE)
+    wrong = read.where(~F.coalesce(fits, F.lit(False))).select("topic", "partition", "offset", "_op").limit(1).collect()
+    if wrong:
+        raise PipelineError(_told(wrong[0].topic, wrong[0].partition, wrong[0].offset, wrong[0]["_op"]))
+    value = F.when(sets, F.col("_after").cast("binary"))
+    # Compared with null-safety: a tombstone has no op.
+    return read.where(~F.col("_op").eqNullSafe(_MESSAGE)).withColumn("value", value).drop("_op", "_after")
+
+
+def _told(topic: str, partition: int, offset: int, op: str | None) -> str:
+    where = f"{topic}-{partition}, offset {offset}"
+    if op == "t":
+        return f"{where}: the source table was truncated, which no row tells; begin again with another folder behind it"
+    what = "has no 'op'" if op is None else f"has the op '{op}' without a row" if op in _SETS else f"has the op '{op}'"
+    return f"{where}: the value is no Debezium envelope in JSON: it {what}"

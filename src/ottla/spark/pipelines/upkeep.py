@@ -1,0 +1,61 @@
+"""`upkeep`: what a table no longer needs is removed: versions that are too old, and files that none of the others name.
+
+Delta and Iceberg keep the files of earlier versions, so that one can look back at them. A writer that was killed leaves
+files that no commit names. Both are removed once they are older than `expire_ms`; what other engines have written a
+moment ago and are about to commit is younger. The offsets that say how far the table is are always kept.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.stores import open_store
+from ottla.spark.pipelines.tables import Table
+
+DEFAULT_EXPIRE_MS: Final = 7 * 24 * 3_600_000
+LEAST_EXPIRE_MS: Final = 3_600_000
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What was removed, or would be."""
+
+    table: str
+    format: str = ""
+    dry_run: bool = False
+    versions: int = 0
+    """Versions that can no longer be looked back at."""
+    files: list[str] = field(default_factory=list)
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+def upkeep(table: str, *, expire_ms: int = DEFAULT_EXPIRE_MS, dry_run: bool = False) -> Upkeep:
+    """Remove versions of a table, and files that nothing names, if they are older than `expire_ms`. Needs no Spark."""
+    if expire_ms < LEAST_EXPIRE_MS:
+        raise PipelineError(
+            "less than an hour is too short: what another engine is about to commit might be removed under its hands"
+        )
+    return remove_unused(table, time.time_ns() // 1_000_000 - expire_ms, dry_run)
+
+
+def remove_unused(location: str, before_ms: int, dry_run: bool) -> Upkeep:
+    """With the moment before which things are old."""
+    began = time.monotonic()
+    store = open_store(location, None)
+    table = Table.open(store)
+    if not dry_run:
+        # The lock keeps writers of ours out, whose files are in place before they are committed.
+        table = Table.create_or_open(store, table.description["kind"])
+    with table:
+        result = Upkeep(store.root, table.format, dry_run)
+        result.versions, found = table.log.unused(before_ms, dry_run)
+        result.files, result.bytes = sorted(found), sum(found.values())
+        if not dry_run:
+            for path in found:
+                store.delete(path)
+    result.seconds = time.monotonic() - began
+    return result
