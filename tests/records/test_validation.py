@@ -396,6 +396,23 @@ def test_bombs_are_refused_where_they_must_be_opened():
     assert outcome(bomb)[0] in (0, InvalidRecord.code)  # the automatic check does not open it, or not far
 
 
+def test_what_is_read_of_a_batch_is_bounded_by_the_greatest_message():
+    """A maximum below the base makes a look at every record necessary, and any producer can send that."""
+    options = ValidationOptions(max_message_bytes=1 << 20)
+    assert options.decompressed_limit == 32 << 20
+    bomb = raw(compress(ZSTD, bytes((32 << 20) + 1)), 1, ZSTD, max_timestamp=NOW - 1)
+    assert outcome(bomb, options)[0] == MessageTooLarge.code
+    # Records of seven bytes: more of them than an uncompressed batch of the greatest size could hold.
+    count = options.records_max + 1
+    many = raw(compress(ZSTD, b"\x0c\0\0\0\x01\x01\0" * count), count, ZSTD, max_timestamp=NOW - 1)
+    assert outcome(many, options)[0] == MessageTooLarge.code
+    fewer = raw(compress(ZSTD, b"\x0c\0\0\0\x01\x01\0" * 9), 9, ZSTD, max_timestamp=NOW - 1)
+    assert outcome(fewer, options)[0] == UnknownServerError.code  # read, and its offset deltas are wrong
+    inner = b"".join(encode_message(n, 1, 0, NOW, None, b"") for n in range(count))
+    wrapped = encode_message(count - 1, 1, GZIP, NOW, None, compress(GZIP, inner))
+    assert outcome(wrapped, options, version=2)[0] == MessageTooLarge.code
+
+
 def test_coordinators_may_write_control_batches_at_any_offset():
     marker = end_transaction_marker(True, 0, producer_id=1, producer_epoch=0, timestamp_ms=NOW, base_offset=9)
     for options in (PLAIN, to(GZIP)):

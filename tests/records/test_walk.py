@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ottla.errors import InvalidRecord
 from ottla.records.batch import Record, encode_record
-from ottla.records.record import decode_records
-from ottla.records.walk import MIN_RUN, RUN_BACKOFF, walk
+from ottla.records.record import decode_records, encode_varint, read_varint
+from ottla.records.walk import HEADERS_CHECKED_MAX, MIN_RUN, RUN_BACKOFF, walk
 
 
 def payload(rows):
@@ -137,3 +137,49 @@ def test_wide_values():
     check(payload(rows), 12)
     rows = [(0, n, b"k" * 9000, b"v" * 20_000, ()) for n in range(12)]
     check(payload(rows), 12)
+
+
+def with_empty_headers(count, key=b"k"):
+    """One record with so many headers that have no name and no value."""
+    body = b"\0\0\0" + encode_varint(len(key)) + key + b"\x01" + encode_varint(count) + b"\0\x01" * count
+    return encode_varint(len(body)) + body
+
+
+def counted_reads(monkeypatch, data, count=1):
+    """Walks, and gives what came of it with how many varints were read one by one."""
+    reads = 0
+
+    def read(data, position):
+        nonlocal reads
+        reads += 1
+        return read_varint(data, position)
+
+    monkeypatch.setattr("ottla.records.walk.read_varint", read)
+    return walk(data, count), reads
+
+
+@pytest.mark.parametrize("headers", [HEADERS_CHECKED_MAX - 1, HEADERS_CHECKED_MAX, 2_000_000])
+def test_no_more_than_so_many_headers_are_looked_at(monkeypatch, headers):
+    """Two million empty headers are 4 KB on the wire with gzip: the walk does not take a step for each."""
+    walked, reads = counted_reads(monkeypatch, with_empty_headers(headers))
+    assert walked[:4] == (0, 0, [], True)
+    assert walked.saw_all_headers == (headers <= HEADERS_CHECKED_MAX)
+    assert reads <= 2 * HEADERS_CHECKED_MAX + 10
+
+
+def test_headers_are_counted_over_the_whole_batch(monkeypatch):
+    """Many records with a few headers each are bounded too; offset deltas are all 0, so this is no sequence."""
+    count, headers = 500, 100
+    data = with_empty_headers(headers) * count
+    walked, reads = counted_reads(monkeypatch, data, count)
+    assert not walked.saw_all_headers
+    assert reads <= 2 * HEADERS_CHECKED_MAX + 5 * count
+
+
+def test_headers_beyond_the_cap_must_still_fit():
+    data = bytearray(with_empty_headers(HEADERS_CHECKED_MAX + 100))
+    size = len(data)
+    cut = bytes(data[: size - 150])
+    body = cut[cut.index(b"\0\0\0") :]
+    with pytest.raises(InvalidRecord, match="cannot hold"):
+        walk(encode_varint(len(body)) + body, 1)

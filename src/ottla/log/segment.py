@@ -428,7 +428,7 @@ class Segment:
             if located.max_timestamp < timestamp or located.last_offset < start_offset:
                 continue
             for batch in self.batches(located.position, located.position + located.size):
-                for record in batch.records():
+                for record in batch.records(with_headers=False):
                     if record.timestamp >= timestamp and record.offset >= start_offset:
                         return TimestampedOffset(record.timestamp, record.offset, batch.leader_epoch)
         return None

@@ -307,13 +307,18 @@ class Batch:
             return bytes(self.payload())
         return compression.decompress(codec, self.payload(), compression.DEFAULT_LIMIT if limit is None else limit)
 
-    def records(self, limit: int | None = None) -> Iterator[Record]:
-        """Decode records one by one. Keys and values are `bytes`; raises InvalidRecord on a malformed payload."""
+    def records(self, limit: int | None = None, *, with_headers: bool = True) -> Iterator[Record]:
+        """Decode records one by one. Keys and values are `bytes`; raises InvalidRecord on a malformed payload.
+
+        Without headers, records are as if they had none: a batch of 4 KB can hold millions of them.
+        """
         if self.record_count == 0:
             return iter(())
         append_time = self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None
         data = self.uncompressed_payload(limit)
-        return decode_records(data, self.record_count, self.base_offset, self.base_timestamp, append_time)
+        return decode_records(
+            data, self.record_count, self.base_offset, self.base_timestamp, append_time, with_headers=with_headers
+        )
 
     def control_records(self) -> Iterator[ControlRecord]:
         for record in self.records():

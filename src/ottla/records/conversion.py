@@ -36,7 +36,9 @@ def down_convert(buffer: Buffer, to_magic: int, first_offset: int = 0) -> bytes:
         if batch.magic <= to_magic:
             output.append(batch.view())
             continue
-        records = [record for record in batch.records() if batch.is_compressed or record.offset >= first_offset]
+        # Headers are lost anyway.
+        found = batch.records(with_headers=False)
+        records = [record for record in found if batch.is_compressed or record.offset >= first_offset]
         if records:
             output.append(_old_format(batch, records, to_magic))
     return b"".join(output)

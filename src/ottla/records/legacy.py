@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from ottla.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
+from ottla.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
 from ottla.records import compression
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
@@ -133,8 +134,8 @@ class LegacyBatch:
             raise InvalidRecord("a message ends within its key or value") from None
         return key, value
 
-    def records(self, limit: int | None = None) -> Iterator[Record]:
-        """The messages inside, with absolute offsets, as records without headers."""
+    def records(self, limit: int | None = None, *, with_headers: bool = True) -> Iterator[Record]:
+        """The messages inside, with absolute offsets, as records without headers, whatever is asked for."""
         if not self.is_compressed:
             key, value = self.key_and_value()
             return iter((Record(self.last_offset, self.max_timestamp, key, value),))
@@ -145,15 +146,18 @@ class LegacyBatch:
             base = self._absolute_base(inner[-1].last_offset)
         return (_inner_record(message, base, append_time) for message in inner)
 
-    def inner(self, limit: int | None = None) -> list[LegacyBatch]:
-        """The messages of a wrapper as they are stored, with their own offsets and CRCs."""
+    def inner(self, limit: int | None = None, count_max: int | None = None) -> list[LegacyBatch]:
+        """The messages of a wrapper as they are stored, with their own offsets and CRCs; raises if there are too many."""
         if self.codec == compression.ZSTD:
             raise InvalidRecord(f"zstd is not a codec of message format {self.magic}")
         value = self.key_and_value()[1]
         if value is None:
             raise InvalidRecord("a compressed message set has a null value")
         bound = compression.DEFAULT_LIMIT if limit is None else limit
-        messages = list(message_set(compression.decompress(self.codec, value, bound, self.magic)))
+        found = message_set(compression.decompress(self.codec, value, bound, self.magic))
+        messages = list(found if count_max is None else islice(found, count_max + 1))
+        if count_max is not None and len(messages) > count_max:
+            raise MessageTooLarge(f"a compressed message set holds more than {count_max} messages")
         if not messages:
             raise InvalidRecord("a compressed message set is empty")
         if any(message.is_compressed for message in messages):

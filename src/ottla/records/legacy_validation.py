@@ -77,7 +77,7 @@ def _records_of(entry: LegacyBatch, options: ValidationOptions) -> list[Record]:
             # The sizes of a plain message are first read where Kafka has no net: an index out of bounds.
             raise UnknownServerError(error.message) from None
     strangers: list[RecordError] = []
-    for index, message in enumerate(entry.inner(options.decompressed_limit)):
+    for index, message in enumerate(entry.inner(options.decompressed_limit, options.records_max)):
         if message.magic != entry.magic:
             text = f"Magic {message.magic} of an inner message differs from its wrapper's {entry.magic}."
             strangers.append(RecordError(index, text))

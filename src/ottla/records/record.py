@@ -122,9 +122,15 @@ def spans(data: bytes, count: int) -> Iterator[Span]:
 
 
 def decode_records(
-    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    *,
+    with_headers: bool = True,
 ) -> Iterator[Record]:
-    """Decode `count` records; the data must end with the last one."""
+    """Decode `count` records; the data must end with the last one. Headers may be passed over, unread."""
     if count < 0:
         raise InvalidRecord(f"batch has a record count of {count}")
     new = tuple.__new__
@@ -145,8 +151,10 @@ def decode_records(
             headers: Headers = ()
             if data[position] == 0:
                 position += 1
-            else:
+            elif with_headers:
                 headers, position = _read_headers(data, position, end)
+            elif position < end:
+                position = end
         except IndexError:
             raise InvalidRecord("a record ends before its headers") from None
         if position != end:

@@ -57,7 +57,7 @@ from ottla.records.batch import (
     decode_records,
     pack_batch,
 )
-from ottla.records.walk import Walked, plain_record, walk
+from ottla.records.walk import LEAST_RECORD_SIZE, Walked, plain_record, walk
 
 if TYPE_CHECKING:
     from ottla.records import legacy, legacy_validation
@@ -77,6 +77,15 @@ CHEAP_RECORD_COUNT: Final = 32
 CHEAP_RECORD_SIZE: Final = 2048
 CHEAP_COMPRESSED_SIZE: Final = 2048
 CHEAP_DECOMPRESSED_SIZE: Final = 64 << 10
+
+# What may be read at all where a setting, or a header that cannot be right, asks for a look at each record: the look
+# takes the time of everybody else. Kafka has no such limits.
+DECOMPRESSED_PER_BYTE: Final = 32
+"""A batch may decompress to so many times max.message.bytes: batches of that size have ratios far below it, and small
+ones may have any ratio."""
+LEAST_DECOMPRESSED_LIMIT: Final = 16 << 20
+LEAST_RECORDS_MAX: Final = 100_000
+"""A batch may hold as many records as an uncompressed one of max.message.bytes could, or so many."""
 
 
 class Origin(Enum):
@@ -165,13 +174,20 @@ class ValidationOptions:
     timestamp_after_max_ms: int = 3_600_000
     max_message_bytes: int = 1_048_588
     depth: Depth = Depth.AUTO
-    decompressed_limit: int = compression.DEFAULT_LIMIT
+    decompressed_limit: int = 0
+    """What the records of a batch may grow to where they are read; 0 stands for a limit by `max_message_bytes`."""
+    records_max: int = field(init=False, compare=False, repr=False)
+    """How many records one batch may hold where they are read."""
     rewrites: bool = field(init=False, compare=False, repr=False)
     """Whether a batch may be stored in another form than it came in."""
     takes_unread: bool = field(init=False, compare=False, repr=False)
     """Whether no setting could make a record of a batch unacceptable, so that the records need not be read."""
 
     def __post_init__(self) -> None:
+        if not self.decompressed_limit:
+            by_size = max(self.max_message_bytes * DECOMPRESSED_PER_BYTE, LEAST_DECOMPRESSED_LIMIT)
+            self.decompressed_limit = min(by_size, compression.DEFAULT_LIMIT)
+        self.records_max = max(self.max_message_bytes // LEAST_RECORD_SIZE, LEAST_RECORDS_MAX)
         self.rewrites = self.target_codec is not None or self.timestamp_type == LOG_APPEND_TIME
         self.takes_unread = (
             self.depth is not Depth.RECORDS
@@ -356,7 +372,7 @@ def _walk_in_place(batch: Batch, options: ValidationOptions, now_ms: int) -> Wal
         return None
     codec = batch.attributes & CODEC_MASK
     if _must_walk(batch, options, now_ms):
-        data: Buffer = batch.uncompressed_payload(options.decompressed_limit)
+        data: Buffer = _readable_payload(batch, options)
         walked = walk(data, batch.record_count)
     else:
         if codec == compression.LZ4:
@@ -375,6 +391,13 @@ def _walk_in_place(batch: Batch, options: ValidationOptions, now_ms: int) -> Wal
         walked = walk(data, count, check_sequence=codec != 0)
     _check_records(batch, walked, data, options, now_ms)
     return walked
+
+
+def _readable_payload(batch: Batch, options: ValidationOptions) -> bytes:
+    """The records of a batch that all have to be looked at; MessageTooLarge for too many."""
+    if batch.record_count > options.records_max:
+        raise MessageTooLarge(f"{batch.record_count} records in one batch are more than {options.records_max}")
+    return batch.uncompressed_payload(options.decompressed_limit)
 
 
 def _must_walk(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
@@ -407,7 +430,14 @@ def _check_records(batch: Batch, walked: Walked, data: Buffer, options: Validati
     )
     if suspicious:
         append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
-        records = decode_records(bytes(data), batch.record_count, batch.base_offset, batch.base_timestamp, append_time)
+        records = decode_records(
+            bytes(data),
+            batch.record_count,
+            batch.base_offset,
+            batch.base_timestamp,
+            append_time,
+            with_headers=False,
+        )
         check_keys_and_timestamps(records, batch.timestamp_type, options, now_ms)
 
 
@@ -442,14 +472,16 @@ def check_keys_and_timestamps(
 
 def _recompress(batch: Batch, target_codec: int, options: ValidationOptions, now_ms: int) -> Validated:
     """Into the topic's codec. The records' own bytes stay, unless their offset deltas have to be put right."""
-    data = batch.uncompressed_payload(options.decompressed_limit)
+    data = _readable_payload(batch, options)
     walked = walk(data, batch.record_count)
-    assert walked is not None
     _check_records(batch, walked, data, options, now_ms)
     if batch.base_timestamp + walked.min_delta < NO_TIMESTAMP:
         raise UnknownServerError("a record's timestamp is negative")
     if not walked.sequential or batch.attributes & APPEND_TIME_FLAG:
-        records = [record._replace(offset=index) for index, record in enumerate(batch.records())]
+        if not walked.saw_all_headers:
+            raise MessageTooLarge("the batch has to be rebuilt, and has too many headers for that")
+        decoded = batch.records(options.decompressed_limit)
+        records = [record._replace(offset=index) for index, record in enumerate(decoded)]
         return build_validated(records, target_codec, options, now_ms, batch)
     append_time = options.timestamp_type == LOG_APPEND_TIME
     attributes = batch.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) | target_codec

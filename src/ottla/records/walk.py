@@ -18,11 +18,15 @@ MIN_RUN: Final = 8
 """Shorter runs are not worth the dozen slices."""
 RUN_BACKOFF: Final = 32
 """Records checked singly after a look for a run found none."""
+HEADERS_CHECKED_MAX: Final = 10_000
+"""Headers of one batch that are looked at, a few milliseconds' worth. An empty header takes two bytes and compresses to
+next to nothing, so 4 KB on the wire can hold two million. Beyond these the size of a record says where it ends."""
 
 _LOW: Final = bytes(range(0x80))
 _HIGH: Final = bytes(range(0x80, 0x100))
 _EVEN: Final = bytes(range(0, 0x100, 2))
-_LEAST_RECORD: Final = 7  # length, attributes, two deltas, null key, null value, no headers
+LEAST_RECORD_SIZE: Final = 7  # length, attributes, two deltas, null key, null value, no headers
+_LEAST_HEADER: Final = 2  # an empty name and no value
 _UP_TO: Final = bytes(range(0x100))
 
 
@@ -36,6 +40,8 @@ class Walked(NamedTuple):
     """Indexes of records without a key."""
     sequential: bool
     """Offset deltas are 0, 1, 2, …"""
+    saw_all_headers: bool = True
+    """False where there are more than HEADERS_CHECKED_MAX."""
 
 
 class _Layout(NamedTuple):
@@ -57,11 +63,12 @@ def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
         return _walk_one(data)
     if count >= MIN_RUN:
         data = bytes(data)
-    if count * _LEAST_RECORD > len(data):
+    if count * LEAST_RECORD_SIZE > len(data):
         raise InvalidRecord(f"{len(data)} bytes cannot hold {count} records")
     highest: int | None = None
     lowest = 0
     null_keys: list[int] = []
+    headers_left = [HEADERS_CHECKED_MAX]
     sequential = True
     position = index = 0
     try:
@@ -79,7 +86,7 @@ def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
             else:
                 singles = min(count - index, RUN_BACKOFF)
                 position, run_highest, run_lowest, run_sequential = _walk_singles(
-                    data, position, index, singles, null_keys
+                    data, position, index, singles, null_keys, headers_left
                 )
                 sequential = sequential and run_sequential
                 index += singles
@@ -92,7 +99,7 @@ def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
         raise InvalidRecord("records end before the declared count") from None
     if position != len(data):
         raise InvalidRecord(f"{len(data) - position} bytes follow the last declared record")
-    return Walked(highest or 0, lowest, null_keys, sequential)
+    return Walked(highest or 0, lowest, null_keys, sequential, headers_left[0] >= 0)
 
 
 _ONE_WITH_KEY: Final = Walked(0, 0, [], True)
@@ -141,20 +148,22 @@ def _walk_one(data: Buffer) -> Walked:
     if plain is not None:
         return plain
     null_keys: list[int] = []
+    headers_left = [HEADERS_CHECKED_MAX]
     try:
-        position, delta, _, sequential = _walk_singles(data, 0, 0, 1, null_keys)
+        position, delta, _, sequential = _walk_singles(data, 0, 0, 1, null_keys, headers_left)
     except IndexError:
         raise InvalidRecord("records end before the declared count") from None
     if position != len(data):
         raise InvalidRecord(f"{len(data) - position} bytes follow the last declared record")
-    return Walked(delta, delta, null_keys, sequential)
+    return Walked(delta, delta, null_keys, sequential, headers_left[0] >= 0)
 
 
 def _walk_singles(
-    data: Buffer, position: int, index: int, count: int, null_keys: list[int]
+    data: Buffer, position: int, index: int, count: int, null_keys: list[int], headers_left: list[int]
 ) -> tuple[int, int, int, bool]:
     """Check `count` records one by one -> (position, highest and lowest timestamp delta, offsets in sequence).
 
+    `headers_left` holds how many headers may still be looked at, and less than 0 once there were more.
     Varints of one and two bytes are read inline: they are nearly all there are, and a call costs more than the rest.
     """
     size = len(data)
@@ -226,17 +235,19 @@ def _walk_singles(
         if data[position] == 0:
             position += 1
         else:
-            position = _skip_headers(data, position, end)
+            position = _skip_headers(data, position, end, headers_left)
         if position != end:
             raise InvalidRecord(f"record ends at {position} where its size says {end}")
     return position, highest, lowest, sequential
 
 
-def _skip_headers(data: Buffer, position: int, end: int) -> int:
+def _skip_headers(data: Buffer, position: int, end: int, headers_left: list[int]) -> int:
     count, position = read_varint(data, position)
     if count < 0 or count > end - position:
         raise InvalidRecord(f"invalid number of record headers: {count}")
-    for _ in range(count):
+    checked = min(count, max(headers_left[0], 0))
+    headers_left[0] -= count
+    for _ in range(checked):
         length, position = read_varint(data, position)
         if length < 0:
             raise InvalidRecord(f"negative header key size {length}")
@@ -245,7 +256,11 @@ def _skip_headers(data: Buffer, position: int, end: int) -> int:
         position += max(length, 0)
         if position > end:
             raise InvalidRecord("a header runs past the end of its record")
-    return position
+    if checked == count:
+        return position
+    if (count - checked) * _LEAST_HEADER > end - position:
+        raise InvalidRecord(f"{end - position} bytes cannot hold {count - checked} headers")
+    return end
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
