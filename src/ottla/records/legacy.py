@@ -147,7 +147,7 @@ class LegacyBatch:
         return (_inner_record(message, base, append_time) for message in inner)
 
     def inner(self, limit: int | None = None, count_max: int | None = None) -> list[LegacyBatch]:
-        """The messages of a wrapper as they are stored, with their own offsets and CRCs; raises if there are too many."""
+        """The messages of a wrapper as they are stored, with their own offsets and CRCs; an error for too many."""
         if self.codec == compression.ZSTD:
             raise InvalidRecord(f"zstd is not a codec of message format {self.magic}")
         value = self.key_and_value()[1]

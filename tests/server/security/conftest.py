@@ -1,11 +1,17 @@
 """Settings of secured listeners, and certificates made on the spot."""
 
+import datetime
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PLAIN_USERS = (
@@ -59,6 +65,39 @@ class Certificates:
         return (authority or self.authority).issue_cert(
             f"{name}@example.org", common_name=name, organization_name="Ottla", organization_unit_name="test"
         )
+
+    def signed(
+        self, subject: x509.Name, *extensions: x509.ExtensionType
+    ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        """A client's certificate with any content, and its key."""
+        issuer = x509.load_pem_x509_certificate(self.authority.cert_pem.bytes())
+        issuer_key: Any = load_pem_private_key(self.authority.private_key_pem.bytes(), None)
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(hours=1))
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(issuer_key, hashes.SHA256()), key
+
+    def context_of(self, subject: x509.Name, *extensions: x509.ExtensionType) -> ssl.SSLContext:
+        """A client that shows a certificate with any content."""
+        certificate, key = self.signed(subject, *extensions)
+        path = self.folder / "client.pem"
+        path.write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            + certificate.public_bytes(Encoding.PEM)
+        )
+        context = self.context()
+        context.load_cert_chain(path)
+        return context
 
     def context(self, identity: trustme.LeafCert | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.trust))

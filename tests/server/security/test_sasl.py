@@ -135,6 +135,24 @@ def test_any_other_request_first_closes(run: Any, run_broker: Any, sasl_settings
     run(main())
 
 
+def test_short_frames_before_authentication_close(
+    run: Any, run_broker: Any, sasl_settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Frames that end within their header, of every length: one line each in the log, no traceback, and the end."""
+    begun = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00"  # ApiVersions, its header cut short
+
+    async def main() -> None:
+        async with run_broker(settings=sasl_settings()) as running:
+            for length in range(len(begun) + 1):
+                client = await running.connect()
+                client.send_bytes(length.to_bytes(4, "big") + begun[:length])
+                assert await client.is_closed(), length
+
+    run(main())
+    assert caplog.records
+    assert not [record for record in caplog.records if record.exc_info or record.name == "asyncio"]
+
+
 def test_a_request_instead_of_a_token_is_answered_and_closes(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:

@@ -3,10 +3,12 @@
 import asyncio
 import re
 import ssl
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -15,17 +17,21 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 from ottla.config import ConfigError
 from ottla.enums import AlterConfigOp, ConfigResourceType
-from ottla.errors import InvalidRequest
+from ottla.errors import InvalidRequest, TopicAuthorizationFailed
 from ottla.log.files import PosixDisk
+from ottla.server.security.authorizer import STANDARD_AUTHORIZER
 from ottla.server.security.certificates import names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.stores import trust_store
 from ottla.server.security.tls import openssl_name
 from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
+from support.async_wire import AsyncWire
+from support.requests import create_topic_request
 
 
 def test_records_of_every_size_go_through(run: Any, run_broker: Any, certificates: Any, tmp_path: Any) -> None:
@@ -309,16 +315,88 @@ def test_names_of_suites() -> None:
     assert openssl_name("ECDHE-RSA-AES256-SHA") == "ECDHE-RSA-AES256-SHA"
 
 
-def test_distinguished_names_are_written_as_java_does() -> None:
-    subject = (
-        (("countryName", "DE"),),
-        (("organizationName", "Acme, Inc."),),
-        (("commonName", "a+b"), ("userId", "u1")),
-        (("emailAddress", "a@b.c"),),
+def test_distinguished_names_are_written_as_java_does(certificates: Any) -> None:
+    def part(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.RelativeDistinguishedName:
+        return x509.RelativeDistinguishedName([x509.NameAttribute(*attribute) for attribute in attributes])
+
+    subject = x509.Name(
+        [
+            part((NameOID.COUNTRY_NAME, "DE")),
+            part((NameOID.ORGANIZATION_NAME, "Acme, Inc.")),
+            part((NameOID.COMMON_NAME, "a+b"), (NameOID.USER_ID, "u1")),
+            part((NameOID.EMAIL_ADDRESS, "a@b.c")),
+        ]
     )
-    assert distinguished_name({"subject": subject}) == (
+    certificate, _ = certificates.signed(subject)
+    assert distinguished_name(certificate.public_bytes(Encoding.DER)) == (
         "1.2.840.113549.1.9.1=#16056140622e63,CN=a\\+b+UID=u1,O=Acme\\, Inc.,C=DE"
     )
+
+
+NOT_UTF8 = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("30048202fffe"))
+"""One DNS name of two bytes that are no text."""
+
+
+def test_a_certificate_whose_alternative_name_is_no_text_is_not_anonymous(
+    run: Any, run_broker: Any, certificates: Any
+) -> None:
+    """Python cannot parse such a certificate. Its client is who the subject says, and never nobody, who may do all."""
+    mallory = certificates.context_of(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mallory")]), NOT_UTF8)
+
+    async def main() -> None:
+        settings = certificates.settings(ssl__client__auth="required", super__users="User:ANONYMOUS")
+        settings["authorizer.class.name"] = STANDARD_AUTHORIZER
+        async with run_broker(settings=settings) as running:
+            client = await running.connect(context=mallory)
+            answer = await client.call(create_topic_request("t"), 5)
+            assert answer.topics[0].error_code == TopicAuthorizationFailed.code
+            [connection] = running.broker.connections
+            assert connection.principal == "User:CN=mallory"
+
+    run(main())
+
+
+def test_what_comes_with_the_end_of_the_handshake_waits_for_the_name(
+    run: Any, run_broker: Any, certificates: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request in the same segment as the client's last handshake message is not served if the name is refused, by a
+    rule or by a failure of ours."""
+
+    async def attempt(running: Any) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = certificates.context(certificates.client("mallory"))
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection(*running.broker.addresses[0][:2])
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65536))
+        tls.write(AsyncWire(reader, writer).frame(create_topic_request("t"), 5))
+        writer.write(outgoing.read())
+        with suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+        writer.close()
+        assert "t" not in running.broker.metadata.topics
+
+    async def main() -> None:
+        refusing = certificates.settings(
+            ssl__client__auth="required", ssl__principal__mapping__rules="RULE:^CN=alice.*$/alice/"
+        )
+        async with run_broker(settings=refusing) as running:
+            await attempt(running)
+        async with run_broker(settings=certificates.settings(ssl__client__auth="required")) as running:
+            monkeypatch.setattr("ottla.server.security.tls.distinguished_name", _fails)
+            await attempt(running)
+
+    run(main())
+
+
+def _fails(certificate: bytes) -> str:
+    raise RuntimeError("a mistake of ours")
 
 
 @pytest.mark.parametrize(

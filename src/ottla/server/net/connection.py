@@ -20,6 +20,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from struct import error as StructError
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -165,16 +166,19 @@ class Connection:
         self.last_active_ms = self.broker.clock.monotonic_ms()
         pace = None if is_partial or not transport.can_poll else self.broker.pace
         began_ns = perf_counter_ns() if pace is not None else 0
-        frames.received(received)
-        self._serve_frames()
-        if self._out:
-            self._flush()
-        else:
-            self._keep_watching()
-        if transport.buffered:
-            self._serve_buffered()
-        elif pace is not None and received < _LARGE_READ:
-            pace.stay(self, began_ns, self._served_next)
+        try:
+            frames.received(received)
+            self._serve_frames()
+            if self._out:
+                self._flush()
+            else:
+                self._keep_watching()
+            if transport.buffered:
+                self._serve_buffered()
+            elif pace is not None and received < _LARGE_READ:
+                pace.stay(self, began_ns, self._served_next)
+        except Exception as error:
+            self._failed(error)
 
     def _not_received(self, error: Exception) -> None:
         if isinstance(error, (BlockingIOError, InterruptedError)):
@@ -190,7 +194,14 @@ class Connection:
         elif isinstance(error, OSError):
             self.close(str(error), logging.DEBUG)
         else:
-            raise error
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """A mistake in the broker, found in a callback of the event loop: what the peer may do next is unknown, so it
+        may do nothing."""
+        if not self._closed:
+            self.log_refusal("serving %s failed", self.peer, exc_info=error)
+        self.close()
 
     def _serve_buffered(self) -> None:
         """Serve what the transport has received already, as long as nothing holds the connection up: the socket says
@@ -337,7 +348,7 @@ class Connection:
                         position = skip_header_tags(frame, position)
                 # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
                 request, _ = route.decode(frame, position)
-        except MalformedMessage as error:
+        except (MalformedMessage, StructError) as error:
             self.close(f"malformed request: {error}")
             return
         ctx = RequestContext(self, api_key, version, correlation_id, self._client_id, len(frame))
@@ -387,12 +398,15 @@ class Connection:
             if reply.error is not None:
                 self.close()  # whatever the answer was waiting for was cancelled
                 return
-            response = reply.value
-            if response is not None:
-                if (quotas := self.services.access.quotas) is not None:
-                    self._settle(quotas, ctx, response)
-                self.answer(ctx, route, response)
-            self._go_on()
+            try:
+                response = reply.value
+                if response is not None:
+                    if (quotas := self.services.access.quotas) is not None:
+                        self._settle(quotas, ctx, response)
+                    self.answer(ctx, route, response)
+                self._go_on()
+            except Exception as error:
+                self._failed(error)
 
         reply.when_done(answer)
 
@@ -459,10 +473,13 @@ class Connection:
         return True
 
     def _on_writable(self) -> None:
-        self._flush()
-        if not self._out and not self._closed:
-            self.last_active_ms = self.broker.clock.monotonic_ms()
-            self._go_on()
+        try:
+            self._flush()
+            if not self._out and not self._closed:
+                self.last_active_ms = self.broker.clock.monotonic_ms()
+                self._go_on()
+        except Exception as error:
+            self._failed(error)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -476,10 +493,13 @@ class Connection:
         def unmute() -> None:
             if self._pending is muted and not self._closed:
                 self._pending, self._muted = None, False
-                if then is not None:
-                    then()
-                if not self._closed:
-                    self._go_on()
+                try:
+                    if then is not None:
+                        then()
+                    if not self._closed:
+                        self._go_on()
+                except Exception as error:
+                    self._failed(error)
 
         if delay_ms <= 0:
             self._loop.call_soon(unmute)
@@ -503,9 +523,10 @@ class Connection:
         self.token_authenticated = by_token
         self.limit_frames(FRAME_BYTES_MIN, self.broker.request_bytes_max)
 
-    def log_refusal(self, message: str, *arguments: object) -> None:
+    def log_refusal(self, message: str, *arguments: object, exc_info: Exception | None = None) -> None:
         """A line about something that this peer was refused; few of them for each address."""
-        self.broker.security.refusals.warning(self.client_host, message, *arguments)
+        level = logging.WARNING if exc_info is None else logging.ERROR
+        self.broker.security.refusals.log(level, self.client_host, message, *arguments, exc_info=exc_info)
 
     def hold_back(self) -> None:
         """Read nothing until `let_go`, as a process that is stopped."""

@@ -49,15 +49,56 @@ def check_same_server(old: Names | None, new: Names | None, *, allow_dn: bool, a
         )
 
 
-def _names(certificate: bytes) -> Names:
+class Attribute(NamedTuple):
+    """One attribute of a distinguished name, as it is encoded."""
+
+    name: bytes
+    """The content of its object identifier."""
+    kind: int
+    """The tag of its value, such as that of a UTF8String."""
+    value: bytes
+    encoded: bytes
+    """The value with its tag and length."""
+
+
+def subject_of(certificate: bytes) -> list[list[Attribute]]:
+    """The distinguished name in a certificate given as DER: its parts, in the order of the certificate."""
+    return _attributes(_fields(certificate)[4][1])
+
+
+def dotted(object_id: bytes) -> str:
+    """An object identifier as text: 2.5.4.3."""
+    numbers, value = [], 0
+    for byte in object_id:
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(value)
+            value = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _fields(certificate: bytes) -> list[tuple[int, bytes]]:
+    """Of what is signed: serial number, algorithm, issuer, validity, subject, and more."""
     ((_, content),) = _parts(certificate)
     signed = next(_parts(content))[1]
-    fields = [part for part in _parts(signed) if part[0] != _VERSION]
-    subject = fields[4][1]
+    return [part for part in _parts(signed) if part[0] != _VERSION]
+
+
+def _attributes(name: bytes) -> list[list[Attribute]]:
+    return [[_attribute(pair) for _, pair in _parts(relative)] for _, relative in _parts(name)]
+
+
+def _attribute(pair: bytes) -> Attribute:
+    (_, name), (kind, value) = _parts(pair)
+    return Attribute(name, kind, value, pair[2 + len(name) :])
+
+
+def _names(certificate: bytes) -> Names:
+    fields = _fields(certificate)
     pairs = []
-    for _, relative in _parts(subject):
-        for _, pair in _parts(relative):
-            (_, name), (kind, value) = _parts(pair)
+    for attributes in _attributes(fields[4][1]):
+        for name, kind, value, _ in attributes:
             text = value.decode("utf-16-be" if kind == _BMP_STRING else "utf-8", "replace")
             pairs.append((name, " ".join(text.split()).casefold()))
     alternatives: frozenset[bytes] = frozenset()

@@ -32,7 +32,9 @@ class RateLimitedLog:
     def warning(self, key: str, message: str, *arguments: object) -> None:
         self.log(logging.WARNING, key, message, *arguments)
 
-    def log(self, level: int, key: str, message: str, *arguments: object) -> None:
+    def log(
+        self, level: int, key: str, message: str, *arguments: object, exc_info: BaseException | None = None
+    ) -> None:
         if not self._log.isEnabledFor(level):
             return
         left_out = self._admit(key)
@@ -41,7 +43,7 @@ class RateLimitedLog:
         if left_out:
             message += " (and %d more like it before)"
             arguments = (*arguments, left_out)
-        self._log.log(level, message, *arguments)
+        self._log.log(level, message, *arguments, exc_info=exc_info)
 
     def _admit(self, key: str) -> int | None:
         """None for a line too many; else how many of the last window were."""

@@ -3,53 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ottla.config import ConfigError
+from ottla.server.security.certificates import Attribute, dotted, subject_of
 
-# The short names of RFC 2253; Java writes every other attribute as a number with its encoded value.
+# The short names of RFC 2253, by their object identifiers; Java writes every other attribute as a number.
 _SHORT = {
-    "commonName": "CN",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
+    bytes.fromhex("550403"): "CN",
+    bytes.fromhex("550407"): "L",
+    bytes.fromhex("550408"): "ST",
+    bytes.fromhex("55040a"): "O",
+    bytes.fromhex("55040b"): "OU",
+    bytes.fromhex("550406"): "C",
+    bytes.fromhex("550409"): "STREET",
+    bytes.fromhex("0992268993f22c640119"): "DC",
+    bytes.fromhex("0992268993f22c640101"): "UID",
 }
-_NUMBERS = {
-    "emailAddress": ("1.2.840.113549.1.9.1", 0x16),
-    "serialNumber": ("2.5.4.5", 0x13),
-    "title": ("2.5.4.12", 0x0C),
-    "givenName": ("2.5.4.42", 0x0C),
-    "surname": ("2.5.4.4", 0x0C),
-    "dnQualifier": ("2.5.4.46", 0x13),
-}
+# How the kinds of text in a certificate are decoded; a value of another kind is written as bytes.
+_ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1E: "utf-16-be", 0x1C: "utf-32-be"}
 _SPECIAL = re.compile(r'([,+"\\<>;=])')
 
 
-def distinguished_name(certificate: dict[str, Any]) -> str:
-    """The subject of a certificate (as `SSLSocket.getpeercert` gives it) as RFC 2253 text, most specific part first."""
-    parts: Iterable[Sequence[tuple[str, str]]] = certificate.get("subject", ())
-    return ",".join("+".join(_attribute(name, value) for name, value in part) for part in reversed(list(parts)))
+def distinguished_name(certificate: bytes) -> str:
+    """The subject of a certificate, given as DER, as RFC 2253 text, most specific part first, as Java writes it.
+
+    Only the subject is read: alternative names and the rest may hold anything. Raises ValueError or IndexError for
+    bytes that are no certificate.
+    """
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(subject_of(certificate)))
 
 
-def _attribute(name: str, value: str) -> str:
-    short = _SHORT.get(name)
-    if short is not None:
-        return f"{short}={_escaped(value)}"
-    number, tag = _NUMBERS.get(name, (name, 0x0C))
-    raw = value.encode()
-    if len(raw) > 127:
-        return f"{number}={_escaped(value)}"
-    return f"{number}=#{bytes((tag, len(raw))).hex()}{raw.hex()}"
+def _attribute(attribute: Attribute) -> str:
+    short, encoding = _SHORT.get(attribute.name), _ENCODINGS.get(attribute.kind)
+    if short is not None and encoding is not None:
+        return f"{short}={_escaped(attribute.value.decode(encoding, 'replace'))}"
+    return f"{short or dotted(attribute.name)}=#{attribute.encoded.hex()}"
 
 
 def _escaped(value: str) -> str:
-    text = _SPECIAL.sub(r"\\\1", value)
+    text = _SPECIAL.sub(r"\\\1", value).replace("\0", "\\00")
     if text.startswith(("#", " ")):
         text = "\\" + text
     if text.endswith(" ") and len(text) > 1:

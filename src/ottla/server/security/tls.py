@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, ConfigError
+from ottla.server.net.transport import TransportError
 from ottla.server.security.certificates import Names, check_same_server, names_of
 from ottla.server.security.principals import PrincipalMapping, distinguished_name
 from ottla.server.security.stores import KeyStore, key_store, key_store_context, trust_store
@@ -181,12 +182,15 @@ class ClientCertificate:
         self._connection = connection
         self._mapping = mapping
 
-    def opened(self, certificate: Any) -> None:
-        """The TLS handshake is over."""
-        if not certificate:
+    def opened(self, certificate: bytes | None) -> None:
+        """The TLS handshake is over. Raises if the certificate, given as DER, names nobody."""
+        if certificate is None:
             return
-        name = self._mapping.name(distinguished_name(certificate))
+        try:
+            subject = distinguished_name(certificate)
+        except (ValueError, IndexError):
+            raise TransportError("the subject of the client's certificate cannot be read") from None
+        name = self._mapping.name(subject)
         if name is None:
-            self._connection.close("no rule of ssl.principal.mapping.rules fits the certificate")
-        else:
-            self._connection.authenticated(f"User:{name}")
+            raise TransportError("no rule of ssl.principal.mapping.rules fits the certificate")
+        self._connection.authenticated(f"User:{name}")

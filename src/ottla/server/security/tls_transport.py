@@ -36,8 +36,9 @@ class TlsTransport:
         self._unsent: memoryview | None = None
         """Encrypted bytes that the socket did not take yet."""
         self._is_open = False
-        self.on_open: Callable[[Any], None] | None = None
-        """Called once with the peer's certificate, or None, as soon as the handshake is over."""
+        self.on_open: Callable[[bytes | None], None] | None = None
+        """Called once with the peer's certificate in DER, or None, when the handshake is over. Nothing is decrypted
+        before it returned; what it raises ends the connection."""
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
@@ -92,9 +93,10 @@ class TlsTransport:
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise HandshakeFailed(str(error.reason or error)) from None
-        self._is_open = True
+        # Not the parsed form: that fails on an alternative name that is no text, and the name was to come from it.
         if self.on_open is not None:
-            self.on_open(self._tls.getpeercert())
+            self.on_open(self._tls.getpeercert(binary_form=True))
+        self._is_open = True
 
     # -- sending -------------------------------------------------------------------------------------------------
 
