@@ -123,6 +123,24 @@ def test_a_version_in_the_metadata(api: Any) -> None:
     assert api.ok("POST", "/subjects/s/versions", body(AB))["metadata"]["properties"]["confluent:version"] == "2"
 
 
+def test_a_version_in_the_metadata_has_to_be_the_right_one(api: Any) -> None:
+    api.register("s", A)
+    right, wrong = ({"properties": {"confluent:version": number}} for number in ("1", "5"))
+    assert api.ok("POST", "/subjects/s", body(metadata=right))["version"] == 1
+    assert api.error("POST", "/subjects/s", body(metadata=wrong))[:2] == (404, 40403)
+
+
+def test_the_last_version_takes_the_settings_with_it(api: Any) -> None:
+    api.register("s", A)
+    api.ok("PUT", "/config/s", {"compatibility": "NONE"})
+    api.ok("PUT", "/mode/s", {"mode": "READWRITE"})
+    api.ok("DELETE", "/subjects/s/versions/1")
+    assert api.ok("GET", "/config/s")["compatibilityLevel"] == "NONE"
+    api.ok("DELETE", "/subjects/s/versions/1?permanent=true")
+    assert api.error("GET", "/config/s")[:2] == (404, 40408)
+    assert api.error("GET", "/mode/s")[:2] == (404, 40409)
+
+
 def test_normalizing(api: Any) -> None:
     one, other = '{"type":"object","title":"x"}', '{"title":"x","type":"object"}'
     assert api.register("s", one, "JSON") == 1
