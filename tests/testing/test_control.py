@@ -59,8 +59,9 @@ def test_looking_inside_over_http(steered: ServedBroker, control: Control, produ
     assert remote.topic("t").records() == steered.topic("t").records()
     assert remote.group("g").committed() == steered.group("g").committed()
     assert remote.group("g").lag() == 1 and remote.group("g").state == "Stable"
-    assert remote.group("g").members()[0]["client_id"] == "reader"
-    assert {request["api"] for request in remote.requests(client_id="reader")} >= {"Fetch", "JoinGroup"}
+    assert remote.group("g").members() == steered.group("g").members()
+    assert remote.group("g").members()[0].client_id == "reader"
+    assert {request.api for request in remote.requests(client_id="reader")} >= {"Fetch", "JoinGroup"}
     assert control.ask("GET", "/") == {
         "running": True,
         "bootstrap": steered.bootstrap,
@@ -97,6 +98,11 @@ def test_time_and_life_over_http(steered: ServedBroker, control: Control) -> Non
         ("POST", "/faults", b'{"kind": "error", "api": "Nope", "error": 3}', 400, "serves no API"),
         ("GET", "/faults/77", None, 404, "no fault 77"),
         ("GET", "/faults/x", None, 404, "not the number"),
+        ("GET", "/topics/nope/records", None, 404, "there is no topic 'nope'"),
+        ("GET", "/topics/nope", None, 404, "there is no topic 'nope'"),
+        ("GET", "/groups/none", None, 404, "there is no group 'none'"),
+        ("GET", "/groups/none/lag", None, 404, "there is no group 'none'"),
+        ("GET", "/groups/none/lag?of=nope", None, 404, "there is no topic 'nope'"),
         ("POST", "/clock/advance", b'{"minutes": -1}', 400, "does not go back"),
         ("POST", "/broker/sideways", None, 404, "down, up"),
         ("GET", "/requests?api=Nope", None, 400, "serves no API"),

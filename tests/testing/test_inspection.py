@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import ottla
-from ottla.testing import Record, ServedBroker
+from ottla.testing import NotFoundError, Record, ServedBroker
 
 
 def test_records_that_a_client_wrote(broker: ServedBroker, produce: Any) -> None:
@@ -132,7 +132,7 @@ def test_json_lines(broker: ServedBroker, tmp_path: Path) -> None:
 def test_a_group(broker: ServedBroker, consumer: Any, protocol: str) -> None:
     broker.topic("t").create(2).append(["a", "b"], partition=1)
     group = broker.group("g")
-    assert (group.state, group.members(), group.committed(), group.lag()) == ("Dead", [], {}, 0)
+    assert (group.state, group.members(), group.committed(), group.lag(of="t")) == ("Dead", [], {}, 2)
     settings = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 50} if protocol == "classic" else {}
     reader = Consumer(
         {
@@ -155,12 +155,42 @@ def test_a_group(broker: ServedBroker, consumer: Any, protocol: str) -> None:
         (member,) = group.members()
         assert member.client_id == "reader" and member.assignment == (("t", 0), ("t", 1))
         assert group.committed() == {("t", 1): 1}
-        assert group.lag() == group.lag("t") == 1
+        assert group.lag() == group.lag(of="t") == 1
         assert broker.groups() == ["g"]
     finally:
         reader.close()
     group.delete()
     assert broker.groups() == []
+
+
+def test_the_lag_of_a_group_that_never_committed_is_an_error(broker: ServedBroker, consumer: Any) -> None:
+    orders = broker.topic("orders").create(2)
+    orders.append(["a", "b"], partition=1)
+    with pytest.raises(NotFoundError, match=r"there is no group 'never' \(there are no groups\), .* lag\(of=topic\)"):
+        broker.group("never").lag()
+    assert broker.group("never").lag(of=orders) == 2
+    reader = consumer(broker.bootstrap, "reads")
+    reader.subscribe(["orders"])
+    assert reader.poll(10) is not None
+    with pytest.raises(NotFoundError, match="group 'reads' has not committed an offset yet"):
+        broker.group("reads").lag()
+    with pytest.raises(NotFoundError, match=r"there is no topic 'ordes'; there are orders; did you mean 'orders'\?"):
+        broker.group("reads").lag(of="ordes")
+
+
+def test_a_topic_that_does_not_exist_is_not_an_empty_one(broker: ServedBroker, tmp_path: Path) -> None:
+    broker.topic("orders").create().expect([])
+    typo = broker.topic("ordres")
+    for look in (
+        typo.records,
+        typo.texts,
+        typo.end_offsets,
+        lambda: typo.expect([]),
+        lambda: typo.save(tmp_path / "x"),
+    ):
+        with pytest.raises(NotFoundError, match=r"there is no topic 'ordres'; .* did you mean 'orders'\?"):
+            look()
+    assert not typo.exists and typo.partitions == 0
 
 
 def test_requests(broker: ServedBroker, produce: Any) -> None:

@@ -7,8 +7,8 @@ of another origin sent, is refused.
     GET    /faults    POST /faults   {"kind": "error", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}
     GET    /faults/1  DELETE /faults/1   DELETE /faults
     GET    /topics/NAME/records      POST /topics/NAME/records  [values] or {"records": […], "partition": 0}
-    POST   /topics/NAME              {"partitions": 3, "config": {}}     DELETE /topics/NAME
-    GET    /groups/ID
+    GET    /topics/NAME              POST /topics/NAME  {"partitions": 3, "config": {}}     DELETE /topics/NAME
+    GET    /groups/ID                DELETE /groups/ID    GET /groups/ID/lag?of=TOPIC
     GET    /requests?api=Fetch&client_id=…
     POST   /clock/advance            {"minutes": 10}
     POST   /broker/down | up | kill | restart        POST /reset
@@ -21,9 +21,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.embedded.records import from_json
+from ottla.embedded.unknown_names import NotFoundError, unknown_group
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.requests import HttpAnswer, HttpError, HttpRequest, app_of
 from ottla.lazy_imports import lazy
@@ -69,6 +71,8 @@ class ControlServer:
             return _json(200, await self._route(request))
         except broker_module.BrokerStopped as error:
             raise HttpError(409, str(error)) from error
+        except NotFoundError as error:
+            raise HttpError(404, str(error)) from error
         except (ValueError, TypeError, KeyError, AssertionError, RuntimeError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise HttpError(400, str(message)) from error
@@ -135,34 +139,43 @@ class ControlServer:
             return self._broker.topics()
         topic = self._broker.topic(request.parts[1])
         if len(request.parts) == 2:
-            if method_of(request, "POST", "DELETE") == "DELETE":
+            method = method_of(request, "GET", "POST", "DELETE")
+            if method == "DELETE":
                 topic.delete()
-            else:
+                return {"topic": topic.name, "partitions": 0}
+            if method == "POST":
                 options = options_of(request)
                 topic.create(options.get("partitions", -1), options.get("config"))
-            return {"topic": topic.name, "partitions": topic.partitions}
+            return {"topic": topic.name, "partitions": topic.partitions, "end_offsets": topic.end_offsets()}
         if request.parts[2] != "records":
             raise HttpError(404, "a topic has /records")
         if method_of(request, "GET", "POST") == "POST":
             given = _body(request)
             options = given if isinstance(given, dict) else {"records": given}
             records = [_given(each) for each in options.get("records", [])]
-            return [record.to_dict() for record in topic.append(records, partition=options.get("partition"))]
+            done = topic.append(records, partition=options.get("partition"), timestamp_ms=options.get("timestamp"))
+            return [record.to_dict() for record in done]
         partition = request.query.get("partition")
-        return [record.to_dict() for record in topic.records(None if partition is None else int(partition))]
+        committed_only = request.query.get("committed_only", "true") != "false"
+        found = topic.records(None if partition is None else int(partition), committed_only=committed_only)
+        return [record.to_dict() for record in found]
 
     async def _groups(self, request: HttpRequest) -> Any:
         if len(request.parts) == 1:
             return self._broker.groups()
         group = self._broker.group(request.parts[1])
+        if request.parts[2:] == ["lag"]:
+            return {"lag": group.lag(request.query.get("of"))}
+        if method_of(request, "GET", "DELETE") == "DELETE":
+            group.delete()
+            return {}
+        if group.state == "Dead" and not group.committed():
+            raise unknown_group(group.group_id, self._broker.groups())
         lags = group.lags()
         return {
             "group": group.group_id,
             "state": group.state,
-            "members": [
-                {"member_id": member.member_id, "client_id": member.client_id, "assignment": list(member.assignment)}
-                for member in group.members()
-            ],
+            "members": [asdict(member) for member in group.members()],
             "offsets": [
                 {"topic": topic, "partition": index, "committed": offset, "lag": lags.get((topic, index))}
                 for (topic, index), offset in group.committed().items()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from ottla.embedded.unknown_names import no_commits, unknown_topic
 from ottla.errors import KafkaError
-from ottla.metadata.topics import GROUP_METADATA_TOPIC
+from ottla.metadata.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
@@ -62,19 +63,28 @@ class Group:
         """{(topic, partition): the next offset to read}, as committed."""
         return self._broker.call(lambda server: _committed(server, self.group_id))
 
-    def lag(self, topic: str | None = None) -> int:
-        """How many records of the partitions with a committed offset are still to be read."""
-        return sum(lag for (name, _), lag in self.lags().items() if topic is None or name == topic)
+    def lag(self, of: object = None) -> int:
+        """How many records of the partitions with a committed offset are still to be read.
+
+        NotFoundError if the group never committed. With `of`, a topic, every record of the topic counts that the group
+        has not read: from its committed offset on, and from the start of partitions without one.
+        """
+        if of is not None:
+            return sum(self._broker.call(lambda server: _unread(server, self.group_id, str(of))).values())
+        lags = self.lags()
+        if not lags:
+            raise no_commits(self.group_id, self._broker.groups())
+        return sum(lags.values())
 
     def lags(self) -> dict[TopicPartition, int]:
         """The lag of each partition with a committed offset."""
 
         def look(server: Server) -> dict[TopicPartition, int]:
-            lags = {}
-            for (topic, index), offset in _committed(server, self.group_id).items():
-                if topic in server.metadata.topics:
-                    lags[topic, index] = max(server.replicas.leader(topic, index).last_stable_offset - offset, 0)
-            return lags
+            return {
+                (topic, index): _unread_from(server, topic, index, offset)
+                for (topic, index), offset in _committed(server, self.group_id).items()
+                if topic in server.metadata.topics
+            }
 
         return self._broker.call(look)
 
@@ -140,3 +150,19 @@ def _committed(server: Server, group_id: str) -> dict[TopicPartition, int]:
         for topic, entries in sorted(shard.offsets.groups.get(group_id, {}).items())
         for index, (_, value) in sorted(entries.items())
     }
+
+
+def _unread(server: Server, group_id: str, topic: str) -> dict[TopicPartition, int]:
+    """What a group that starts at the beginning has still to read of each partition of a topic."""
+    known = server.metadata.topics.get(topic)
+    if known is None:
+        raise unknown_topic(topic, set(server.metadata.topics) - INTERNAL_TOPICS)
+    committed = _committed(server, group_id)
+    return {
+        (topic, index): _unread_from(server, topic, index, committed.get((topic, index))) for index in known.partitions
+    }
+
+
+def _unread_from(server: Server, topic: str, index: int, offset: int | None) -> int:
+    partition = server.replicas.leader(topic, index)
+    return max(partition.last_stable_offset - (partition.log_start_offset if offset is None else offset), 0)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.client.producer import partition_for
-from ottla.embedded.records import Given, Record, difference, parts
+from ottla.embedded.records import Given, Record, parts
+from ottla.embedded.topic_handle import TopicHandle, checked, setting_text
+from ottla.embedded.unknown_names import unknown_topic
 from ottla.errors import KafkaError, TopicAlreadyExists
 from ottla.metadata.controller import NewTopic
+from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
 from ottla.replication.partition import Partition
@@ -28,33 +28,23 @@ _APPEND_VERSION: Final = 9
 _SHOWN_RECORDS: Final = 20
 
 
-class Topic:
-    """A handle on a topic by name; the topic itself may come and go."""
+class Topic(TopicHandle):
+    """A topic of a broker in this process."""
 
     def __init__(self, broker: Embedded, name: str) -> None:
+        super().__init__(name)
         self._broker = broker
-        self.name = name
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __repr__(self) -> str:
-        return f"<topic {self.name}>"
 
     # -- making it ---------------------------------------------------------------------------------------------
 
     @property
-    def exists(self) -> bool:
-        return self._broker.call(lambda server: self.name in server.metadata.topics)
-
-    @property
     def partitions(self) -> int:
-        """How many partitions it has; 0 if it does not exist."""
         return self._broker.call(lambda server: len(self._indexes(server)))
 
-    def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> Topic:
-        """Make it; -1 partitions stands for the broker's `num.partitions`."""
-        wanted = NewTopic(self.name, partitions, configs={key: _text(value) for key, value in (config or {}).items()})
+    def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> Self:
+        wanted = NewTopic(
+            self.name, partitions, configs={key: setting_text(value) for key, value in (config or {}).items()}
+        )
 
         def create(server: Server) -> None:
             outcome = server.controller.create_topics([wanted])[0]
@@ -67,8 +57,6 @@ class Topic:
         return self
 
     def delete(self) -> None:
-        """Remove it, with its records and the offsets that groups committed for it."""
-
         def delete(server: Server) -> None:
             topic = server.metadata.topics.get(self.name)
             if topic is not None:
@@ -79,77 +67,21 @@ class Topic:
     # -- looking into it ---------------------------------------------------------------------------------------
 
     def records(self, partition: int | None = None, *, committed_only: bool = True) -> list[Record]:
-        """Everything in it, partition by partition, in order of offsets.
-
-        `committed_only` leaves out what a read_committed consumer does not see: open and aborted transactions.
-        """
-        return self._broker.call(lambda server: list(self._read(server, partition, committed_only)))
-
-    def values(self) -> list[bytes | None]:
-        return [record.value for record in self.records()]
-
-    def texts(self) -> list[str | None]:
-        return [record.text for record in self.records()]
-
-    def jsons(self) -> list[Any]:
-        return [record.json for record in self.records()]
+        return self._broker.call(lambda server: list(self._known(server)._read(server, partition, committed_only)))
 
     def end_offsets(self) -> dict[int, int]:
-        """{partition: the offset that the next record gets}."""
         return self._broker.call(
             lambda server: {
-                index: server.replicas.leader(self.name, index).high_watermark for index in self._indexes(server)
+                index: server.replicas.leader(self.name, index).high_watermark
+                for index in self._known(server)._indexes(server)
             }
         )
-
-    def expect(self, expected: Iterable[Given], partition: int | None = None) -> None:
-        """Assert that exactly these values (or (key, value) pairs) are in it, in this order; the error shows a diff."""
-        found = self.records(partition)
-        diff = difference(list(expected), found)
-        if diff is not None:
-            raise AssertionError(f"topic {self.name} holds something else (- expected, + found):\n{diff}")
-
-    # -- filling it --------------------------------------------------------------------------------------------
 
     def append(
         self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None
     ) -> list[Record]:
-        """Append records as a producer would: those with a key go where Kafka's Java client puts them.
-
-        Others go to `partition`, or to partition 0. The topic is made if it does not exist.
-        """
-        if isinstance(records, (str, bytes, Mapping)):
-            raise TypeError("append takes a list of records: put the value into [ ]")
-        given = list(records)
+        given = checked(records)
         return self._broker.call(lambda server: self._append(server, given, partition, timestamp_ms))
-
-    def save(self, path: str | PathLike[str]) -> int:
-        """Write its records to a file, a JSON object a line; returns how many."""
-        records = self.records()
-        with Path(path).open("w", encoding="utf-8") as file:
-            for record in records:
-                file.write(json.dumps(record.to_dict(), ensure_ascii=False) + "\n")
-        return len(records)
-
-    def load(self, path: str | PathLike[str]) -> list[Record]:
-        """Append the records of such a file, each to its partition and with its timestamp."""
-        loaded: list[Record] = []
-        with Path(path).open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    loaded.append(Record.from_dict(self.name, json.loads(line)))
-                except (ValueError, AttributeError) as error:
-                    raise ValueError(f"{path}, line {number}: not a record in JSON ({error})") from error
-        count = max((record.partition for record in loaded), default=0) + 1
-        if not self.exists:
-            self.create(count)
-        done: list[Record] = []
-        for record in loaded:
-            timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
-            done += self.append([record], partition=record.partition, timestamp_ms=timestamp_ms)
-        return done
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -191,6 +123,11 @@ class Topic:
         return f"{wanted} in topic {self.name} met the condition within {timeout:g} s; it holds:\n" + "\n".join(lines)
 
     # -- on the loop -------------------------------------------------------------------------------------------
+
+    def _known(self, server: Server) -> Self:
+        if self.name not in server.metadata.topics:
+            raise unknown_topic(self.name, set(server.metadata.topics) - INTERNAL_TOPICS)
+        return self
 
     def _indexes(self, server: Server) -> list[int]:
         topic = server.metadata.topics.get(self.name)
@@ -258,10 +195,6 @@ def _by_partition(given: list[Given], partition: int | None, count: int) -> dict
         index = partition if partition is not None else 0 if key is None else partition_for(key, count)
         shares.setdefault(index, []).append(split)
     return shares
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Watcher:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.embedded.groups import Member as Member
     from ottla.embedded.records import Record as Record
     from ottla.embedded.requests import Request as Request
+    from ottla.embedded.unknown_names import NotFoundError as NotFoundError
     from ottla.testing.namespace import Kafka as Kafka
     from ottla.testing.plain_kafka import ExternalBroker as ExternalBroker
     from ottla.testing.spawned import SpawnedBroker as SpawnedBroker
@@ -28,6 +29,7 @@ _HOMES = {
     "Fault": "ottla.embedded.faults",
     "Kafka": "ottla.testing.namespace",
     "Member": "ottla.embedded.groups",
+    "NotFoundError": "ottla.embedded.unknown_names",
     "Record": "ottla.embedded.records",
     "Request": "ottla.embedded.requests",
     "ServedBroker": "ottla.testing.threaded",
@@ -43,6 +45,7 @@ __all__ = [
     "Fault",
     "Kafka",
     "Member",
+    "NotFoundError",
     "Record",
     "Request",
     "ServedBroker",

@@ -7,30 +7,32 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 from ottla.embedded.clock import duration_ms
-from ottla.embedded.groups import TopicPartition
-from ottla.embedded.records import Given, Record, difference, parts
+from ottla.embedded.groups import Member, TopicPartition
+from ottla.embedded.records import Given, Record, parts
+from ottla.embedded.topic_handle import TopicHandle, checked
+from ottla.embedded.unknown_names import NotFoundError
+
+if TYPE_CHECKING:
+    from ottla.embedded.scenario import Scenario
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.05
 DEFAULT_TIMEOUT_S = 5.0
 
 
-class Readable(Protocol):
-    name: str
-
-    def records(self) -> list[Record]: ...
-
-
-def wait_for(topic: Readable, condition: Callable[[Record], bool], count: int, timeout: float) -> list[Record]:
+def wait_for(topic: TopicHandle, condition: Callable[[Record], bool], count: int, timeout: float) -> list[Record]:
     """Look again and again: for topics of brokers that cannot tell us of a new record."""
     deadline = time.monotonic() + timeout
     while True:
-        records = topic.records()
+        records = topic.records() if topic.exists else []
         found = [record for record in records if condition(record)]
         if len(found) >= count:
             return found
@@ -45,6 +47,10 @@ def wait_for(topic: Readable, condition: Callable[[Record], bool], count: int, t
 
 class RemoteError(RuntimeError):
     """The broker refused; its message says why."""
+
+
+class RemoteNotFoundError(RemoteError, NotFoundError):
+    """The broker knows no such name."""
 
 
 class Control:
@@ -63,7 +69,8 @@ class Control:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             with error:
-                raise RemoteError(json.load(error)["error"]) from None
+                kind = RemoteNotFoundError if error.code == 404 else RemoteError
+                raise kind(json.load(error)["error"]) from None
         except urllib.error.URLError as error:
             reason = getattr(error.reason, "strerror", None) or error.reason
             raise RemoteError(f"no control endpoint answers at {self.url}: {reason}") from error
@@ -125,39 +132,38 @@ class RemoteClock:
         self._control.ask("POST", "/clock/advance", {"ms": duration_ms(**duration)})
 
 
-class RemoteTopic:
+class RemoteTopic(TopicHandle):
     """A topic of a broker in another process."""
 
     def __init__(self, control: Control, name: str) -> None:
+        super().__init__(name)
         self._control = control
-        self.name = name
         self._path = f"/topics/{quote(name)}"
 
-    def __str__(self) -> str:
-        return self.name
+    @property
+    def partitions(self) -> int:
+        try:
+            return int(self._control.ask("GET", self._path)["partitions"])
+        except NotFoundError:
+            return 0
 
-    def create(self, partitions: int = -1, config: dict[str, object] | None = None) -> RemoteTopic:
-        self._control.ask("POST", self._path, {"partitions": partitions, "config": config or {}})
+    def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> Self:
+        self._control.ask("POST", self._path, {"partitions": partitions, "config": dict(config or {})})
         return self
 
     def delete(self) -> None:
         self._control.ask("DELETE", self._path)
 
-    def records(self, partition: int | None = None) -> list[Record]:
-        query = "" if partition is None else f"?partition={partition}"
-        found = self._control.ask("GET", f"{self._path}/records{query}")
+    def records(self, partition: int | None = None, *, committed_only: bool = True) -> list[Record]:
+        query = {"committed_only": str(committed_only).lower()} | (
+            {} if partition is None else {"partition": partition}
+        )
+        found = self._control.ask("GET", f"{self._path}/records?{urlencode(query)}")
         return [Record.from_dict(self.name, each) for each in found]
 
-    def texts(self) -> list[str | None]:
-        return [record.text for record in self.records()]
-
-    def jsons(self) -> list[Any]:
-        return [record.json for record in self.records()]
-
-    def expect(self, expected: Iterable[Given]) -> None:
-        diff = difference(list(expected), self.records())
-        if diff is not None:
-            raise AssertionError(f"topic {self.name} holds something else (- expected, + found):\n{diff}")
+    def end_offsets(self) -> dict[int, int]:
+        found = self._control.ask("GET", self._path)["end_offsets"]
+        return {int(index): offset for index, offset in found.items()}
 
     def wait_for(
         self,
@@ -179,13 +185,15 @@ class RemoteTopic:
         """The same for tests on an asyncio loop."""
         return await asyncio.to_thread(wait_for, self, condition, count, timeout)
 
-    def append(self, records: Iterable[Given], *, partition: int | None = None) -> list[Record]:
+    def append(
+        self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> list[Record]:
         given = []
-        for each in records:
+        for each in checked(records):
             key, value, headers = parts(each)
             record = Record(self.name, 0, -1, -1, key, value, tuple(headers)).to_dict()
             given.append([record["key"], record["value"], record["headers"]])
-        body = {"records": given, "partition": partition}
+        body = {"records": given, "partition": partition, "timestamp": timestamp_ms}
         return [Record.from_dict(self.name, each) for each in self._control.ask("POST", f"{self._path}/records", body)]
 
 
@@ -195,25 +203,64 @@ class RemoteGroup:
     def __init__(self, control: Control, group_id: str) -> None:
         self._control = control
         self.group_id = group_id
+        self._path = f"/groups/{quote(group_id, safe='')}"
 
     def __str__(self) -> str:
         return self.group_id
 
+    def __repr__(self) -> str:
+        return f"<group {self.group_id}>"
+
     def _look(self) -> Any:
-        return self._control.ask("GET", f"/groups/{quote(self.group_id, safe='')}")
+        try:
+            return self._control.ask("GET", self._path)
+        except NotFoundError:
+            return {"state": "Dead", "members": [], "offsets": []}
 
     @property
     def state(self) -> str:
+        """Kafka's name of its state; `Dead` for a group that does not exist."""
         return str(self._look()["state"])
 
-    def members(self) -> list[dict[str, Any]]:
-        return list(self._look()["members"])
+    def members(self) -> list[Member]:
+        """Its members, with the partitions that they have."""
+        return [
+            Member(**{**each, "assignment": tuple((topic, index) for topic, index in each["assignment"])})
+            for each in self._look()["members"]
+        ]
 
     def committed(self) -> dict[TopicPartition, int]:
+        """{(topic, partition): the next offset to read}, as committed."""
         return {(each["topic"], each["partition"]): each["committed"] for each in self._look()["offsets"]}
 
-    def lag(self) -> int:
-        return sum(each["lag"] or 0 for each in self._look()["offsets"])
+    def lag(self, of: object = None) -> int:
+        """How many records are still to be read; as for a group in this process."""
+        query = "" if of is None else f"?{urlencode({'of': str(of)})}"
+        return int(self._control.ask("GET", f"{self._path}/lag{query}")["lag"])
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """The lag of each partition with a committed offset."""
+        found = self._look()["offsets"]
+        return {(each["topic"], each["partition"]): each["lag"] for each in found if each["lag"] is not None}
+
+    def delete(self) -> None:
+        """Forget it, its offsets and, if it has any, its members (which join again)."""
+        self._control.ask("DELETE", self._path)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRequest:
+    """A request that a broker in another process got."""
+
+    api: str
+    version: int
+    client_id: str | None
+    at_ms: int
+    topics: list[str]
+    groups: list[str]
+    answered: bool
+    errors: list[str]
+    fault: str | None
 
 
 class RemoteBroker:
@@ -241,24 +288,44 @@ class RemoteBroker:
         return RemoteGroup(self.control, group_id)
 
     def topics(self) -> list[str]:
+        """The names of all topics but the internal ones."""
         return list(self.control.ask("GET", "/topics"))
 
     def groups(self) -> list[str]:
+        """The ids of all groups."""
         return list(self.control.ask("GET", "/groups"))
 
-    def requests(self, **which: str) -> list[dict[str, Any]]:
-        """What came in, narrowed by api, client_id, topic or group."""
-        return list(self.control.ask("GET", f"/requests?{urlencode(which)}"))
+    def requests(
+        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+    ) -> list[RemoteRequest]:
+        """The requests that came in, oldest first; the last 2,000 are kept."""
+        which = {"api": api, "client_id": client_id, "topic": topic, "group": group}
+        query = urlencode({key: value for key, value in which.items() if value is not None})
+        return [
+            RemoteRequest(**each) for each in self.control.ask("GET", f"/requests?{query}") if "control" not in each
+        ]
 
     def report(self, prefix: str = "") -> str:
         """What is in it, as text for people."""
         return str(self.control.ask("GET", f"/report?{urlencode({'prefix': prefix})}")["text"])
 
-    def reset(self, **which: list[str]) -> None:
-        self.control.ask("POST", "/reset", which)
+    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
+        """No topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+        which = {"topics": topics, "groups": groups}
+        self.control.ask("POST", "/reset", {key: list(names) for key, names in which.items() if names is not None})
+
+    def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
+        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        body = Path(scenario).read_bytes() if isinstance(scenario, (str, PathLike)) else scenario
+        return list(self.control.ask("POST", "/scenario", body))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._bootstrap or 'no address yet'}>"
 
     def down(self) -> None:
+        """Stop cleanly, but keep the port: clients are refused until up()."""
         self.control.ask("POST", "/broker/down")
 
     def up(self) -> None:
+        """Start again after down() or kill()."""
         self.control.ask("POST", "/broker/up")

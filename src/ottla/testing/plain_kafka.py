@@ -10,13 +10,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ottla.client import Client, admin, offsets
+from ottla.client.connection import UnknownTopic
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.producer import Producer, partition_for
 from ottla.embedded.groups import Member, TopicPartition
-from ottla.embedded.records import Given, Record, difference, parts
+from ottla.embedded.records import Given, Record, parts
+from ottla.embedded.topic_handle import TopicHandle, checked, setting_text
+from ottla.embedded.unknown_names import NotFoundError, no_commits, unknown_topic
 from ottla.enums import IsolationLevel
 from ottla.errors import KafkaError
 from ottla.records.batch import Record as StoredRecord
@@ -56,6 +59,17 @@ class ExternalBroker:
     def group(self, group_id: str) -> ExternalGroup:
         return ExternalGroup(self, group_id)
 
+    def topics(self) -> list[str]:
+        """The names of all topics but the internal ones."""
+        return self.ask(_topic_names)
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        return [each.group for each in self.ask(admin.list_groups)]
+
+    def __repr__(self) -> str:
+        return f"<Kafka at {self.bootstrap}>"
+
     def delete(self, topics: Iterable[str], groups: Iterable[str]) -> None:
         """Clean up; what is in use or gone already stays as it is."""
         names, ids = list(topics), list(groups)
@@ -79,18 +93,22 @@ class ExternalBroker:
         raise NeedsOttla(f"{what}: only Ottla has that, and this run is on {self.bootstrap}")
 
 
-class ExternalTopic:
+class ExternalTopic(TopicHandle):
     """A topic of that cluster."""
 
     def __init__(self, broker: ExternalBroker, name: str) -> None:
+        super().__init__(name)
         self._broker = broker
-        self.name = name
 
-    def __str__(self) -> str:
-        return self.name
+    @property
+    def partitions(self) -> int:
+        try:
+            return len(self._broker.ask(lambda client: _partitions(client, self.name)))
+        except NotFoundError:
+            return 0
 
-    def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> ExternalTopic:
-        configs: dict[str, str | None] = {key: str(value) for key, value in (config or {}).items()}
+    def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> Self:
+        configs: dict[str, str | None] = {key: setting_text(value) for key, value in (config or {}).items()}
         wanted = admin.NewTopic(self.name, partitions, configs=configs)
         outcome = self._broker.ask(lambda client: admin.create_topics(client, [wanted]))[self.name]
         if isinstance(outcome, KafkaError):
@@ -100,18 +118,20 @@ class ExternalTopic:
     def delete(self) -> None:
         self._broker.delete([self.name], [])
 
-    def records(self) -> list[Record]:
-        """Everything that a read_committed consumer sees."""
-        found = self._broker.ask(self._read)
+    def records(self, partition: int | None = None, *, committed_only: bool = True) -> list[Record]:
+        isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        found = self._broker.ask(lambda client: self._read(client, partition, isolation))
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
-    async def _read(self, client: Client) -> list[Record]:
-        topic = await client.topic(self.name)
-        partitions = [(self.name, index) for index in topic.partitions]
-        bounds = await offsets.bounds(client, partitions, IsolationLevel.READ_COMMITTED)
+    async def _read(self, client: Client, partition: int | None, isolation: int) -> list[Record]:
+        indexes = await _partitions(client, self.name)
+        if partition is not None and partition not in indexes:
+            raise ValueError(f"topic {self.name} has partitions 0 to {indexes[-1]}, not {partition}")
+        wanted = [(self.name, index) for index in indexes if partition in (None, index)]
+        bounds = await offsets.bounds(client, wanted, isolation)
         positions = {tp: start for tp, (start, end) in bounds.items() if start < end}
         found: list[Record] = []
-        fetcher = Fetcher(client, positions, isolation=IsolationLevel.READ_COMMITTED)
+        fetcher = Fetcher(client, positions, isolation=isolation)
         try:
             while any(fetcher.positions[tp] < bounds[tp][1] for tp in positions):
                 for fetched in await fetcher.poll():
@@ -128,29 +148,36 @@ class ExternalTopic:
             if each.offset < end
         ]
 
-    def texts(self) -> list[str | None]:
-        return [record.text for record in self.records()]
+    def end_offsets(self) -> dict[int, int]:
+        async def look(client: Client) -> dict[int, int]:
+            partitions = [(self.name, index) for index in await _partitions(client, self.name)]
+            bounds = await offsets.bounds(client, partitions)
+            return {index: end for (_, index), (_, end) in bounds.items()}
 
-    def jsons(self) -> list[Any]:
-        return [record.json for record in self.records()]
+        return self._broker.ask(look)
 
-    def expect(self, expected: Iterable[Given]) -> None:
-        diff = difference(list(expected), self.records())
-        if diff is not None:
-            raise AssertionError(f"topic {self.name} holds something else (- expected, + found):\n{diff}")
+    def append(
+        self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> list[Record]:
+        given = [parts(each) for each in checked(records)]
+        at_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if not self.exists:
+            self.create()
 
-    def append(self, records: Iterable[Given], *, partition: int | None = None) -> None:
-        given = [parts(each) for each in records]
-
-        async def append(client: Client) -> None:
-            count = len((await client.topic(self.name)).partitions)
+        async def append(client: Client) -> list[Record]:
+            count = len(await _partitions(client, self.name))
             producer = Producer(client)
-            now_ms = time.time_ns() // 1_000_000
+            done = []
             for key, value, headers in given:
                 index = partition if partition is not None else 0 if key is None else partition_for(key, count)
-                await producer.append((self.name, index), build_batch([StoredRecord(0, now_ms, key, value, headers)]))
+                if not 0 <= index < count:
+                    raise ValueError(f"topic {self.name} has partitions 0 to {count - 1}, not {index}")
+                batch = build_batch([StoredRecord(0, at_ms, key, value, headers)])
+                offset = await producer.append((self.name, index), batch)
+                done.append(Record(self.name, index, offset, at_ms, key, value, tuple(headers)))
+            return done
 
-        self._broker.ask(append)
+        return self._broker.ask(append)
 
     def wait_for(
         self,
@@ -183,11 +210,16 @@ class ExternalGroup:
     def __str__(self) -> str:
         return self.group_id
 
+    def __repr__(self) -> str:
+        return f"<group {self.group_id}>"
+
     @property
     def state(self) -> str:
+        """Kafka's name of its state; `Dead` for a group that does not exist."""
         return self._broker.ask(lambda client: admin.describe_group(client, self.group_id)).state
 
     def members(self) -> list[Member]:
+        """Its members, with the partitions that they have."""
         found = self._broker.ask(lambda client: admin.describe_group(client, self.group_id)).members
         return [
             Member(each.member_id, each.client_id, each.host, each.instance_id, tuple(sorted(each.partitions)))
@@ -195,16 +227,49 @@ class ExternalGroup:
         ]
 
     def committed(self) -> dict[TopicPartition, int]:
+        """{(topic, partition): the next offset to read}, as committed."""
         found = self._broker.ask(lambda client: offsets.committed(client, self.group_id))
         return {tp: each.offset for tp, each in sorted(found.items())}
 
-    def lag(self, topic: str | None = None) -> int:
-        return sum(lag for (name, _), lag in self.lags().items() if topic is None or name == topic)
+    def lag(self, of: object = None) -> int:
+        """How many records are still to be read; as for a group in this process."""
+        lags = self.lags() if of is None else self._broker.ask(lambda client: self._unread(client, str(of)))
+        if not lags:
+            raise no_commits(self.group_id, self._broker.groups())
+        return sum(lags.values())
 
     def lags(self) -> dict[TopicPartition, int]:
+        """The lag of each partition with a committed offset."""
+
         async def look(client: Client) -> dict[TopicPartition, int]:
             found = await offsets.committed(client, self.group_id)
             ends = await offsets.bounds(client, found, IsolationLevel.READ_COMMITTED)
             return {tp: max(ends[tp][1] - each.offset, 0) for tp, each in found.items()}
 
         return self._broker.ask(look)
+
+    def delete(self) -> None:
+        """Forget it and its offsets; a group with members stays, as Kafka has it."""
+        self._broker.delete([], [self.group_id])
+
+    async def _unread(self, client: Client, topic: str) -> dict[TopicPartition, int]:
+        partitions = [(topic, index) for index in await _partitions(client, topic)]
+        committed = await offsets.committed(client, self.group_id)
+        bounds = await offsets.bounds(client, partitions, IsolationLevel.READ_COMMITTED)
+        return {
+            tp: max(end - (committed[tp].offset if tp in committed else start), 0)
+            for tp, (start, end) in bounds.items()
+        }
+
+
+async def _partitions(client: Client, topic: str) -> list[int]:
+    """The partitions of a topic that has to be there."""
+    try:
+        return sorted((await client.topic(topic)).partitions)
+    except UnknownTopic:
+        raise unknown_topic(topic, await _topic_names(client)) from None
+
+
+async def _topic_names(client: Client) -> list[str]:
+    known = await client.metadata()
+    return sorted(name for name, topic in known.topics.items() if not topic.is_internal)

@@ -1,0 +1,126 @@
+"""What every handle on a topic offers, however its broker is reached, in terms of a few methods that differ."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+from ottla.embedded.records import Given, Record, difference
+
+
+class TopicHandle(ABC):
+    """A handle on a topic by name; the topic itself may come and go."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<topic {self.name}>"
+
+    @property
+    @abstractmethod
+    def partitions(self) -> int:
+        """How many partitions it has; 0 if it does not exist."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the broker has this topic."""
+        return self.partitions > 0
+
+    @abstractmethod
+    def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> Self:
+        """Make it; -1 partitions stands for the broker's `num.partitions`."""
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Remove it, with its records and the offsets that groups committed for it."""
+
+    # -- looking into it ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def records(self, partition: int | None = None, *, committed_only: bool = True) -> list[Record]:
+        """Everything in it, partition by partition, in order of offsets; NotFoundError if there is no such topic.
+
+        `committed_only` leaves out what a read_committed consumer does not see: open and aborted transactions.
+        """
+
+    @abstractmethod
+    def end_offsets(self) -> dict[int, int]:
+        """{partition: the offset that the next record gets}."""
+
+    def values(self) -> list[bytes | None]:
+        """The values of all records."""
+        return [record.value for record in self.records()]
+
+    def texts(self) -> list[str | None]:
+        """The values of all records, as UTF-8 text."""
+        return [record.text for record in self.records()]
+
+    def jsons(self) -> list[Any]:
+        """The values of all records, parsed as JSON."""
+        return [record.json for record in self.records()]
+
+    def expect(self, expected: Iterable[Given], partition: int | None = None) -> None:
+        """Assert that exactly these values (or (key, value) pairs) are in it, in this order; the error shows a diff."""
+        found = self.records(partition)
+        diff = difference(list(expected), found)
+        if diff is not None:
+            raise AssertionError(f"topic {self.name} holds something else (- expected, + found):\n{diff}")
+
+    # -- filling it --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def append(
+        self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> list[Record]:
+        """Append records as a producer would: those with a key go where Kafka's Java client puts them.
+
+        Others go to `partition`, or to partition 0. The topic is made if it does not exist.
+        """
+
+    def save(self, path: str | PathLike[str]) -> int:
+        """Write its records to a file, a JSON object a line; returns how many."""
+        records = self.records()
+        with Path(path).open("w", encoding="utf-8") as file:
+            for record in records:
+                file.write(json.dumps(record.to_dict(), ensure_ascii=False) + "\n")
+        return len(records)
+
+    def load(self, path: str | PathLike[str]) -> list[Record]:
+        """Append the records of such a file, each to its partition and with its timestamp."""
+        loaded: list[Record] = []
+        with Path(path).open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    loaded.append(Record.from_dict(self.name, json.loads(line)))
+                except (ValueError, AttributeError) as error:
+                    raise ValueError(f"{path}, line {number}: not a record in JSON ({error})") from error
+        count = max((record.partition for record in loaded), default=0) + 1
+        if not self.exists:
+            self.create(count)
+        done: list[Record] = []
+        for record in loaded:
+            timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
+            done += self.append([record], partition=record.partition, timestamp_ms=timestamp_ms)
+        return done
+
+
+def checked(records: Iterable[Given]) -> list[Given]:
+    """What is to be appended, as a list; one value that was not put into a list is a mistake."""
+    if isinstance(records, (str, bytes, Mapping)):
+        raise TypeError("append takes a list of records: put the value into [ ]")
+    return list(records)
+
+
+def setting_text(value: object) -> str:
+    """A topic's setting as Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
