@@ -63,6 +63,29 @@ def test_retention() -> None:
         assert topic.texts() == ["new"]
 
 
+def test_compaction_is_done_when_advance_returns() -> None:
+    with serve(clock="virtual") as broker:
+        topic = broker.topic("t").create(
+            50, config={"cleanup.policy": "compact", "segment.ms": 1000, "min.cleanable.dirty.ratio": 0}
+        )
+        for index in range(50):
+            topic.append([("k", f"{number}") for number in range(1000)], partition=index)
+        broker.clock.advance(seconds=2)
+        for index in range(50):
+            topic.append([("other", "x")], partition=index)
+        broker.clock.advance(minutes=1)
+        assert topic.texts() == ["999", "x"] * 50
+
+
+def test_retention_of_many_partitions_is_done_when_advance_returns() -> None:
+    with serve(clock="virtual") as broker:
+        topic = broker.topic("t").create(100, config={"retention.ms": 60_000, "segment.ms": 10_000})
+        for index in range(100):
+            topic.append(["old"], partition=index)
+        broker.clock.advance(seconds=90)
+        assert topic.texts() == []
+
+
 def test_clients_in_real_time_are_served(consumer: Any, produce: Any) -> None:
     with serve(clock="virtual") as broker:
         broker.topic("t").create()

@@ -269,6 +269,7 @@ class Broker(Embedded):
         self._pin_port(server)
         if isinstance(self._clock, VirtualClock):
             self._clock.drive(server.timer, self._on_loop)
+            server.housekeeper.at_once = True  # `advance` returns when what fell due is done
         if self.options.control is not None and self._control is None:
             self._control = control_module.ControlServer(self, self.options.control)
             await self._control.start()

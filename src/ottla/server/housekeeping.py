@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clock import Timer, TimerHandle
@@ -47,6 +48,8 @@ class Housekeeper:
         self._sweep: Iterator[int] | None = None
         self._stopped = False
         self._processes_work = True
+        self.at_once = False
+        """Finish what falls due before the timer's callback returns, instead of beside the event loop's other work."""
         self._cleaner: LogCleaner | None = None
 
     def _settings(self) -> cleaner_module.CleanerSettings:
@@ -63,7 +66,7 @@ class Housekeeper:
     def _sweep_some(self) -> None:
         if self._sweep is None or self._stopped:
             return
-        for _ in range(SWEEP_STEPS):
+        for _ in count() if self.at_once else range(SWEEP_STEPS):
             if next(self._sweep, None) is None:
                 self._sweep = None
                 return
@@ -135,7 +138,10 @@ class Housekeeper:
 
     def _begin(self) -> None:
         while (cleaning := self.cleaner.next()) is not None:
-            self._step(cleaning)
+            if self.at_once:
+                self.cleaner.finish(cleaning)
+            else:
+                self._step(cleaning)
 
     def _step(self, cleaning: Cleaning) -> None:
         future = self._loop.run_in_executor(None, cleaning.step)
