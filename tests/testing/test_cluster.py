@@ -30,7 +30,7 @@ def test_a_cluster_with_a_thread_of_its_own() -> None:
         cluster.wait_in_sync()
         assert sorted(cluster.partition("t", 0).replicas) == [1, 2, 3]
         cluster.topic("t").append(["a"])
-        assert [record.text for record in cluster.topic("t").wait_for(timeout=60)] == ["a"]
+        assert cluster.topic("t").wait_for(timeout=60).text == "a"
         leader = cluster.leader("t")
         cluster.kill(leader)
         assert leader not in cluster.running()
@@ -73,7 +73,7 @@ def test_the_data_of_a_cluster_outlives_it(tmp_path: Path) -> None:
         cluster.create_topic("t", partitions=2)
         cluster.wait_in_sync()
         cluster.topic("t").append(["a", "b"])
-        cluster.topic("t").wait_for(count=2, timeout=60)
+        cluster.topic("t").wait_for_all(count=2, timeout=60)
         epoch = cluster.partition("t").leader_epoch
     folders = sorted(path.name for path in tmp_path.iterdir())
     assert folders == ["broker-1", "broker-2", "broker-3", "controller"]

@@ -256,3 +256,9 @@ def test_a_child_takes_plain_values_only() -> None:
         ottla.spawn(disk=object())
     with pytest.raises(ValueError, match="plain values"):
         ottla.spawn(settings={"a": object()})
+
+
+def test_with_names_the_two_ways_that_work() -> None:
+    broker: Any = ottla.Broker()
+    with pytest.raises(TypeError, match="use `async with"), broker:
+        pass

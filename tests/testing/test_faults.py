@@ -447,3 +447,15 @@ def test_waiting_for_a_fault(run: Any, broker: ServedBroker) -> None:
 def test_every_kind_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text()
     assert [kind for kind in KINDS if f"`{kind}" not in page] == []
+
+
+def test_a_blocking_wait_is_refused_on_an_event_loop(broker: ServedBroker, run: Any) -> None:
+    fault = broker.faults.error("Produce", "INVALID_RECORD")
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="wait would block this event loop"):
+            fault.wait(timeout=0.01)
+        with pytest.raises(AssertionError, match="0 of 1 times"):
+            await fault.wait_async(timeout=0.01)
+
+    run(main())

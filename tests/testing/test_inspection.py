@@ -14,7 +14,7 @@ from ottla.testing import NotFoundError, Record, ServedBroker
 
 def test_records_that_a_client_wrote(broker: ServedBroker, produce: Any) -> None:
     assert produce(broker.bootstrap, "t", b'{"n": 1}', compression_type="lz4") is None
-    (record,) = broker.topic("t").wait_for(lambda record: record.json["n"] == 1)
+    record = broker.topic("t").wait_for(lambda record: record.json["n"] == 1)
     assert (record.topic, record.partition, record.offset, record.text) == ("t", 0, 0, '{"n": 1}')
     assert broker.topic("t").end_offsets() == {0: 1}
     broker.topic("t").append(["plain"])
@@ -59,7 +59,7 @@ def test_a_wait_ends_with_the_append(run: Any) -> None:
             await asyncio.sleep(0)
             assert not waiting.done()
             broker.topic("t").append(["b"])
-            assert [record.offset for record in await waiting] == [1]
+            assert (await waiting).offset == 1
 
     run(main())
 
@@ -69,14 +69,17 @@ def test_a_wait_that_fails_shows_the_records(run: Any, broker: ServedBroker) -> 
     with pytest.raises(AssertionError, match=r'(?s)no record in topic t .* it holds:\n  t-0@0: "apple"'):
         broker.topic("t").wait_for(lambda record: False, timeout=0.01)
     with pytest.raises(AssertionError, match="1 of 2 records"):
-        broker.topic("t").wait_for(count=2, timeout=0.01)
+        broker.topic("t").wait_for_all(count=2, timeout=0.01)
     with pytest.raises(AssertionError, match="does not exist"):
         broker.topic("other").wait_for(timeout=0.01)
 
     async def on_a_loop() -> None:
         with pytest.raises(RuntimeError, match="wait_for_async"):
             broker.topic("t").wait_for()
-        assert len(await broker.topic("t").wait_for_async()) == 1
+        with pytest.raises(RuntimeError, match="wait_for_all_async"):
+            broker.topic("t").wait_for_all(count=1)
+        assert (await broker.topic("t").wait_for_async()).text == "apple"
+        assert [record.text for record in await broker.topic("t").wait_for_all_async(count=1)] == ["apple"]
 
     run(on_a_loop())
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ottla.answers import Reply
 from ottla.config import Config
@@ -313,6 +313,12 @@ class Broker(Embedded):
         server.kill()
         self._hold_port(addresses)
         await asyncio.sleep(0)  # what waited for an answer learns that it is cancelled
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("use `async with ottla.Broker()` on an event loop, or `with ottla.serve()` without one")
+
+    def __exit__(self, *_: object) -> None:
+        """Only for the error of `with`, which asks for this method first."""
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 from ottla.embedded import actions, disk, effects
 from ottla.embedded.effects import Effect
 from ottla.embedded.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
+from ottla.embedded.topic_handle import refuse_on_loop
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ class Fault:
             raise AssertionError(f"the fault fired {self.fired} times, not {times}: {self.text}")
 
     def wait(self, times: int = 1, timeout: float = 5.0) -> None:
-        """Block until it has fired so often. Not for the thread that the broker runs in."""
-        if threading.get_ident() == self._owner.thread:
-            raise RuntimeError("wait would stop the broker, which runs on this event loop: use `await wait_async(…)`")
+        """Block until it has fired so often. Not on an event loop: there it is `await fault.wait_async(…)`."""
+        refuse_on_loop("wait", "fault.wait_async")
         deadline = time.monotonic() + timeout
         while self.fired < times:
             if time.monotonic() > deadline:
@@ -131,10 +130,6 @@ class Faults:
     @property
     def _in_force(self) -> tuple[Fault, ...]:
         return self._rules if self._beyond is None else self._rules + self._beyond._in_force
-
-    @property
-    def thread(self) -> int | None:
-        return self._broker.thread
 
     @property
     def all(self) -> list[Fault]:

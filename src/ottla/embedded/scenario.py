@@ -166,7 +166,7 @@ class Run:
 
     async def records(self, options: dict[str, Any]) -> dict[str, Any]:
         topic = self.broker.topic(options["topic"])
-        found = await topic.wait_for(count=options.get("count", 1), timeout=options.get("timeout", 5.0))
+        found = await topic.wait_for_all(count=options.get("count", 1), timeout=options.get("timeout", 5.0))
         return {"records": len(found)}
 
     async def down(self, options: dict[str, Any]) -> None:

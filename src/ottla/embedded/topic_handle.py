@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self, TypeAlias
 
 from ottla.embedded.records import Given, Record, difference
+
+Condition: TypeAlias = Callable[[Record], bool]
+DEFAULT_TIMEOUT_S: Final = 5.0
+
+
+def any_record(record: Record) -> bool:
+    """The condition that every record meets."""
+    return True
 
 
 class TopicHandle(ABC):
@@ -112,6 +121,49 @@ class TopicHandle(ABC):
             timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
             done += self.append([record], partition=record.partition, timestamp_ms=timestamp_ms)
         return done
+
+
+class BlockingTopic(TopicHandle):
+    """A topic of a broker that does not run on the caller's event loop: waits block, or are awaited by other names."""
+
+    @abstractmethod
+    def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        """Block until `count` records meet the condition; all that do."""
+
+    @abstractmethod
+    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        """The same without blocking the running event loop."""
+
+    def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
+        """Block until a record meets the condition and return it; AssertionError with what was there if none did."""
+        refuse_on_loop("wait_for", "topic.wait_for_async")
+        return self._block_for(condition, 1, timeout)[0]
+
+    def wait_for_all(
+        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> list[Record]:
+        """Block until at least `count` records meet the condition and return all that do."""
+        refuse_on_loop("wait_for_all", "topic.wait_for_all_async")
+        return self._block_for(condition, count, timeout)
+
+    async def wait_for_async(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
+        """`wait_for` in tests on an asyncio loop, which goes on meanwhile."""
+        return (await self._await_for(condition, 1, timeout))[0]
+
+    async def wait_for_all_async(
+        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> list[Record]:
+        """`wait_for_all` in tests on an asyncio loop, which goes on meanwhile."""
+        return await self._await_for(condition, count, timeout)
+
+
+def refuse_on_loop(name: str, instead: str) -> None:
+    """A blocking wait would stop the event loop that runs in this thread, and with it what the wait is for."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{name} would block this event loop: use `await {instead}(…)` here")
 
 
 def checked(records: Iterable[Given]) -> list[Given]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.client.producer import partition_for
 from ottla.embedded.records import Given, Record, parts
-from ottla.embedded.topic_handle import TopicHandle, checked, setting_text
+from ottla.embedded.topic_handle import (
+    DEFAULT_TIMEOUT_S,
+    BlockingTopic,
+    Condition,
+    TopicHandle,
+    any_record,
+    checked,
+    setting_text,
+)
 from ottla.embedded.unknown_names import unknown_topic
 from ottla.errors import KafkaError, TopicAlreadyExists
 from ottla.metadata.controller import NewTopic
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
     from ottla.embedded.broker import Embedded
     from ottla.server.broker import Broker as Server
 
-DEFAULT_TIMEOUT_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.02
 """For topics that are not there yet: nobody can be told of their first record."""
 _APPEND_VERSION: Final = 9
@@ -85,7 +92,7 @@ class Topic(TopicHandle):
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
-    async def _wait(self, condition: Callable[[Record], bool], count: int, timeout: float) -> list[Record]:
+    async def _wait(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         """On the broker's loop: look at the records, and again whenever something is appended."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -223,40 +230,26 @@ class _Watcher:
 class AsyncTopic(Topic):
     """A topic of a broker on the running loop."""
 
-    async def wait_for(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
+    async def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
+        """Wait until a record meets the condition and return it; AssertionError with what was there if none did."""
+        return (await self._wait(condition, 1, timeout))[0]
+
+    async def wait_for_all(
+        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
     ) -> list[Record]:
-        """Wait until `count` records meet the condition and return them; AssertionError with what was there if not."""
+        """Wait until at least `count` records meet the condition and return all that do."""
         return await self._wait(condition, count, timeout)
 
+    # By these names waits are awaited on every kind of broker.
+    wait_for_async = wait_for
+    wait_for_all_async = wait_for_all
 
-class SyncTopic(Topic):
+
+class SyncTopic(Topic, BlockingTopic):
     """A topic of a broker that has a thread of its own."""
 
-    def wait_for(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> list[Record]:
-        """Block until `count` records meet the condition and return them; AssertionError with what was there if not."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._broker.submit(self._wait(condition, count, timeout)).result()
-        raise RuntimeError("wait_for would block this event loop: use `await topic.wait_for_async(…)` here")
+    def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        return self._broker.submit(self._wait(condition, count, timeout)).result()
 
-    async def wait_for_async(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> list[Record]:
-        """The same for tests on an asyncio loop, which must go on while they wait."""
+    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return await asyncio.wrap_future(self._broker.submit(self._wait(condition, count, timeout)))

@@ -7,7 +7,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from ottla.embedded.clock import duration_ms
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.records import Given, Record, parts
-from ottla.embedded.topic_handle import TopicHandle, checked
+from ottla.embedded.topic_handle import BlockingTopic, Condition, checked
 from ottla.embedded.unknown_names import NotFoundError
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.05
-DEFAULT_TIMEOUT_S = 5.0
 
 
-def wait_for(topic: TopicHandle, condition: Callable[[Record], bool], count: int, timeout: float) -> list[Record]:
+def poll_for(topic: BlockingTopic, condition: Condition, count: int, timeout: float) -> list[Record]:
     """Look again and again: for topics of brokers that cannot tell us of a new record."""
     deadline = time.monotonic() + timeout
     while True:
@@ -132,7 +131,7 @@ class RemoteClock:
         self._control.ask("POST", "/clock/advance", {"ms": duration_ms(**duration)})
 
 
-class RemoteTopic(TopicHandle):
+class RemoteTopic(BlockingTopic):
     """A topic of a broker in another process."""
 
     def __init__(self, control: Control, name: str) -> None:
@@ -165,25 +164,11 @@ class RemoteTopic(TopicHandle):
         found = self._control.ask("GET", self._path)["end_offsets"]
         return {int(index): offset for index, offset in found.items()}
 
-    def wait_for(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> list[Record]:
-        """Block until `count` records meet the condition and return them; AssertionError with what was there if not."""
-        return wait_for(self, condition, count, timeout)
+    def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        return poll_for(self, condition, count, timeout)
 
-    async def wait_for_async(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> list[Record]:
-        """The same for tests on an asyncio loop."""
-        return await asyncio.to_thread(wait_for, self, condition, count, timeout)
+    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        return await asyncio.to_thread(poll_for, self, condition, count, timeout)
 
     def append(
         self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None

@@ -18,13 +18,13 @@ from ottla.client.fetcher import Fetcher, visible
 from ottla.client.producer import Producer, partition_for
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.records import Given, Record, parts
-from ottla.embedded.topic_handle import TopicHandle, checked, setting_text
+from ottla.embedded.topic_handle import BlockingTopic, Condition, checked, setting_text
 from ottla.embedded.unknown_names import NotFoundError, no_commits, unknown_topic
 from ottla.enums import IsolationLevel
 from ottla.errors import KafkaError
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
-from ottla.testing.over_http import DEFAULT_TIMEOUT_S, wait_for
+from ottla.testing.over_http import poll_for
 
 if TYPE_CHECKING:
     from ottla.embedded.clock import VirtualClock
@@ -93,7 +93,7 @@ class ExternalBroker:
         raise NeedsOttla(f"{what}: only Ottla has that, and this run is on {self.bootstrap}")
 
 
-class ExternalTopic(TopicHandle):
+class ExternalTopic(BlockingTopic):
     """A topic of that cluster."""
 
     def __init__(self, broker: ExternalBroker, name: str) -> None:
@@ -179,25 +179,11 @@ class ExternalTopic(TopicHandle):
 
         return self._broker.ask(append)
 
-    def wait_for(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> list[Record]:
-        """Block until `count` records meet the condition."""
-        return wait_for(self, condition, count, timeout)
+    def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        return poll_for(self, condition, count, timeout)
 
-    async def wait_for_async(
-        self,
-        condition: Callable[[Record], bool] = lambda record: True,
-        *,
-        count: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> list[Record]:
-        """The same for tests on an asyncio loop."""
-        return await asyncio.to_thread(wait_for, self, condition, count, timeout)
+    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        return await asyncio.to_thread(poll_for, self, condition, count, timeout)
 
 
 class ExternalGroup:
