@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest as longest
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from ottla.lazy_imports import lazy
-
-if TYPE_CHECKING:
-    import difflib
-else:
-    difflib = lazy("difflib")
+from typing import Any, TypeAlias
 
 Given: TypeAlias = "bytes | str | Mapping[str, Any] | list[Any] | int | float | tuple[Any, ...] | Record | None"
 """What can be appended: a value, `(key, value)`, `(key, value, headers)`, or a `Record` from elsewhere."""
@@ -125,34 +117,6 @@ def parts(given: Given) -> tuple[bytes | None, bytes | None, Sequence[tuple[str,
     headers: Any = given[2] if len(given) == 3 else ()
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return to_bytes(given[0]), to_bytes(given[1]), [(name, to_bytes(value)) for name, value in pairs]
-
-
-def difference(expected: Iterable[Given], found: Sequence[Record]) -> str | None:
-    """Where the records differ from what was expected, as a diff; None if they do not. Keys count if they are given."""
-    wanted = []
-    for given, record in zip_longest(expected, found):
-        if given is _MISSING:
-            continue
-        key, value, _ = parts(given)
-        has_key = isinstance(given, (tuple, Record))
-        wanted.append((key if has_key else record.key if record is not None else None, value))
-    there = [(record.key, record.value) for record in found]
-    if wanted == there:
-        return None
-    return "\n".join(line.rstrip("\n") for line in difflib.ndiff([*map(_line, wanted)], [*map(_line, there)]))
-
-
-_MISSING: Any = object()
-
-
-def zip_longest(expected: Iterable[Given], found: Sequence[Record]) -> Iterable[tuple[Any, Record | None]]:
-    pairs = list(longest(expected, found, fillvalue=_MISSING))
-    return [(given, None if record is _MISSING else record) for given, record in pairs]
-
-
-def _line(pair: tuple[bytes | None, bytes | None]) -> str:
-    key, value = pair
-    return f"{shown(value)}\n" if key is None else f"{shown(key)} → {shown(value)}\n"
 
 
 def _to_json(data: bytes | None) -> Any:

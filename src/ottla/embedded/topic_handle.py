@@ -8,9 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from ottla.embedded.records import Given, Record, difference
+from ottla.embedded.records import Given, Record
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    from ottla.embedded import matching
+else:
+    matching = lazy("ottla.embedded.matching")
 
 Condition: TypeAlias = Callable[[Record], bool]
 DEFAULT_TIMEOUT_S: Final = 5.0
@@ -76,12 +82,23 @@ class TopicHandle(ABC):
         """The values of all records, parsed as JSON."""
         return [record.json for record in self.records()]
 
-    def expect(self, expected: Iterable[Given], partition: int | None = None) -> None:
-        """Assert that exactly these values (or (key, value) pairs) are in it, in this order; the error shows a diff."""
-        found = self.records(partition)
-        diff = difference(list(expected), found)
+    def expect(
+        self,
+        expected: Iterable[object],
+        partition: int | None = None,
+        *,
+        any_order: bool = False,
+        partial: bool = False,
+    ) -> None:
+        """Assert that exactly these records are in it, in this order unless `any_order`; the error shows a diff.
+
+        Each is a value, (key, value), (key, value, headers) or a Record; keys and headers count where they are given.
+        Text and bytes are compared as they are, anything else as JSON. With `partial`, objects and headers may have
+        more in them. `ANY`, `approx(…)` of `ottla.testing` and compiled regular expressions may stand for any part.
+        """
+        diff = matching.difference(list(expected), self.records(partition), any_order=any_order, partial=partial)
         if diff is not None:
-            raise AssertionError(f"topic {self.name} holds something else (- expected, + found):\n{diff}")
+            raise AssertionError(f"topic {self.name} holds something else (- expected, + found, ? why):\n{diff}")
 
     # -- filling it --------------------------------------------------------------------------------------------
 

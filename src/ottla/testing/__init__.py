@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ottla.embedded.clock import VirtualClock as VirtualClock
     from ottla.embedded.faults import Fault as Fault
     from ottla.embedded.groups import Member as Member
+    from ottla.embedded.matching import ANY as ANY
+    from ottla.embedded.matching import approx as approx
     from ottla.embedded.records import Record as Record
     from ottla.embedded.requests import Request as Request
     from ottla.embedded.unknown_names import NotFoundError as NotFoundError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.testing.threaded import serve as serve
 
 _HOMES = {
+    "ANY": "ottla.embedded.matching",
     "Broker": "ottla.embedded.broker",
     "BrokerStopped": "ottla.embedded.broker",
     "ExternalBroker": "ottla.testing.plain_kafka",
@@ -35,10 +38,12 @@ _HOMES = {
     "ServedBroker": "ottla.testing.threaded",
     "SpawnedBroker": "ottla.testing.spawned",
     "VirtualClock": "ottla.embedded.clock",
+    "approx": "ottla.embedded.matching",
     "serve": "ottla.testing.threaded",
     "spawn": "ottla.testing.spawned",
 }
 __all__ = [
+    "ANY",
     "Broker",
     "BrokerStopped",
     "ExternalBroker",
@@ -51,6 +56,7 @@ __all__ = [
     "ServedBroker",
     "SpawnedBroker",
     "VirtualClock",
+    "approx",
     "serve",
     "spawn",
 ]
