@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.answers import Reply
 from ottla.clock import Clock, Timer, TimerHandle
@@ -25,13 +25,8 @@ from ottla.errors import (
     KafkaError,
     TransactionalIdNotFound,
 )
-from ottla.lazy_imports import lazy
 from ottla.metadata.java_hash_order import scala_map
-
-if TYPE_CHECKING:
-    import re2
-else:
-    re2 = lazy("re2")
+from ottla.re2_patterns import InvalidPattern, compile_pattern
 
 logger = logging.getLogger(__name__)
 
@@ -235,11 +230,9 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Whether a whole id matches (RE2 syntax, KIP-1152)."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled = re2.compile(pattern, options)
-    except re2.error:
+        compiled = compile_pattern(pattern)
+    except InvalidPattern:
         raise InvalidRegularExpression(
             f"Transaction ID Pattern `{pattern}` is not a valid regular expression."
         ) from None

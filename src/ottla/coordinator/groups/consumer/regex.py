@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRegularExpression
-from ottla.lazy_imports import lazy
-
-if TYPE_CHECKING:
-    import re2
-else:
-    re2 = lazy("re2")
+from ottla.re2_patterns import InvalidPattern, compile_pattern
 
 
 class ResolvedRegex(NamedTuple):
@@ -46,13 +41,10 @@ def _as_java_says(reason: str) -> str:
 
 def check(pattern: str) -> None:
     """Raise InvalidRegularExpression for a pattern that RE2 does not take."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        re2.compile(pattern, options)
-    except re2.error as error:
-        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        reason = _as_java_says(reason)
+        compile_pattern(pattern)
+    except InvalidPattern as error:
+        reason = _as_java_says(str(error))
         raise InvalidRegularExpression(
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}."
         ) from None
@@ -65,16 +57,14 @@ def resolve(
     now_ms: int,
     may_see: Callable[[str], bool] | None = None,
 ) -> dict[str, ResolvedRegex]:
-    """Match whole names of topics that may be seen. A pattern that does not compile (a record from elsewhere) matches
-    nothing."""
-    options = re2.Options()
-    options.log_errors = False
+    """Match whole names of topics that may be seen. A pattern that does not compile (a record from elsewhere, or no RE2
+    in this broker) matches nothing."""
     names = list(topics)
     resolved = {}
     for pattern in patterns:
         try:
-            compiled = re2.compile(pattern, options)
-        except re2.error:
+            compiled = compile_pattern(pattern)
+        except (InvalidPattern, InvalidRegularExpression):
             matching: frozenset[str] = frozenset()
         else:
             matching = frozenset(name for name in names if compiled.fullmatch(name) is not None)
