@@ -7,12 +7,21 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from ottla.console.server import ConsoleServer
+
+class HttpServer(Protocol):
+    """The console, or the schema registry."""
+
+    @property
+    def url(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class Answer(NamedTuple):
@@ -53,8 +62,8 @@ class Console:
 
 
 @contextmanager
-def served(make: Callable[[], ConsoleServer]) -> Iterator[str]:
-    """The address of a console that runs in a thread."""
+def served(make: Callable[[], HttpServer]) -> Iterator[str]:
+    """The address of a server that runs in a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

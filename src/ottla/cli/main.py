@@ -32,6 +32,7 @@ _COMMANDS = {
     "faults": ("ottla.cli.faults", "make a broker misbehave, for tests"),
     "pipeline": ("ottla.cli.pipeline", "archive, replay, count, parse and query topics with Spark"),
     "cluster": ("ottla.cli.cluster", "trouble the brokers of a test cluster"),
+    "registry": ("ottla.cli.registry", "serve a schema registry for a cluster"),
     "console": ("ottla.cli.console", "show a cluster in the browser"),
     "bench": ("ottla.cli.bench", "measure brokers side by side"),
     "completion": ("ottla.cli.completion", "print a completion script for bash, zsh or fish"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ottla.client.connection import ConnectionLost
 from ottla.client.routing import Client
 from ottla.client.security import Security
 
@@ -23,8 +24,12 @@ class ClusterSource:
     @property
     def client(self) -> Client:
         if self._client is None:
+            try:
+                address = self._bootstrap()
+            except RuntimeError as error:  # an embedded broker that is down has no address
+                raise ConnectionLost(str(error)) from error
             self._client = Client(
-                self._bootstrap(),
+                address,
                 security=self._security,
                 retry_timeout_s=_RETRY_TIMEOUT_S,
                 request_timeout_s=15.0,
