@@ -6,9 +6,10 @@ import argparse
 import asyncio
 import os
 import signal
+import sys
 from typing import Any, Final
 
-from ottla.cli import common
+from ottla.cli import common, terminal
 from ottla.registry.server import RegistryServer
 from ottla.server.net.listener import ListenError
 
@@ -34,6 +35,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 takes a free one ({DEFAULT_PORT})")
+    common.add_json(parser)
     common.add_connection(parser)
 
 
@@ -72,7 +74,11 @@ async def _serve(arguments: argparse.Namespace) -> int:
         raise common.UsageError(f"{error} (set ${USERS_VARIABLE})") from None
     except ListenError as error:
         raise common.CommandError(str(error)) from None
-    print(f"the schema registry of {bootstrap} is on {registry.url}", flush=True)
+    if arguments.json:
+        terminal.print_json({"registry": registry.url, "bootstrap": bootstrap})
+    else:
+        print(f"the schema registry of {bootstrap} is on {registry.url}")
+    sys.stdout.flush()
     await stopped.wait()
     await registry.stop()
     return common.OK
