@@ -1,4 +1,4 @@
-"""Writes what is derived from the code: the table of APIs, and the documentation's tables of APIs and settings.
+"""Writes what is derived from the code: the table of APIs, and the documentation's reference pages.
 
 The table of APIs is written first, from the definitions alone: it may know nothing yet of an API that was just added.
 """
@@ -9,6 +9,8 @@ import ast
 import importlib
 import sys
 from pathlib import Path
+
+import reference
 
 from ottla.api_table import APIS, ApiRow
 from ottla.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
@@ -144,6 +146,9 @@ GENERATED = {
     PACKAGE / "api_table.py": api_table,
     ROOT / "docs" / "apis.md": apis,
     ROOT / "docs" / "configs.md": configs,
+    ROOT / "docs" / "reference" / "python.md": lambda: NOTE + reference.python(),
+    ROOT / "docs" / "reference" / "cli.md": lambda: NOTE + reference.command_line(),
+    ROOT / "docs" / "reference" / "metrics.md": lambda: NOTE + reference.metrics(),
 }
 
 

@@ -36,7 +36,7 @@ BANNED = {
 
 # Packages that stay clean, and how many findings all others may have together. The set grows, the number shrinks.
 CLEAN = {"cli", "client", "config", "console", "http", "log", "records", "wire"}
-LEFT = 118
+LEFT = 108
 
 
 def findings(text: str) -> list[str]:

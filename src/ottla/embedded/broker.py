@@ -136,7 +136,7 @@ class Embedded:
         return self._log.find(api, client_id, topic, group)
 
     def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """As good as new: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+        """Make it empty again: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
 
         def reset(server: Server) -> None:
             names = set(server.metadata.topics) - INTERNAL_TOPICS if topics is None else topics

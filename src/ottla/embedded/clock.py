@@ -21,7 +21,7 @@ def duration_ms(*, days: float = 0, hours: float = 0, minutes: float = 0, second
 class VirtualClock:
     """The system's clock plus what it was advanced by.
 
-    It goes on by itself, so clients that live in real time work as ever: their long polls end, their sessions last.
+    It follows real time by itself, so clients work as usual: their long polls end, and their sessions last.
     `advance` puts the broker, and only the broker, into the future.
     """
 

@@ -236,7 +236,7 @@ class Faults:
     def move_coordinator(
         self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
     ) -> Fault:
-        """The coordinator of a group or of a transactional id loads anew, and answers NOT_COORDINATOR `times` times."""
+        """The coordinator of a group or of a transactional id reloads, and answers NOT_COORDINATOR `times` times."""
         if (group is None) == (transactional_id is None):
             raise ValueError("pass either group= or transactional_id=: whose coordinator shall move?")
         names = GROUP_APIS if group is not None else TRANSACTION_APIS

@@ -216,7 +216,7 @@ class Cluster(Controls):
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether the cluster runs in another thread than who asks."""
+        """Whether the cluster runs in another thread than the caller."""
         return self._thread is not None and threading.get_ident() != self._loop_thread
 
     def _do(self, work: Coroutine[Any, Any, T], timeout: float = 0.0) -> Any:
@@ -369,7 +369,7 @@ class Cluster(Controls):
         return self.call(lambda server: group_ids(server.as_server))
 
     def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """As good as new: no topics, no groups, no faults, a whole network. `topics` and `groups` narrow it.
+        """Make it empty again: no topics, no groups, no faults, a whole network. `topics` and `groups` narrow it.
 
         Brokers that are down stay down.
         """

@@ -76,7 +76,7 @@ class SpawnedBroker(RemoteBroker):
         self.start()
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nobody is told. start() recovers what is on the disk."""
+        """SIGKILL: nothing is flushed, and clients get no answer. start() recovers what is on the disk."""
         self._running().kill()
         self._close()
 

@@ -158,7 +158,7 @@ class ServedBroker:
         return self._broker.requests(api, client_id, topic, group)
 
     def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """As good as new: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+        """Make it empty again: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
         self._broker.reset(topics=topics, groups=groups)
 
     def run_scenario(self, scenario: Any) -> list[dict[str, Any]]:
