@@ -20,12 +20,16 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def broker() -> Iterator[ServedBroker]:
-    with ottla.serve() as found:
+    with ottla.serve(console=0, clock="virtual") as found:
         yield found
 
 
 @pytest.fixture
-def console_url(broker: ServedBroker) -> Iterator[str]:
+def console_url(broker: ServedBroker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The broker's own console; with the mark `outside` one that looks at it over the network."""
+    if request.node.get_closest_marker("outside") is None:
+        yield broker.console_url
+        return
     with served(lambda: ConsoleServer(lambda: broker.bootstrap, "127.0.0.1", 0)) as url:
         yield url
 

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_programs_can_read_the_address_from_a_json_line(serve: type[Server]) -> 
     server = serve("--port", 0, "--ephemeral", "--json", "--metrics", 0)
     assert server.process.stdout is not None
     found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
-    assert found.keys() == {"version", "bootstrap", "where", "metrics"}
+    assert found.keys() == {"version", "bootstrap", "where", "metrics", "console"}
     assert found["where"] == "in memory"
     host, _, port = found["bootstrap"].rpartition(":")
     socket.create_connection((host, int(port))).close()
@@ -219,3 +220,40 @@ def test_every_example_configuration_starts(serve: type[Server], tmp_path: Path)
         server = serve(free, "--data", tmp_path / example.stem)
         server.wait_until_listening()
         assert server.stop() == 0
+
+
+class TestConsole:
+    def test_its_address_is_printed_and_serves_the_page(self, serve: type[Server]) -> None:
+        server = serve("--port", 0, "--ephemeral", "--console", 0)
+        server.wait_until_listening()
+        assert server.process.stdout is not None
+        url = server.process.stdout.readline().partition("console at ")[2].strip()
+        with urllib.request.urlopen(f"{url}/api/v1/overview", timeout=30) as answer:
+            assert json.load(answer)["topics"] == 0
+
+    def test_a_port_in_use_is_no_reason_not_to_serve(self, serve: type[Server]) -> None:
+        urls = {console_of(serve("--port", 0, "--ephemeral", "--json")) for _ in range(2)}
+        assert len(urls) == 2
+        assert None not in urls
+
+    def test_a_port_that_was_asked_for_must_be_free(self, serve: type[Server]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            server = serve("--port", 0, "--ephemeral", "--console", taken.getsockname()[1])
+            assert server.process.wait(30) == 1
+
+    @pytest.mark.parametrize("options", [("--no-console",), ("--preset", "kafka")])
+    def test_there_is_none_where_none_is_wanted(self, serve: type[Server], options: tuple[str, ...]) -> None:
+        assert console_of(serve("--port", 0, "--ephemeral", "--json", *options)) is None
+
+    def test_a_read_only_console_changes_nothing(self, serve: type[Server]) -> None:
+        url = console_of(serve("--port", 0, "--ephemeral", "--json", "--console", 0, "--console-read-only"))
+        with pytest.raises(HTTPError, match="403"):
+            urllib.request.urlopen(f"{url}/api/v1/topics", b'{"name": "t"}', timeout=30)
+
+
+def console_of(server: Server) -> str | None:
+    """The console's address, from the line of JSON; None if there is none."""
+    assert server.process.stdout is not None
+    found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
+    url: str | None = found.get("console")
+    return url

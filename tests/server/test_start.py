@@ -24,7 +24,9 @@ try: import uvloop
 except ImportError: pass
 before = set(sys.modules)
 from ottla.cli import main
-main._command(["serve", "--port", "0", "--preset", "kafka"])
+_, arguments = main._command(["serve", "--port", "0", "--preset", "kafka", "--console", "0"])
+from ottla.cli.serve_console import console_of
+from ottla.console.inside import inside_of
 from ottla.config import Config
 from ottla.log.files import PosixDisk
 from ottla.records.batch import Record, build_batch
@@ -43,7 +45,7 @@ REQUESTS = [
 
 async def run():
     config = Config.load(preset="kafka", overrides={"listeners": "PLAINTEXT://127.0.0.1:0"})
-    async with Broker(config, disk=PosixDisk(sys.argv[1])) as broker:
+    async with Broker(config, disk=PosixDisk(sys.argv[1])) as broker, console_of(inside_of(broker), arguments):
         reader, writer = await asyncio.open_connection(*broker.addresses[0])
         for request, version in REQUESTS:
             writer.write(encode_request(request, version, 0, "c"))
@@ -58,6 +60,14 @@ asyncio.run(run())
 NOT_AT_START = (
     "ottla.bench",
     "ottla.client",
+    "ottla.console.api",
+    "ottla.console.app",
+    "ottla.console.own_broker",
+    "ottla.http.guard",
+    "ottla.http.protocol",
+    "ottla.server.request_log",
+    "starlette",
+    "uvicorn",
     "ottla.metadata.acls",
     "ottla.metadata.partition_change",
     "ottla.metadata.broker_changes",

@@ -14,9 +14,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
+from ottla.cli import serve_console
 from ottla.cli.parsers import subcommand
 from ottla.cli.printable import LogFormatter
 from ottla.config import Config, ConfigError
+from ottla.console.inside import inside_of
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
@@ -148,6 +150,7 @@ def add_parser(subparsers: Any) -> None:
         help="for tests: the port through which `ottla faults` and programs on this machine inject faults "
         "(not with --workers)",
     )
+    serve_console.add_options(parser, _port)
     option("--json", action="store_true", help="print the addresses as one line of JSON")
     option(
         "--log-level",
@@ -225,11 +228,11 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
     data = None if arguments.ephemeral else config.log_dirs[0]
     where = "in memory" if data is None else f"data in {data}"
 
-    def announce(broker: Embedded, metrics_url: str | None) -> None:
+    def announce(broker: Embedded, metrics_url: str | None, console_url: str | None) -> None:
         addresses = ", ".join(f"{host}:{port}" for host, port in broker.server.addresses)
-        _announce(arguments, addresses, where, metrics_url, broker.control_url)
+        _announce(arguments, addresses, where, metrics_url, broker.control_url, console_url)
 
-    return asyncio.run(serve_command.serve_with_control(config, data, arguments.control, arguments.metrics, announce))
+    return asyncio.run(serve_command.serve_with_control(config, data, arguments, announce))
 
 
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
@@ -238,18 +241,17 @@ def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
     data = None if arguments.ephemeral else config.log_dirs[0]
     return _run_on_loop(
         serve_command.serve_cluster(
-            config,
-            arguments.brokers,
-            data,
-            arguments.control,
-            arguments.metrics,
-            lambda cluster, metrics_url: _announce_cluster(arguments, cluster, data, metrics_url),
+            config, data, arguments, lambda cluster, *urls: _announce_cluster(arguments, cluster, data, *urls)
         )
     )
 
 
 def _announce_cluster(
-    arguments: argparse.Namespace, cluster: Cluster, data: str | None, metrics_url: str | None
+    arguments: argparse.Namespace,
+    cluster: Cluster,
+    data: str | None,
+    metrics_url: str | None,
+    console_url: str | None,
 ) -> None:
     where = "in memory" if data is None else f"data in {data}"
     control_url = None if arguments.control is None else cluster.control_url
@@ -260,6 +262,7 @@ def _announce_cluster(
             "where": where,
             "metrics": metrics_url,
             "control": control_url,
+            "console": console_url,
             "brokers": {str(number): broker.listener_addresses for number, broker in cluster.brokers.items()},
         }
         _print_json(found)
@@ -271,6 +274,7 @@ def _announce_cluster(
         cluster.bootstrap_for(name) for name in next(iter(cluster.brokers.values())).listener_addresses
     )
     print(f"ottla {__version__}: {arguments.brokers} brokers listening on {addresses} ({where}){steer}", flush=True)
+    _print_console(console_url)
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
@@ -292,6 +296,7 @@ def _announce(
     where: str,
     metrics_url: str | None = None,
     control_url: str | None = None,
+    console_url: str | None = None,
 ) -> None:
     """The line that tells people and programs that clients are served."""
     if arguments.json:
@@ -303,12 +308,20 @@ def _announce(
         }
         if control_url is not None:
             found["control"] = control_url
+        if console_url is not None:
+            found["console"] = console_url
         _print_json(found)
         return
     if metrics_url is not None:
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
     steer = "" if control_url is None else f", control at {control_url}"
     print(f"ottla {__version__}: listening on {addresses} ({where}){steer}", flush=True)
+    _print_console(console_url)
+
+
+def _print_console(console_url: str | None) -> None:
+    if console_url is not None:
+        print(f"ottla {__version__}: console at {console_url}", flush=True)
 
 
 def _print_json(found: dict[str, Any]) -> None:
@@ -341,9 +354,13 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
         gc.freeze()
         gc.enable()
     addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
-    _announce(arguments, addresses, where, None if endpoint is None else f"{endpoint.url}/metrics")
-    await stopped.wait()
-    await broker.stop()
+    metrics_url = None if endpoint is None else f"{endpoint.url}/metrics"
+    try:
+        async with serve_console.console_of(inside_of(broker), arguments) as console_url:
+            _announce(arguments, addresses, where, metrics_url, console_url=console_url)
+            await stopped.wait()
+    finally:
+        await broker.stop()
     if endpoint is not None:
         await endpoint.stop()
     return 0

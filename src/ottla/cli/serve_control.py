@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.cli.serve_console import console_of
 from ottla.config import Config
 from ottla.embedded.broker import Broker
 from ottla.http.endpoint import HttpEndpoint
@@ -24,22 +26,21 @@ if TYPE_CHECKING:
 async def serve_with_control(
     config: Config,
     data: str | None,
-    port: int,
-    metrics: tuple[str, int] | None,
-    announce: Callable[[Broker, str | None], None],
+    arguments: argparse.Namespace,
+    announce: Callable[[Broker, str | None, str | None], None],
 ) -> int:
     """Serve until SIGTERM or Ctrl-C. Its clock is a virtual one, which runs with the real one until it is moved."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    broker = Broker(config, data=data, control=port, clock="virtual")
-    endpoint = None if metrics is None else _watched_alone(broker, *metrics)
+    broker = Broker(config, data=data, control=arguments.control, clock="virtual")
+    endpoint = None if arguments.metrics is None else _watched_alone(broker, *arguments.metrics)
     if endpoint is not None:
         await endpoint.start()
     try:
-        async with broker:
-            announce(broker, None if endpoint is None else f"{endpoint.url}/metrics")
+        async with broker, console_of(broker.inside(), arguments) as console_url:
+            announce(broker, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
             await stopped.wait()
     finally:
         if endpoint is not None:
@@ -49,11 +50,9 @@ async def serve_with_control(
 
 async def serve_cluster(
     config: Config,
-    brokers: int,
     data: str | None,
-    control: int | None,
-    metrics: tuple[str, int] | None,
-    announce: Callable[[Cluster, str | None], None],
+    arguments: argparse.Namespace,
+    announce: Callable[[Cluster, str | None, str | None], None],
 ) -> int:
     """Serve several brokers until SIGTERM or Ctrl-C: on the given ports and the next ones, data in a folder each."""
     stopped = asyncio.Event()
@@ -61,18 +60,18 @@ async def serve_cluster(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     cluster = Cluster(
-        brokers,
+        arguments.brokers,
         config=config,
         data=data,
-        control=control,
-        clock=None if control is None else "virtual",
+        control=arguments.control,
+        clock=None if arguments.control is None else "virtual",
     )
-    endpoint = None if metrics is None else _watched(cluster, *metrics)
+    endpoint = None if arguments.metrics is None else _watched(cluster, *arguments.metrics)
     if endpoint is not None:
         await endpoint.start()
     try:
-        async with cluster:
-            announce(cluster, None if endpoint is None else f"{endpoint.url}/metrics")
+        async with cluster, console_of(cluster.inside(), arguments) as console_url:
+            announce(cluster, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
             await stopped.wait()
     finally:
         if endpoint is not None:
@@ -89,6 +88,8 @@ def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
     current: list[Metrics] = []
 
     def attach(server: Server) -> None:
+        for before in current:
+            server.registry.stop_instrumenting(before.instrument)
         current[:] = [Metrics(server)]
         server.registry.instrument(current[0].instrument)
 

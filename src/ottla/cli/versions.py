@@ -8,6 +8,7 @@ from typing import Any
 from ottla import __version__
 from ottla.cli import terminal
 from ottla.cli.common import OK, add_connection, add_json, connect, run_async, subcommand
+from ottla.client.connection import Connection
 from ottla.metadata.features import FORMATTED_FEATURES, SUPPORTED_FEATURES
 from ottla.server.api import registered_apis
 from ottla.wire.messages import API_NAMES
@@ -43,6 +44,7 @@ async def _versions(arguments: argparse.Namespace) -> int:
     if not arguments.local:
         async with connect(arguments) as client:
             connection = await client.connection()
+            assert isinstance(connection, Connection)
             theirs, address, answer = connection.versions, connection.address, connection.features
             finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
             supported = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}

@@ -6,9 +6,10 @@ import asyncio
 import os
 import ssl
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ottla import __version__
 from ottla.client.sasl import authenticate
@@ -49,6 +50,44 @@ class ConnectionLost(ClientError):
     """The broker cannot be reached, or went away; another try may work."""
 
 
+class BrokerConnection(Protocol):
+    """What `Client` needs of a connection to a broker."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def version_for(self, request: type[Message], highest: int | None = None) -> int:
+        """The newest version that both sides know."""
+
+    async def call(self, request: Message, highest: int | None = None) -> Any:
+        """Send a request and wait for its answer."""
+
+    def send(self, request: Message, version: int, *, answered: bool = True) -> asyncio.Future[Any]:
+        """Send a request; the future is its answer (at once None for one that gets no answer)."""
+
+    async def drain(self) -> None:
+        """Wait until the broker takes more requests."""
+
+    async def close(self) -> None: ...
+
+
+def common_version(
+    address: str, versions: Mapping[int, tuple[int, int]], request: type[Message], highest: int | None = None
+) -> int:
+    """The newest version of a request that this client and a broker with these versions know."""
+    low, high = versions.get(request.API_KEY, (0, -1))
+    limits = [high, request.STABLE_VERSION, NAMED_VERSIONS.get(request.API_KEY, high)]
+    version = min(limits if highest is None else [*limits, highest])
+    if version < max(low, request.MIN_VERSION):
+        name = request.__name__.removesuffix("Request")
+        what = f"versions {low} to {high} of {name}" if high >= 0 else f"no {name}"
+        raise UnsupportedVersion(f"the broker at {address} serves {what}, which this command cannot use")
+    return version
+
+
 class Connection:
     """Made by `open_connection`."""
 
@@ -69,14 +108,7 @@ class Connection:
 
     def version_for(self, request: type[Message], highest: int | None = None) -> int:
         """The newest version that both sides know."""
-        low, high = self.versions.get(request.API_KEY, (0, -1))
-        limits = [high, request.STABLE_VERSION, NAMED_VERSIONS.get(request.API_KEY, high)]
-        version = min(limits if highest is None else [*limits, highest])
-        if version < max(low, request.MIN_VERSION):
-            name = request.__name__.removesuffix("Request")
-            what = f"versions {low} to {high} of {name}" if high >= 0 else f"no {name}"
-            raise UnsupportedVersion(f"the broker at {self.address} serves {what}, which this command cannot use")
-        return version
+        return common_version(self.address, self.versions, request, highest)
 
     async def call(self, request: Message, highest: int | None = None) -> Any:
         """Send a request and wait for its answer."""

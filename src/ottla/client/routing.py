@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ottla.client.connection import Connection, ConnectionLost, UnknownTopic, open_connection
+from ottla.client.connection import BrokerConnection, Connection, ConnectionLost, UnknownTopic, open_connection
 from ottla.client.security import Security
 from ottla.enums import CoordinatorType
 from ottla.errors import (
@@ -32,6 +32,8 @@ _COORDINATOR_MOVES: Final = (CoordinatorLoadInProgress.code, CoordinatorNotAvail
 
 T = TypeVar("T")
 TopicPartition: TypeAlias = tuple[str, int]
+OpenBroker: TypeAlias = Callable[[int], BrokerConnection]
+"""Gets the id of a broker, or BOOTSTRAP_NODE for any of them."""
 PartitionResults: TypeAlias = Mapping[TopicPartition, T | KafkaError]
 
 
@@ -93,13 +95,16 @@ class Client:
         security: Security | None = None,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
         request_timeout_s: float = 60.0,
+        open_broker: OpenBroker | None = None,
     ) -> None:
-        self.bootstrap = parse_bootstrap(bootstrap)
+        """`open_broker` opens connections another way than over the network; then `bootstrap` is not used."""
+        self.bootstrap = parse_bootstrap(bootstrap) if open_broker is None else []
+        self._open_broker = open_broker
         self.security = security or Security()
         self.retry_timeout_s = retry_timeout_s
         self.request_timeout_s = request_timeout_s
         self.known = Metadata()
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
 
@@ -116,7 +121,7 @@ class Client:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    async def connection(self, node_id: int = BOOTSTRAP_NODE) -> Connection:
+    async def connection(self, node_id: int = BOOTSTRAP_NODE) -> BrokerConnection:
         """A live connection to a broker; any of them for BOOTSTRAP_NODE."""
         async with self._opening.setdefault(node_id, asyncio.Lock()):
             found = self._connections.get(node_id)
@@ -125,7 +130,10 @@ class Client:
             if found is not None:
                 del self._connections[node_id]
                 await found.close()
-            if node_id == BOOTSTRAP_NODE:
+            opened: BrokerConnection
+            if self._open_broker is not None:
+                opened = self._open_broker(node_id)
+            elif node_id == BOOTSTRAP_NODE:
                 opened = await self._open_any()
             else:
                 node = self.known.nodes.get(node_id)

@@ -5,5 +5,6 @@ from __future__ import annotations
 from ottla.console import groups as groups
 from ottla.console import overview as overview
 from ottla.console import records as records
+from ottla.console import requests as requests
 from ottla.console import topics as topics
 from ottla.console.operations import OPERATIONS as OPERATIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,19 @@ from ottla import __version__
 from ottla.client.connection import ClientError, ConnectionLost, UnknownTopic
 from ottla.console.api import OPERATIONS
 from ottla.console.cluster_source import ClusterSource
-from ottla.console.operations import BODY_BYTES_MAX, PREFIX, BadRequest, Call, NotFound, Operation, openapi, parse_body
+from ottla.console.inside import FROM_OUTSIDE
+from ottla.console.operations import (
+    BODY_BYTES_MAX,
+    PREFIX,
+    BadRequest,
+    Call,
+    NotFound,
+    Operation,
+    Parameter,
+    openapi,
+    parse_body,
+)
+from ottla.console.requests import live_requests
 from ottla.console.tail import TAIL_QUERY, tail
 from ottla.errors import KafkaError, UnknownTopicOrPartition
 from ottla.http.endpoint import App
@@ -44,8 +56,9 @@ def make_app(source: ClusterSource, *, token: str | None = None, read_only: bool
     app = Starlette(
         routes=[
             Route(f"{PREFIX}/openapi.json", _json_page(openapi(__version__))),
-            Route(f"{PREFIX}/console", _json_page({"version": __version__, "read_only": read_only})),
-            Route(f"{PREFIX}/topics/{{topic}}/tail", _tail_endpoint(source)),
+            Route(f"{PREFIX}/console", _json_page(_about(source, read_only))),
+            Route(f"{PREFIX}/topics/{{topic}}/tail", _live_endpoint(source, tail, TAIL_QUERY)),
+            Route(f"{PREFIX}/requests/live", _live_endpoint(source, live_requests)),
             *routes,
             Route(PREFIX + "/{rest:path}", _no_operation, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),
             Route("/{path:path}", _static_file),
@@ -66,6 +79,12 @@ def _with_headers(app: App) -> App:
         await app(scope, receive, send_with_headers)
 
     return wrapped
+
+
+def _about(source: ClusterSource, read_only: bool) -> dict[str, Any]:
+    """What the page needs to know of its console; `missing` says why some pages have nothing to show."""
+    missing = FROM_OUTSIDE if source.inside is None else None
+    return {"version": __version__, "read_only": read_only, "missing": missing}
 
 
 def _json_page(content: Any) -> Any:
@@ -99,7 +118,7 @@ def _endpoint(source: ClusterSource, declared: Operation, read_only: bool) -> An
         if declared.changes and read_only:
             return _error(403, "this console is read-only")
         try:
-            call = Call(source, dict(request.path_params), _query(request, declared))
+            call = Call(source, dict(request.path_params), _query(request, declared.query))
             if declared.body is not None:
                 call.body = parse_body(await _body(request))
             return JSONResponse(await declared.handler(call))
@@ -109,8 +128,8 @@ def _endpoint(source: ClusterSource, declared: Operation, read_only: bool) -> An
     return endpoint
 
 
-def _query(request: Request, declared: Any) -> dict[str, Any]:
-    return {one.name: one.parse(request.query_params.get(one.name)) for one in declared.query}
+def _query(request: Request, declared: Sequence[Parameter]) -> dict[str, Any]:
+    return {one.name: one.parse(request.query_params.get(one.name)) for one in declared}
 
 
 async def _body(request: Request) -> bytes:
@@ -139,16 +158,12 @@ async def _refusal(source: ClusterSource, error: Exception) -> JSONResponse:
     raise error
 
 
-def _tail_endpoint(source: ClusterSource) -> Any:
-    """Server-sent events: `record` for each one, `status` every second, `problem` before the end after an error."""
-
-    class Declared:
-        query = TAIL_QUERY
+def _live_endpoint(source: ClusterSource, begin: Any, query: Sequence[Parameter] = ()) -> Any:
+    """Server-sent events of what `begin` returns, and `problem` before the end after an error."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            call = Call(source, dict(request.path_params), _query(request, Declared))
-            events = await tail(call)
+            events = await begin(Call(source, dict(request.path_params), _query(request, query)))
         except Exception as error:
             return await _refusal(source, error)
         return StreamingResponse(_event_stream(source, events), media_type="text/event-stream")

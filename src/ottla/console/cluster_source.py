@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.client.connection import ConnectionLost
-from ottla.client.routing import Client
-from ottla.client.security import Security
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    from ottla.client import connection, routing
+    from ottla.client.routing import Client
+    from ottla.client.security import Security
+    from ottla.console import own_broker
+    from ottla.console.inside import Inside
+else:
+    connection = lazy("ottla.client.connection")
+    own_broker = lazy("ottla.console.own_broker")
+    routing = lazy("ottla.client.routing")
 
 _RETRY_TIMEOUT_S: Final = 3.0
 """A page shall say soon that the cluster is away; it asks again by itself."""
@@ -16,7 +25,11 @@ _RETRY_TIMEOUT_S: Final = 3.0
 class ClusterSource:
     """`bootstrap` is asked for with each new client: an embedded broker may come back on another port."""
 
-    def __init__(self, bootstrap: Callable[[], str], security: Security | None = None) -> None:
+    def __init__(
+        self, bootstrap: Callable[[], str], security: Security | None = None, inside: Inside | None = None
+    ) -> None:
+        """With `inside` the brokers of this process are asked, and `bootstrap` is not used."""
+        self.inside = inside
         self._bootstrap = bootstrap
         self._security = security
         self._client: Client | None = None
@@ -25,14 +38,15 @@ class ClusterSource:
     def client(self) -> Client:
         if self._client is None:
             try:
-                address = self._bootstrap()
+                address = "" if self.inside is not None else self._bootstrap()
             except RuntimeError as error:  # an embedded broker that is down has no address
-                raise ConnectionLost(str(error)) from error
-            self._client = Client(
+                raise connection.ConnectionLost(str(error)) from error
+            self._client = routing.Client(
                 address,
                 security=self._security,
                 retry_timeout_s=_RETRY_TIMEOUT_S,
                 request_timeout_s=15.0,
+                open_broker=None if self.inside is None else own_broker.connections_to(self.inside),
             )
         return self._client
 

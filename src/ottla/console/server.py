@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.console.cluster_source import ClusterSource
 from ottla.http.endpoint import App, HttpEndpoint
-from ottla.http.guard import LOCAL_NAMES
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
     from ottla.console import app
+    from ottla.console.inside import Inside
+    from ottla.http import guard
 else:
     app = lazy("ottla.console.app")
+    guard = lazy("ottla.http.guard")
+
+_LOOPBACK: Final = "127.0.0.1"
+
+
+def own_console(inside: Inside, port: int, *, read_only: bool = False) -> ConsoleServer:
+    """The console of the brokers of this process, for this machine only."""
+    return ConsoleServer(lambda: "", _LOOPBACK, port, inside=inside, read_only=read_only)
 
 
 class ConsoleServer:
@@ -27,12 +36,13 @@ class ConsoleServer:
         port: int,
         *,
         security: Security | None = None,
+        inside: Inside | None = None,
         token: str | None = None,
         read_only: bool = False,
     ) -> None:
-        if token is None and host not in LOCAL_NAMES:
+        if token is None and host != _LOOPBACK and host not in guard.LOCAL_NAMES:
             raise ValueError(f"a console on {host} can be reached from other machines: it needs a token")
-        self._source = ClusterSource(bootstrap, security)
+        self._source = ClusterSource(bootstrap, security, inside)
         self._token = token
 
         def make() -> App:

@@ -15,28 +15,32 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from ottla.answers import Reply
 from ottla.config import Config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.options import ClockOption, Options
-from ottla.embedded.requests import ControlEvent, Request, RequestLog
 from ottla.embedded.topics import AsyncTopic
-from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.metadata.controller import Randomness
 from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.broker import Broker as Server
+from ottla.server.request_log import ControlEvent, Request, RequestLog
 
 if TYPE_CHECKING:
+    from ottla.console import inside as inside_module
+    from ottla.console import server as console_server
+    from ottla.console.inside import Inside
+    from ottla.console.server import ConsoleServer
     from ottla.embedded import control as control_module
     from ottla.embedded import scenario as scenario_module
     from ottla.embedded.control import ControlServer
     from ottla.embedded.scenario import Scenario
 else:
+    console_server = lazy("ottla.console.server")
+    inside_module = lazy("ottla.console.inside")
     control_module = lazy("ottla.embedded.control")
     scenario_module = lazy("ottla.embedded.scenario")
 
@@ -62,6 +66,7 @@ class Embedded:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._placeholders: list[socket.socket] = []
         self._control: ControlServer | None = None
+        self._console: ConsoleServer | None = None
         self.thread: int | None = None
         self.faults = self._new_faults()
         served = options.make_registry()
@@ -106,6 +111,18 @@ class Embedded:
         if self._control is None:
             raise RuntimeError("the control endpoint is off: make the broker with control=0 (a free port) or a port")
         return self._control.url
+
+    @property
+    def console_url(self) -> str:
+        """The address of the web console."""
+        if self._console is None:
+            raise RuntimeError("the console is off: make the broker with console=0 (a free port) or a port")
+        return self._console.url
+
+    @property
+    def request_log(self) -> RequestLog:
+        """All requests that are kept, for those who follow them."""
+        return self._log
 
     @property
     def clock(self) -> VirtualClock:
@@ -183,29 +200,15 @@ class Embedded:
 
         def watched(ctx: RequestContext, request: Any) -> Any:
             seen = Request(api, ctx, request)
-            log.add(seen)
-            try:
+
+            def serve() -> Any:
                 if faults.may_strike and request is not None:
-                    result = faults.serve(api, ctx, request, seen)
-                else:
-                    result = api.handler(ctx, request)
-            except KafkaError as error:
-                seen.error = error
-                raise
-            if isinstance(result, Reply):
-                result.when_done(lambda reply: _note(reply, seen))
-            else:
-                seen.response = result
-            return result
+                    return faults.serve(api, ctx, request, seen)
+                return api.handler(ctx, request)
+
+            return log.serve(seen, serve)
 
         return watched
-
-
-def _note(reply: Reply[Any], seen: Request) -> None:
-    if reply.error is None:
-        seen.response = reply.value
-    elif isinstance(reply.error, KafkaError):
-        seen.error = reply.error
 
 
 class Broker(Embedded):
@@ -231,17 +234,19 @@ class Broker(Embedded):
         disk: Disk | None = None,
         chance: Randomness | None = None,
         registry: Registry | None = None,
+        console: int | None = None,
     ) -> None:
         """In memory unless `data` names a folder; on a free port; with the preset `test` (others: "dev", "kafka").
 
         `settings` are Kafka's broker settings; `partitions` is how many a new topic gets. `clock="virtual"` gives
         `broker.clock.advance(…)`; `as_version="2.8"` advertises what that release did; `control=0` opens the HTTP
-        endpoint that steers faults, on a free port of the loopback interface; `seed` makes ids repeat.
+        endpoint that steers faults, on a free port of the loopback interface; `console=0` serves the web console in the
+        same way; `seed` makes ids repeat.
         """
         super().__init__(
             Options(
                 config, data, preset, settings, partitions, host, port, clock, as_version, control, seed, disk,
-                chance, registry,
+                chance, registry, console,
             )
         )  # fmt: skip
 
@@ -273,6 +278,16 @@ class Broker(Embedded):
         if self.options.control is not None and self._control is None:
             self._control = control_module.ControlServer(self, self.options.control)
             await self._control.start()
+        if self.options.console is not None and self._console is None:
+            self._console = console_server.own_console(self.inside(), self.options.console)
+            await self._console.start()
+
+    def inside(self) -> Inside:
+        """What a console may look into."""
+        steer = control_module.ControlServer(self, 0).route
+        return inside_module.Inside(
+            lambda: {self.server.node_id: self.server} if self.is_running else {}, lambda: [self._log], steer
+        )
 
     def _new_server(self) -> Server:
         return Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
@@ -284,6 +299,9 @@ class Broker(Embedded):
         if self._control is not None:
             control, self._control = self._control, None
             await control.stop()
+        if self._console is not None:
+            console, self._console = self._console, None
+            await console.stop()
 
     async def restart(self) -> None:
         """Stop cleanly, and start again on the same port and data."""

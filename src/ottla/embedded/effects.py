@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.answers import Answer, Reply, started, then
-from ottla.embedded import request_contents as contents
 from ottla.embedded.rules import Where, targets_of
 from ottla.enums import ApiKey
 from ottla.errors import KafkaError
 from ottla.log.files import FileRegion
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, entry_size
+from ottla.server import request_contents as contents
 from ottla.server.apis.fetch import LongPoll, Reading
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 

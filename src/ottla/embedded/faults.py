@@ -22,9 +22,9 @@ from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 
 if TYPE_CHECKING:
     from ottla.embedded.broker import Embedded
-    from ottla.embedded.requests import Request
     from ottla.server.api import Api, RequestContext
     from ottla.server.broker import Broker as Server
+    from ottla.server.request_log import Request
     from ottla.wire.schema import Message
 
 T = TypeVar("T")

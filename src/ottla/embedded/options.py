@@ -43,6 +43,7 @@ class Options:
     disk: Disk | None = None
     chance: Randomness | None = None
     registry: Registry | None = None
+    console: int | None = None
 
     def make_config(self) -> Config:
         if self.config is not None:

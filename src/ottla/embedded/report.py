@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla.embedded.requests import ControlEvent
 from ottla.embedded.topics import Topic
 from ottla.errors import KafkaError
+from ottla.server.request_log import ControlEvent
 
 if TYPE_CHECKING:
     from ottla.embedded.broker import Embedded

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
-from ottla.embedded import request_contents as contents
-from ottla.embedded.request_contents import Target
 from ottla.enums import ApiKey
 from ottla.errors import BY_CODE, KafkaError, name_of
+from ottla.server import request_contents as contents
+from ottla.server.request_contents import Target
 
 if TYPE_CHECKING:
     from ottla.server.api import Api, RequestContext

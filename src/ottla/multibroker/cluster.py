@@ -21,7 +21,6 @@ from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.options import ClockOption, Options
-from ottla.embedded.requests import ControlEvent, Request
 from ottla.embedded.topics import AsyncTopic, SyncTopic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
@@ -39,8 +38,13 @@ from ottla.multibroker.node import BrokerNode
 from ottla.server.broker import Broker as Server
 from ottla.server.broker import StartError
 from ottla.server.randomness import SeededRandomness, SystemRandomness
+from ottla.server.request_log import ControlEvent, Request
 
 if TYPE_CHECKING:
+    from ottla.console import inside as inside_module
+    from ottla.console import server as console_server
+    from ottla.console.inside import Inside
+    from ottla.console.server import ConsoleServer
     from ottla.embedded.disk import DiskFaults
     from ottla.embedded.scenario import Scenario
     from ottla.metadata.image import PartitionState
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from ottla.multibroker.cluster_http import ClusterControlServer
     from ottla.server.api import Api
 else:
+    console_server = lazy("ottla.console.server")
+    inside_module = lazy("ottla.console.inside")
     cluster_http = lazy("ottla.multibroker.cluster_http")
     cluster_scenario = lazy("ottla.multibroker.cluster_scenario")
 
@@ -130,12 +136,13 @@ class Cluster(Controls):
         control: int | None = None,
         seed: int | None = None,
         disks: Callable[[int], Disk] | None = None,
+        console: int | None = None,
     ) -> None:
         """`racks` names one for each broker; ports that are given are the first broker's, the others get the next ones.
 
         `settings` are of all brokers, listeners and their security included; a `config` takes the place of preset and
         settings. `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the HTTP endpoint that steers
-        the cluster; `seed` makes ids and placement repeat.
+        the cluster, `console=0` the web console; `seed` makes ids and placement repeat.
         """
         options = Options(config, preset=preset, settings=settings, partitions=partitions, host=host, port=port)
         shared = options.make_config()
@@ -165,6 +172,8 @@ class Cluster(Controls):
             )
         self._control_port = control
         self._control: ClusterControlServer | None = None
+        self._console_port = console
+        self._console: ConsoleServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._loop_thread: int | None = None
@@ -245,6 +254,9 @@ class Cluster(Controls):
             if self._control_port is not None:
                 self._control = cluster_http.ClusterControlServer(self, self._control_port)
                 await self._control.start()
+            if self._console_port is not None:
+                self._console = console_server.own_console(self.inside(), self._console_port)
+                await self._console.start()
         except BaseException:
             await self._stop_all()
             raise
@@ -254,7 +266,19 @@ class Cluster(Controls):
             return self._disks(CONTROLLER_ID)
         return MemoryDisk() if self._data is None else PosixDisk(str(self._data / "controller"))
 
+    def inside(self) -> Inside:
+        """What a console may look into."""
+        brokers = self.brokers
+        return inside_module.Inside(
+            lambda: {number: broker.server for number, broker in brokers.items() if broker.is_running},
+            lambda: [broker.request_log for broker in brokers.values()],
+            cluster_http.ClusterControlServer(self, 0).route,
+        )
+
     async def _stop_all(self) -> None:
+        if self._console is not None:
+            console, self._console = self._console, None
+            await console.stop()
         if self._control is not None:
             control, self._control = self._control, None
             await control.stop()
@@ -290,6 +314,13 @@ class Cluster(Controls):
         if self._control is None:
             raise RuntimeError("the control endpoint is off: make the cluster with control=0 (a free port) or a port")
         return self._control.url
+
+    @property
+    def console_url(self) -> str:
+        """The address of the web console."""
+        if self._console is None:
+            raise RuntimeError("the console is off: make the cluster with console=0 (a free port) or a port")
+        return self._console.url
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """One broker, for its faults, its requests and its data."""

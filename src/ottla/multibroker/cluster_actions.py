@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ottla.embedded.requests import ControlEvent
 from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.network import sides_of
 from ottla.multibroker.partition_moves import drop_from_isr, lead_here, move_replicas
+from ottla.server.request_log import ControlEvent
 
 if TYPE_CHECKING:
     from ottla.clock import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.embedded.report import report
-from ottla.embedded.requests import ControlEvent
+from ottla.server.request_log import ControlEvent
 
 if TYPE_CHECKING:
     from ottla.multibroker.cluster import Cluster

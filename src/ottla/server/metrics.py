@@ -286,6 +286,9 @@ class MetricsOfSeveral:
 
     def attach(self, broker: Broker) -> None:
         """Count from now on; a broker that starts again begins at zero, as a process does."""
+        before = self._metrics.get(broker.node_id)
+        if before is not None:
+            broker.registry.stop_instrumenting(before.instrument)
         metrics = self._metrics[broker.node_id] = Metrics(broker)
         broker.registry.instrument(metrics.instrument)
 

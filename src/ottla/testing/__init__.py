@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ottla.embedded.matching import ANY as ANY
     from ottla.embedded.matching import approx as approx
     from ottla.embedded.records import Record as Record
-    from ottla.embedded.requests import Request as Request
     from ottla.embedded.unknown_names import NotFoundError as NotFoundError
+    from ottla.server.request_log import Request as Request
     from ottla.testing.namespace import Kafka as Kafka
     from ottla.testing.plain_kafka import ExternalBroker as ExternalBroker
     from ottla.testing.spawned import SpawnedBroker as SpawnedBroker
@@ -34,7 +34,7 @@ _HOMES = {
     "Member": "ottla.embedded.groups",
     "NotFoundError": "ottla.embedded.unknown_names",
     "Record": "ottla.embedded.records",
-    "Request": "ottla.embedded.requests",
+    "Request": "ottla.server.request_log",
     "ServedBroker": "ottla.testing.threaded",
     "SpawnedBroker": "ottla.testing.spawned",
     "VirtualClock": "ottla.embedded.clock",

@@ -13,9 +13,9 @@ from ottla.embedded.broker import Broker, BrokerStopped, Embedded
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group
-from ottla.embedded.requests import Request
 from ottla.embedded.topics import SyncTopic
 from ottla.lazy_imports import lazy
+from ottla.server.request_log import Request
 
 if TYPE_CHECKING:
     from ottla.embedded import scenario as scenario_module
@@ -127,6 +127,11 @@ class ServedBroker:
     def control_url(self) -> str:
         """Where tests in other languages steer this broker."""
         return self._broker.control_url
+
+    @property
+    def console_url(self) -> str:
+        """The address of the web console; needs `console=0` or a port."""
+        return self._broker.console_url
 
     @property
     def clock(self) -> VirtualClock:

@@ -103,24 +103,29 @@ class Api:
 class Registry:
     """What one broker serves: all registered APIs, or the part that an older release had."""
 
-    __slots__ = ("_instrument", "_routes", "advertised", "apis")
+    __slots__ = ("_instruments", "_routes", "advertised", "apis")
 
     def __init__(self, apis: Iterable[Api]) -> None:
         self.apis: Mapping[int, Api] = {api.key: api for api in sorted(apis, key=lambda api: api.key)}
         self.advertised: dict[int, list[bytes]] = {}
         """The entries of ApiVersions, by its version: every connection begins with them."""
         self._routes: dict[int, Route] = {}
-        self._instrument: Callable[[Route, int], None] | None = None
+        self._instruments: list[Callable[[Route, int], None]] = []
 
     def instrument(self, instrument: Callable[[Route, int], None]) -> None:
         """Let `instrument` change every route before it is used, to count what goes through it."""
-        self._instrument = instrument
+        self._instruments.append(instrument)
+        self._routes.clear()
+
+    def stop_instrumenting(self, instrument: Callable[[Route, int], None]) -> None:
+        """Use routes again as they were before `instrument`."""
+        self._instruments.remove(instrument)
         self._routes.clear()
 
     def wrapped(self, wrap: Callable[[Api], Handler]) -> Registry:
         """The same with the handlers that `wrap` makes of them; what counts requests goes on counting."""
         other = Registry(api.wrapped(wrap) for api in self.apis.values())
-        other._instrument = self._instrument
+        other._instruments = [*self._instruments]
         return other
 
     def route(self, api_key: int, version: int) -> Route | None:
@@ -132,9 +137,10 @@ class Registry:
         if api is None or not api.min_version <= version <= api.max_version:
             return None
         route = self._routes[api_key << 16 | version] = Route(api, version)
-        if self._instrument is not None:
+        if self._instruments:
             route.compile()
-            self._instrument(route, version)
+            for instrument in self._instruments:
+                instrument(route, version)
         return route
 
 

@@ -15,7 +15,7 @@ function parsed(text) {
   }
 }
 
-function Tree({ name, value, depth = 0 }) {
+export function Tree({ name, value, depth = 0 }) {
   const label = name === undefined ? "" : html`<span class="key">${name}</span>: `;
   if (value === null || typeof value !== "object") {
     return html`<div class="leaf">${label}<span class=${typeof value}>${JSON.stringify(value)}</span></div>`;

@@ -8,6 +8,7 @@ import { Topics } from "./pages/topics.js";
 import { Topic } from "./pages/topic.js";
 import { Groups } from "./pages/groups.js";
 import { Group } from "./pages/group.js";
+import { Requests } from "./pages/requests.js";
 
 const PAGES = [
   ["/", Overview, "Overview"],
@@ -16,6 +17,7 @@ const PAGES = [
   ["/topics/:topic/:tab", Topic],
   ["/groups", Groups, "Groups"],
   ["/groups/:group", Group],
+  ["/requests", Requests, "Requests"],
 ];
 
 function NotFound() {
@@ -59,10 +61,12 @@ function App() {
         <button type="button" onClick=${() => setSearching(true)}>Search <span class="soft">Ctrl K</span></button>
         <div class="foot">${about.data && html`Ottla ${about.data.version}${about.data.read_only ? ", read-only" : ""}`}</div>
       </div>
-      <main><${Page} key=${pathname.split("/").slice(0, 3).join("/")} ...${options} readOnly=${about.data?.read_only} /></main>
+      <main><${Page} key=${pathname.split("/").slice(0, 3).join("/")} ...${options} readOnly=${about.data?.read_only} missing=${about.data?.missing} /></main>
     </div>
     ${searching && html`<${Search} onClose=${() => setSearching(false)} />`}
   `;
 }
 
-render(html`<${App} />`, document.getElementById("app"));
+const root = document.getElementById("app");
+root.replaceChildren();
+render(html`<${App} />`, root);

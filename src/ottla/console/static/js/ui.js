@@ -121,5 +121,10 @@ export function Confirm({ title, text, action, typed, onConfirm, onClose }) {
   `;
 }
 
+// A page that this console cannot fill, with the reason.
+export function Missing({ reason, children }) {
+  return html`<div class="panel missing" aria-disabled="true"><p>${children}</p><p class="soft">${reason}</p></div>`;
+}
+
 const STATES = { Stable: "good", Empty: "", Dead: "bad" };
 export const State = ({ state }) => html`<span class=${`tag ${STATES[state] ?? "warn"}`}>${state}</span>`;

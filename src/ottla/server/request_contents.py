@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ottla.enums import CoordinatorType
 from ottla.wire.primitives import ZERO_UUID
@@ -176,13 +176,19 @@ def clone(item: Struct) -> Any:
     return copy
 
 
+class LeftOutRecords(NamedTuple):
+    """Stands where a request had records."""
+
+    bytes: int
+
+
 def without_records(request: Struct) -> Any:
     """A request that may be kept: its records are views of a buffer that is about to be used again."""
     copy = clone(request)
     for field in request.FIELDS:
         value = getattr(request, field.name)
         if field.kind == "records" and value is not None:
-            setattr(copy, field.name, None)
+            setattr(copy, field.name, LeftOutRecords(len(value)))
         elif field.kind == "array" and value and isinstance(value[0], Struct):
             setattr(copy, field.name, [without_records(item) for item in value])
     return copy

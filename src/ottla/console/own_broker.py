@@ -1,0 +1,119 @@
+"""A connection to a broker of this process, without a socket, a listener or a login."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from ottla.answers import Answer, Reply
+from ottla.client.connection import BrokerConnection, ConnectionLost, common_version
+from ottla.client.routing import BOOTSTRAP_NODE, OpenBroker
+from ottla.console.inside import Inside
+from ottla.log.files import FileRegion
+from ottla.server.api import RequestContext, Route
+from ottla.server.broker import Broker
+from ottla.server.dispatch import dispatch
+from ottla.server.peers import ForwardedConnection
+from ottla.wire.messages import RESPONSES
+from ottla.wire.schema import Message
+
+PRINCIPAL: Final = "User:ottla-console"
+"""Whom ACLs name to let the console do something."""
+CLIENT_ID: Final = "ottla-console"
+
+
+def connections_to(inside: Inside) -> OpenBroker:
+    """Opens connections to the brokers of this process."""
+
+    def open_broker(node_id: int) -> BrokerConnection:
+        servers = inside.servers()
+        server = next(iter(servers.values()), None) if node_id == BOOTSTRAP_NODE else servers.get(node_id)
+        if server is None:
+            raise ConnectionLost("the broker is not running" if not servers else f"broker {node_id} is not running")
+        return OwnBrokerConnection(server)
+
+    return open_broker
+
+
+class OwnBrokerConnection:
+    """Hands requests to the broker's dispatcher. They are encoded and decoded on the way, as all others are."""
+
+    def __init__(self, server: Broker) -> None:
+        self.address = f"broker {server.node_id}"
+        self._server = server
+        self._versions = {
+            api.key: (api.min_version, api.max_version) for api in server.registry.apis.values() if api.advertised
+        }
+        self._sender = ForwardedConnection(
+            server.services,
+            server.config.listeners[0],
+            principal=PRINCIPAL,
+            token_authenticated=False,
+            client_host="/127.0.0.1",
+            local_host="127.0.0.1",
+        )
+        self._sender.peer = "console"
+        self._waiting: set[Reply[Any]] = set()
+        self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed or not self._server.is_running
+
+    def version_for(self, request: type[Message], highest: int | None = None) -> int:
+        return common_version(self.address, self._versions, request, highest)
+
+    async def call(self, request: Message, highest: int | None = None) -> Any:
+        return await self.send(request, self.version_for(type(request), highest))
+
+    def send(self, request: Message, version: int, *, answered: bool = True) -> asyncio.Future[Any]:
+        if self.is_closed:
+            raise ConnectionLost(f"{self.address} is not running")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer = self._serve(request, version)
+        if not answered:
+            future.set_result(None)
+        elif isinstance(answer, Reply):
+            self._waiting.add(answer)
+            answer.when_done(lambda reply: self._answered(future, reply))
+        else:
+            future.set_result(answer)
+        return future
+
+    def _serve(self, request: Message, version: int) -> Answer[Any]:
+        route = self._server.registry.route(request.API_KEY, version)
+        assert route is not None, "the version is one that the broker serves"
+        frame = bytearray(request.encode(version))  # offsets are stamped into the bytes of produced batches
+        decoded, _ = route.decode(memoryview(frame), 0)
+        ctx = RequestContext(self._sender, request.API_KEY, version, 0, CLIENT_ID, len(frame))
+        answer = dispatch(route.handler, route.api, ctx, decoded)
+        if isinstance(answer, Reply):
+            return answer.then(lambda response: _as_received(route, version, response))
+        return _as_received(route, version, answer)
+
+    def _answered(self, future: asyncio.Future[Any], reply: Reply[Any]) -> None:
+        self._waiting.discard(reply)
+        if future.done():  # its caller may have been cancelled
+            return
+        if reply.error is None:
+            future.set_result(reply.value)
+        else:
+            future.set_exception(ConnectionLost(f"{self.address} does not answer: it stops"))
+
+    async def drain(self) -> None:
+        """Nothing is buffered."""
+
+    async def close(self) -> None:
+        self._closed = True
+        for reply in tuple(self._waiting):
+            reply.cancel()
+
+
+def _as_received(route: Route, version: int, response: Message | None) -> Any:
+    """A response as a client would read it from the network."""
+    if response is None:
+        return None
+    parts: list[Any] = []
+    route.encode(response, parts)
+    frame = b"".join(part.read() if isinstance(part, FileRegion) else part for part in parts)
+    return RESPONSES[route.api.key].decode(frame, version)
