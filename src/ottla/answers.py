@@ -6,6 +6,7 @@ nothing, or a `Reply`. The functions here work on either:
     then(answer, go_on)        go on with the value
     attempt(call, on_error)    turn an error of the call, now or later, into a value
     gather(answers)            wait for several, in their order
+    in_slices(items, …)        work on many items without keeping others waiting
     started(coroutine)         the reply of code that awaits something
 
 A reply that somebody no longer waits for is cancelled: the work for it stops, if there is any to stop.
@@ -218,6 +219,21 @@ def gather(answers: Sequence[Answer[T]]) -> Answer[list[T]]:
 
 _running: set[asyncio.Task[Any]] = set()
 """The event loop itself does not keep tasks alive."""
+
+
+def in_slices(items: Sequence[T], size: int, work: Callable[[Sequence[T]], list[R]]) -> Answer[list[R]]:
+    """What `work` makes of all items. More than `size` are handed to it in slices, and others are served in between."""
+    if len(items) <= size:
+        return work(items)
+
+    async def go_on() -> list[R]:
+        results: list[R] = []
+        for start in range(0, len(items), size):
+            results += work(items[start : start + size])
+            await asyncio.sleep(0)
+        return results
+
+    return started(go_on())
 
 
 def started(work: Coroutine[Any, Any, T], *, stoppable: bool = True) -> Reply[T]:

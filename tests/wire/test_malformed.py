@@ -25,7 +25,7 @@ from ottla.wire.messages import (
     MetadataRequest,
     ProduceRequest,
 )
-from ottla.wire.primitives import STRING_BYTES_MAX, MalformedMessage
+from ottla.wire.primitives import ELEMENTS_MAX, STRING_BYTES_MAX, MalformedMessage
 from ottla.wire.schema import Message
 
 ALL: dict[str, type[Message]] = {
@@ -86,6 +86,25 @@ def test_strings_in_requests_end_where_kafka_ends_them(length: int, is_taken: bo
             continue
         with pytest.raises(MalformedMessage, match="is longer than 32767 bytes"):
             decode(encoded, 0)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_request_has_a_bound_on_its_elements(compiled: bool) -> None:
+    """Of all arrays together, nested ones too: bytes on the wire say little about the memory that elements take."""
+    name = FindCoordinatorRequest(coordinator_keys=[""] * 100)
+    partition = ProduceRequest.PartitionProduceData(index=0, records=b"")
+    nested = ProduceRequest(
+        topic_data=[ProduceRequest.TopicProduceData(name="", partition_data=[partition] * 9) for _ in range(10)]
+    )
+    for request, version in ((name, 4), (nested, 9)):
+        decode = (compile_decoder if compiled else interpreting_decoder)(type(request), version)
+        encoded = request.encode(version)
+        assert decode(encoded, 0, 100)[1] == len(encoded)
+        with pytest.raises(MalformedMessage, match="too many elements"):
+            decode(encoded, 0, 99)
+    many = FindCoordinatorRequest(coordinator_keys=[""] * (ELEMENTS_MAX + 1)).encode(4)
+    with pytest.raises(MalformedMessage, match="too many elements"):
+        (compile_decoder if compiled else interpreting_decoder)(FindCoordinatorRequest, 4)(many, 0)
 
 
 def change(encoded: bytes, chance: random.Random) -> bytes:

@@ -177,7 +177,8 @@ BROKER_DOCS = {
     "socket.connection.setup.timeout.ms": "How long the broker waits for a connection that it opens.",
     "socket.listen.backlog.size": "Connections that the system may hold before they are accepted.",
     "socket.receive.buffer.bytes": "SO_RCVBUF of server sockets; -1 leaves the system's value.",
-    "socket.request.max.bytes": "The largest request that is read.",
+    "socket.request.max.bytes": "The largest request that is read. A 512th of it is how many elements (topics, "
+    "groups, …) one request may list.",
     "socket.send.buffer.bytes": "SO_SNDBUF of server sockets; -1 leaves the system's value.",
     # Logs
     "cordoned.log.dirs": "Log folders that get no new partitions; * for all.",

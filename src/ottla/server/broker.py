@@ -99,6 +99,7 @@ class Broker:
         self.node_id: int = self.config.node_id
         self.controller_id = self.node_id
         self.request_bytes_max: int = self.config["socket.request.max.bytes"]
+        self.request_elements_max = self.request_bytes_max // BYTES_PER_ELEMENT
         self.metadata = MetadataImage()
         self.loop: asyncio.AbstractEventLoop
         self.timer: Timer
@@ -515,4 +516,7 @@ class Broker:
         return self.metadata_log.is_own
 
 
+BYTES_PER_ELEMENT = 512
+"""A request may have an element, of any of its arrays, for each so many bytes of `socket.request.max.bytes`: 204,800
+by default. Kafka has no such bound; here an element that takes a byte on the wire may take a kilobyte in memory."""
 _ANY_PORT = "PLAINTEXT://127.0.0.1:0"

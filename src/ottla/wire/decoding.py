@@ -11,7 +11,16 @@ from struct import error as layout_error
 from typing import Any
 
 from .construction import bind_class, fresh_default, layout, least_size, materialize
-from .primitives import REPLACING, STRING_BYTES_MAX, MalformedMessage, RunOf, decode_uvarint, skip_tags, uvarint_tail
+from .primitives import (
+    ELEMENTS_MAX,
+    REPLACING,
+    STRING_BYTES_MAX,
+    MalformedMessage,
+    RunOf,
+    decode_uvarint,
+    skip_tags,
+    uvarint_tail,
+)
 from .schema import FIXED, Decoder, Field, Message, Struct
 
 BASE_NAMESPACE: dict[str, Any] = {
@@ -43,7 +52,9 @@ class DecoderWriter:
         self.struct(self.cls, "o")
         self.flush()
         label = f"{self.cls.__name__} v{self.version}"
-        head = ["def decode(buf, pos):", "    end = len(buf)"]
+        # A request says how many elements its arrays may have in all.
+        left = f", left={ELEMENTS_MAX}" if self.is_request else ""
+        head = [f"def decode(buf, pos{left}):", "    end = len(buf)"]
         if self.uses_view:
             head.append("    view = memoryview(buf)")
         tail = [
@@ -234,6 +245,9 @@ class DecoderWriter:
             size = 1 if self.flexible else 2 if kind == "string" else 4
         needed = count if size == 1 else f"{count} * {size}"
         self.refuse(f"not 0 <= {needed} <= end - pos", f"{field.name} has an impossible count")
+        if self.is_request:
+            self.emit(f"left -= {count}")
+            self.refuse("left < 0", "too many elements")
         if kind in FIXED:
             self.emit(f"{place} = list(unpack_run_{kind}[{count}](buf, pos))")
             self.emit(f"pos += {needed}")

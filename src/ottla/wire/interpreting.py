@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from .construction import layout, least_size, message_of
 from .primitives import (
+    ELEMENTS_MAX,
     REPLACING,
     STRING_BYTES_MAX,
     Buffer,
@@ -132,7 +133,7 @@ class _Encoding:
 
 
 class _Decoding:
-    __slots__ = ("buffer", "cls", "end", "errors", "flexible", "is_request", "label", "position", "version")
+    __slots__ = ("buffer", "cls", "end", "errors", "flexible", "is_request", "label", "left", "position", "version")
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls
@@ -142,8 +143,8 @@ class _Decoding:
         self.is_request = cls.__name__.endswith("Request")
         self.errors = REPLACING if self.is_request else "strict"
 
-    def decode(self, buffer: Buffer, position: int) -> tuple[Any, int]:
-        self.buffer, self.position, self.end = buffer, position, len(buffer)
+    def decode(self, buffer: Buffer, position: int, left: int = ELEMENTS_MAX) -> tuple[Any, int]:
+        self.buffer, self.position, self.end, self.left = buffer, position, len(buffer), left
         try:
             message = self.struct(self.cls)
         except (layout_error, IndexError):
@@ -247,6 +248,10 @@ class _Decoding:
             size = 1 if self.flexible else 2 if kind == "string" else 4
         if not 0 <= count * size <= self.end - self.position:
             self.refuse(f"{field.name} has an impossible count")
+        if self.is_request:
+            self.left -= count
+            if self.left < 0:
+                self.refuse("too many elements")
         if item is not None:
             return [self.struct(item) for _ in range(count)]
         if kind in FIXED:

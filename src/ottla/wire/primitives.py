@@ -16,6 +16,10 @@ INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
+ELEMENTS_MAX = 204_800
+"""Elements of all arrays of a request together, unless the caller of its decoder gives another bound. A byte may be an
+element of a kilobyte in memory, so that the size of a frame bounds little."""
+
 STRING_BYTES_MAX = 0x7FFF
 """Kafka refuses a longer string in a request: what the length of a string could say before lengths became varints."""
 

@@ -51,7 +51,8 @@ __all__ = [
     "uuid",
 ]
 
-Decoder: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
+Decoder: TypeAlias = Callable[..., tuple[Any, int]]
+"""`decode(buffer, position)`; the decoder of a request also takes how many elements its arrays may have in all."""
 Encoder: TypeAlias = Callable[[Any, list[Any]], None]
 Versions: TypeAlias = tuple[int, int]
 

@@ -6,9 +6,9 @@ Each function answers with a response, or with a `Reply` where others must act f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from ottla.answers import Reply
+from ottla.answers import Answer, Reply, in_slices
 from ottla.coordinator.groups import description
 from ottla.coordinator.groups.classic import description as classic_description
 from ottla.coordinator.groups.classic.protocol import validate_join
@@ -50,6 +50,9 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+
+DESCRIBED_AT_A_TIME: Final = 1000
+"""Groups described in one go, a few milliseconds' worth; between two lots others are served."""
 
 OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
@@ -203,37 +206,33 @@ def in_answers_order(
 
 def describe_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str], version: int
-) -> list[DescribeGroupsResponse.DescribedGroup]:
-    described = []
-    for group_id in in_answers_order(coordinator, group_ids):
+) -> Answer[list[DescribeGroupsResponse.DescribedGroup]]:
+    def describe(group_id: str) -> DescribeGroupsResponse.DescribedGroup:
         try:
-            described.append(classic_description.describe(coordinator.shard_for(group_id), group_id, version))
+            return classic_description.describe(coordinator.shard_for(group_id), group_id, version)
         except KafkaError as error:
-            described.append(
-                DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code, members=[])
-            )
-    return described
+            return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code, members=[])
+
+    ordered = in_answers_order(coordinator, group_ids)
+    return in_slices(ordered, DESCRIBED_AT_A_TIME, lambda some: list(map(describe, some)))
 
 
 def describe_consumer_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str]
-) -> list[ConsumerGroupDescribeResponse.DescribedGroup]:
-    named = list(group_ids)
-    described = [
-        ConsumerGroupDescribeResponse.DescribedGroup(group_id="", error_code=InvalidGroupId.code, members=[])
-        for group_id in named
-        if not group_id
-    ]
-    for group_id in in_answers_order(coordinator, filter(None, named)):
+) -> Answer[list[ConsumerGroupDescribeResponse.DescribedGroup]]:
+    result = ConsumerGroupDescribeResponse.DescribedGroup
+
+    def describe(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        if not group_id:
+            return result(group_id="", error_code=InvalidGroupId.code, members=[])
         try:
-            described.append(consumer_description.describe(coordinator.shard_for(group_id), group_id))
+            return consumer_description.describe(coordinator.shard_for(group_id), group_id)
         except KafkaError as error:
-            described.append(
-                ConsumerGroupDescribeResponse.DescribedGroup(
-                    group_id=group_id, error_code=error.code, error_message=error.message, members=[]
-                )
-            )
-    return described
+            return result(group_id=group_id, error_code=error.code, error_message=error.message, members=[])
+
+    named = list(group_ids)
+    ordered = [*(name for name in named if not name), *in_answers_order(coordinator, filter(None, named))]
+    return in_slices(ordered, DESCRIBED_AT_A_TIME, lambda some: list(map(describe, some)))
 
 
 def delete_groups(

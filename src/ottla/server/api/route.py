@@ -41,6 +41,10 @@ _FEW_BYTES: Final = 512
 """A walk over a message of this size takes less time than to compile its codec, which the client would wait for."""
 
 
+_MANY_BYTES: Final = 64 << 10
+"""A request of this size may have so many elements that a walk over it, or over its answer, takes seconds."""
+
+
 class Route:
     """A handler with the compiled codecs of one version, ready for the dispatch loop."""
 
@@ -80,12 +84,16 @@ class Route:
         self.decode = self.api.request.decoder(self._version)
         self.encode = self.api.response.encoder(self._version)
 
-    def _decode_early(self, frame: Buffer, position: int) -> tuple[Any, int]:
+    def _decode_early(self, frame: Buffer, position: int, *elements_max: int) -> tuple[Any, int]:
         self._requests += 1
-        if self._requests == 1 or (self._requests <= WALKS and len(frame) - position <= _FEW_BYTES):
-            return self.api.request.early_decoder(self._version)(frame, position)
-        self.decode = self.api.request.decoder(self._version)
-        return self.decode(frame, position)
+        size = len(frame) - position
+        if size > _MANY_BYTES:
+            self.compile()
+        elif self._requests == 1 or (self._requests <= WALKS and size <= _FEW_BYTES):
+            return self.api.request.early_decoder(self._version)(frame, position, *elements_max)
+        else:
+            self.decode = self.api.request.decoder(self._version)
+        return self.decode(frame, position, *elements_max)
 
     def _encode_early(self, response: Message, parts: list[Any]) -> None:
         self._answers += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.answers import Answer, in_slices, then
 from ottla.enums import AclOperation, AnsweredBy, CoordinatorType, ResourceType
 from ottla.errors import (
     NONE,
@@ -27,6 +28,9 @@ _TOPIC_OF: dict[int, str] = {
 
 Found = FindCoordinatorResponse.Coordinator
 
+_KEYS_AT_A_TIME = 1000
+"""A few milliseconds' worth; between two lots others are served."""
+
 
 def _find_error(ctx: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
     if ctx.version < 4:
@@ -51,7 +55,7 @@ def _may_create(image: MetadataImage, request: FindCoordinatorRequest) -> bool:
     on_error=_find_error,
     may_create_topics=_may_create,
 )
-def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Answer[FindCoordinatorResponse]:
     """v0–v6. v1 transactional ids; v4 several keys at once (KIP-699); v6 share partitions (KIP-932).
 
     The internal topic is made on the first question, and is ready when the answer goes out.
@@ -61,8 +65,11 @@ def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Fi
     if request.key_type == CoordinatorType.SHARE and ctx.version < 6:
         raise InvalidRequest() if ctx.version < 4 else InvalidRequest("")
     if ctx.version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_found(ctx, request.key_type, key) for key in request.coordinator_keys]
+        return then(
+            in_slices(
+                request.coordinator_keys, _KEYS_AT_A_TIME, lambda keys: [_found(ctx, request.key_type, k) for k in keys]
+            ),
+            lambda found: FindCoordinatorResponse(coordinators=found),
         )
     found = _found(ctx, request.key_type, request.key)
     return FindCoordinatorResponse(

@@ -120,14 +120,17 @@ def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error:
     permission=OnEach(AclOperation.DESCRIBE, ResourceType.GROUP, "groups", name=""),
     on_error=_described_error,
 )
-def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Answer[DescribeGroupsResponse]:
     """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043)."""
-    response = DescribeGroupsResponse(groups=requests.describe_groups(ctx.services.groups, request.groups, ctx.version))
-    if request.include_authorized_operations:
-        for group in response.groups:
-            if group.error_code == NONE:
-                group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
-    return response
+
+    def described(groups: list[DescribeGroupsResponse.DescribedGroup]) -> DescribeGroupsResponse:
+        if request.include_authorized_operations:
+            for group in groups:
+                if group.error_code == NONE:
+                    group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
+        return DescribeGroupsResponse(groups=groups)
+
+    return then(requests.describe_groups(ctx.services.groups, request.groups, ctx.version), described)
 
 
 def _consumer_described_error(
@@ -154,14 +157,17 @@ def _consumer_described_error(
 )
 def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
+) -> Answer[ConsumerGroupDescribeResponse]:
     """v0–v1 (KIP-848). v1 tells classic members from those of the new protocol."""
-    groups = requests.describe_consumer_groups(ctx.services.groups, request.group_ids)
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == NONE:
-                group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
-    return ConsumerGroupDescribeResponse(groups=groups)
+
+    def described(groups: list[ConsumerGroupDescribeResponse.DescribedGroup]) -> ConsumerGroupDescribeResponse:
+        if request.include_authorized_operations:
+            for group in groups:
+                if group.error_code == NONE:
+                    group.authorized_operations = ctx.operations(ResourceType.GROUP, group.group_id)
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+    return then(requests.describe_consumer_groups(ctx.services.groups, request.group_ids), described)
 
 
 @handles(

@@ -347,7 +347,7 @@ class Connection:
                     else:
                         position = skip_header_tags(frame, position)
                 # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
-                request, _ = route.decode(frame, position)
+                request, _ = route.decode(frame, position, self.broker.request_elements_max)
         except (MalformedMessage, StructError) as error:
             self.close(f"malformed request: {error}")
             return
