@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 import zlib
+from types import SimpleNamespace
 
 import lz4.frame
 import pytest
@@ -240,3 +241,43 @@ def test_gzip_with_a_wrong_checksum():
         decompress(GZIP, packed)
     with pytest.raises(CorruptPayload):
         decompress(GZIP, zlib.compress(TEXT))
+
+
+class CountingStream:
+    """A stream of zlib's; all of them together count the bytes that they were given."""
+
+    given = 0
+
+    def __init__(self, window):
+        self._stream = zlib.decompressobj(window)
+
+    def decompress(self, data, limit):
+        CountingStream.given += len(data)
+        return self._stream.decompress(data, limit)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+def test_many_gzip_members_cost_no_more_than_their_bytes(monkeypatch):
+    """zlib copies what follows a member. If all of the rest were given each time, that would be quadratic."""
+    members = [gzip.compress(b"%d," % n) for n in range(5000)]
+    payload = b"".join(members)
+    monkeypatch.setattr(
+        "ottla.records.compression.zlib", SimpleNamespace(decompressobj=CountingStream, error=zlib.error)
+    )
+    CountingStream.given = 0
+    assert decompress(GZIP, payload) == b"".join(b"%d," % n for n in range(5000))
+    assert CountingStream.given <= len(payload) + 5000 * 512
+
+
+def test_gzip_members_of_any_size_follow_each_other():
+    parts = [TEXT[:size] for size in (0, 1, 700, 5000, 100_000, 3)]
+    assert decompress(GZIP, b"".join(map(gzip.compress, parts))) == b"".join(parts)
+    with pytest.raises(MessageTooLarge):
+        decompress(GZIP, b"".join(map(gzip.compress, parts)), limit=sum(map(len, parts)) - 1)
+    assert len(decompress(GZIP, b"".join(map(gzip.compress, parts)), limit=sum(map(len, parts)))) == sum(
+        map(len, parts)
+    )
+    with pytest.raises(CorruptPayload, match="ends early"):
+        decompress(GZIP, gzip.compress(TEXT) + gzip.compress(TEXT)[:-1])

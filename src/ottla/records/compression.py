@@ -41,6 +41,8 @@ DEFAULT_LIMIT: Final = 256 << 20
 """One batch may not grow beyond this in memory: far above any real batch, far below what hurts a machine."""
 
 _GZIP_WINDOW: Final = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_STEP: Final = 512  # members that follow another are small, or few
 _CHUNK: Final = 1 << 20
 
 
@@ -88,25 +90,46 @@ def _too_large(limit: int) -> MessageTooLarge:
 
 
 def _gzip_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+    view = memoryview(data)
+    piece, used = _gzip_member(view, len(view), limit, limit)
+    # Java's reader goes on with a concatenated member, and ignores anything else that follows.
+    if bytes(view[used : used + 2]) != _GZIP_MAGIC:
+        return piece
+    output = [piece]
+    left = limit - len(piece)
+    while bytes(view[used : used + 2]) == _GZIP_MAGIC:
+        piece, size = _gzip_member(view[used:], _GZIP_STEP, left, limit)
+        output.append(piece)
+        left -= len(piece)
+        used += size
+    return b"".join(output)
+
+
+def _gzip_member(data: memoryview, step: int, left: int, limit: int) -> tuple[bytes, int]:
+    """The content of the member that `data` begins with, and its size there.
+
+    zlib copies what it was given beyond the end of a member, so it is given `step` bytes at first, and then more.
+    """
+    stream = zlib.decompressobj(_GZIP_WINDOW)
     output: list[bytes] = []
-    left = limit
-    rest: bytes | bytearray | memoryview = data
-    while True:
-        stream = zlib.decompressobj(_GZIP_WINDOW)
+    position = 0
+    while not stream.eof:
+        if position == len(data):
+            raise CorruptPayload("gzip: the stream ends early")
+        given = data[position : position + step]
         try:
-            piece = stream.decompress(rest, left + 1)
+            piece = stream.decompress(given, left + 1)
         except zlib.error as error:
             raise CorruptPayload(f"gzip: {error}") from None
         if len(piece) > left:
             raise _too_large(limit)
-        if not stream.eof:
-            raise CorruptPayload("gzip: the stream ends early")
+        if not stream.eof and stream.unconsumed_tail:
+            raise _too_large(limit)
         output.append(piece)
         left -= len(piece)
-        rest = stream.unused_data
-        # Java's reader goes on with a concatenated member, and ignores anything else that follows.
-        if rest[:2] != b"\x1f\x8b":
-            return piece if len(output) == 1 else b"".join(output)
+        position += len(given)
+        step *= 2
+    return output[0] if len(output) == 1 else b"".join(output), position - len(stream.unused_data)
 
 
 # --- snappy ----------------------------------------------------------------------------------------------------------
