@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-LOGIN = "sasl.username=alice\nsasl.password=secret\n"
+LOGIN = "sasl.mechanism=PLAIN\nsasl.username=alice\nsasl.password=secret\n"
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,18 @@ def test_files_that_cannot_be_used_are_named(
     (tmp_path / "text").write_text("no certificate")
     with pytest.raises(ValueError, match=told):
         Security.from_properties({"security.protocol": "SSL", **properties}).ssl_context()
+
+
+@pytest.mark.parametrize("iterations", [1, 4095, 1_000_001, 2**31])
+def test_a_broker_cannot_choose_any_number_of_iterations(iterations: int) -> None:
+    """Few make a password easy to guess for who listens, many keep the client busy."""
+    scram = Scram("SCRAM-SHA-256", "alice", "secret", "nonce")
+    with pytest.raises(SaslAuthenticationFailed, match=f"{iterations} iterations"):
+        scram.final(f"r=nonce-more,s=c2FsdA==,i={iterations}".encode())
+    assert scram.final(b"r=nonce-more,s=c2FsdA==,i=4096").startswith(b"c=biws,")
+
+
+def test_a_login_needs_a_mechanism() -> None:
+    """Kafka's default is GSSAPI; with a default of PLAIN a password would be sent to whoever takes it."""
+    with pytest.raises(ValueError, match=r"needs sasl\.mechanism"):
+        Security.from_properties({"security.protocol": "SASL_SSL", "sasl.username": "a", "sasl.password": "b"})

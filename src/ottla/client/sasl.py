@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism, error_for
 from ottla.wire.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -14,6 +14,12 @@ from ottla.wire.messages.security import SaslAuthenticateRequest, SaslHandshakeR
 if TYPE_CHECKING:
     from ottla.client.connection import Connection
     from ottla.client.security import Security
+
+
+ITERATIONS_MIN: Final = 4096
+"""As Kafka's clients have it: with fewer the answer would make a password easy to guess for who listens."""
+ITERATIONS_MAX: Final = 1_000_000
+"""A second's work or so. A number without a bound would let a false broker keep the client busy for ever."""
 
 
 async def authenticate(connection: Connection, security: Security) -> None:
@@ -63,6 +69,10 @@ class Scram:
         if not fields.get("r", "").startswith(self._nonce):
             raise SaslAuthenticationFailed("the broker answered with a nonce that is not ours")
         salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
+        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise SaslAuthenticationFailed(
+                f"the broker asks for {iterations} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are accepted"
+            )
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         without_proof = f"c=biws,r={fields['r']}"

@@ -50,7 +50,10 @@ class Security:
             raise ValueError(f"security.protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
         mechanism = None
         if protocol.startswith("SASL"):
-            mechanism = properties.get("sasl.mechanism", "PLAIN").upper()
+            mechanism = properties.get("sasl.mechanism", "").upper()
+            if not mechanism:
+                # Kafka's default is GSSAPI; a default of PLAIN would send a password to whoever asks for it.
+                raise ValueError(f"security.protocol={protocol} needs sasl.mechanism: one of {', '.join(MECHANISMS)}")
             if mechanism not in MECHANISMS:
                 raise ValueError(f"sasl.mechanism is one of {', '.join(MECHANISMS)}, not {mechanism}")
         for store in ("ssl.truststore", "ssl.keystore"):
