@@ -62,7 +62,13 @@ async def alter_scram(client: Any, user: str, password: str, mechanism: int = 1)
 
 
 async def scram(
-    client: Any, user: str, password: str, mechanism: str = SCRAM, extensions: str = "", version: int = 2
+    client: Any,
+    user: str,
+    password: str,
+    mechanism: str = SCRAM,
+    extensions: str = "",
+    version: int = 2,
+    binding: bytes = b"n,,",
 ) -> Any:
     """The client's side of RFC 5802; gives the last answer."""
     name = "sha256" if mechanism.endswith("256") else "sha512"
@@ -75,7 +81,7 @@ async def scram(
     assert fields["r"].startswith("clientnonce") and len(fields["r"]) > 25
     salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
     client_key = hmac.digest(salted, b"Client Key", name)
-    unproven = f"c=biws,r={fields['r']}"
+    unproven = f"c={base64.b64encode(binding).decode()},r={fields['r']}"
     proven = f"{bare},{first.auth_bytes.decode()},{unproven}".encode()
     signature = hmac.digest(hashlib.new(name, client_key).digest(), proven, name)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
@@ -599,6 +605,22 @@ def test_an_internal_error_refuses_the_login(
     assert any(record.exc_info for record in caplog.records)
 
 
+@pytest.mark.parametrize("binding", [b"y,,", b"p=tls-unique,,abc", b"n,a=bob,"])
+def test_scram_refuses_a_channel_binding_that_was_not_agreed_on(
+    run: Any, run_broker: Any, sasl_settings: Any, binding: bytes
+) -> None:
+    """The last message repeats how the first one began; if it does not, somebody changed one of them."""
+
+    async def main() -> None:
+        async with run_broker(settings=sasl_settings("PLAIN,SCRAM-SHA-256")) as running:
+            await alter_scram(await running.as_user("admin"), "carol", "secret")
+            assert (await scram(await running.connect(), "carol", "secret")).error_code == 0
+            refused = await scram(await running.connect(), "carol", "secret", binding=binding)
+            assert refused.error_code == SaslAuthenticationFailed.code
+
+    run(main())
+
+
 def test_very_long_scram_messages_are_refused_unparsed() -> None:
     def never(_: str) -> Any:
         raise AssertionError
@@ -692,6 +714,26 @@ def test_a_delegation_token_is_created_renewed_and_expired(run: Any, run_broker:
             assert ended.error_code == 0
             gone = await alice.call(ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1), 2)
             assert gone.error_code == DelegationTokenNotFound.code
+
+    run(main())
+
+
+def test_a_token_of_another_kind_of_principal_is_nobodys_login(run: Any, run_broker: Any, token_settings: Any) -> None:
+    """Sessions are those of users: a token that belongs to Robot:admin must not make one for User:admin."""
+
+    async def main() -> None:
+        async with run_broker(settings=token_settings) as running:
+            alice = await running.as_user("alice")
+            request = CreateDelegationTokenRequest(
+                owner_principal_type="Robot", owner_principal_name="admin", renewers=[], max_lifetime_ms=-1
+            )
+            made = await alice.call(request, 3)
+            assert (made.error_code, made.principal_type) == (0, "Robot")
+            login = await running.connect()
+            password = base64.b64encode(made.hmac).decode()
+            refused = await scram(login, made.token_id, password, SCRAM, ",tokenauth=true")
+            assert refused.error_code == SaslAuthenticationFailed.code
+            assert principals(running) == {"User:alice"}
 
     run(main())
 

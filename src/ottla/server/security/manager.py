@@ -253,6 +253,10 @@ class Security:
             return None
         if min(token.expiry_ms, token.max_ms) < self._broker.clock.now_ms():
             return None
+        kind, _, owner = token.owner.partition(":")
+        if kind != "User":
+            # A session is always that of a user: it would take the name of somebody of another kind for a user's.
+            return None
         known = self._token_credentials.get((token_id, mechanism))
         if known is None or known[0] != token.issue_ms:
             if len(self._token_credentials) >= _TOKEN_CREDENTIALS_MAX:
@@ -262,7 +266,7 @@ class Security:
             salted = hashlib.pbkdf2_hmac(hash_name, password, salt, _TOKEN_ITERATIONS)
             known = (token.issue_ms, scram.credential(number, salt, salted, _TOKEN_ITERATIONS))
             self._token_credentials[token_id, mechanism] = known
-        return mechanisms.TokenCredential(token.owner.partition(":")[2], token.expiry_ms, known[1])
+        return mechanisms.TokenCredential(owner, token.expiry_ms, known[1])
 
     def _sweep_tokens(self) -> None:
         broker = self._broker

@@ -109,6 +109,7 @@ class Scram:
         "_find_token",
         "_first",
         "_hash",
+        "_header",
         "_new_nonce",
         "_nonce",
         "by_token",
@@ -130,6 +131,8 @@ class Scram:
         self._new_nonce = new_nonce
         self._credential: ScramCredential | None = None
         self._first = ""
+        self._header = ""
+        """What stands before the first message proper: whether the channel is bound (it is not), and to whom."""
         self._nonce = ""
         self.complete = False
         self.user = ""
@@ -171,6 +174,7 @@ class Scram:
         salt = base64.b64encode(self._credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
         self._first = f"{found['bare']},{answer}"
+        self._header = text.removesuffix(found["bare"])
         return answer.encode()
 
     def _on_final(self, text: str) -> bytes:
@@ -180,6 +184,8 @@ class Scram:
             raise Refused("a final SCRAM message that cannot be understood")
         if found["nonce"] != self._nonce:
             raise Refused("another nonce than the one that was agreed on")
+        if found["binding"] != base64.b64encode(self._header.encode()).decode():
+            raise Refused("a channel binding that does not repeat the header of the first message")
         proven = f"{self._first},{found['unproven']}".encode()
         signature = hmac.digest(credential.stored_key, proven, self._hash)
         try:
