@@ -26,6 +26,10 @@ FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 """A session that was not used for this long gives way to a new one when the cache is full (Kafka's constant)."""
 
+PARTITIONS_MAX = 500_000
+"""Partitions of all sessions together, some 150 MB. Kafka bounds the number of sessions alone, and one session may name
+as many partitions as fit into its requests. A fetch that would go beyond is served without a session."""
+
 _INT32_MAX = 0x7FFFFFFF
 
 PartitionKey = tuple[bytes | str, int]
@@ -124,6 +128,8 @@ class FetchSessionCache:
         self._clock = clock
         self._randbelow = randbelow
         self._sessions: dict[int, FetchSession] = {}
+        self.partitions = 0
+        """Of all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -136,11 +142,11 @@ class FetchSessionCache:
         session_id, epoch = request.session_id, request.session_epoch
         if version < 7 or epoch == FINAL_EPOCH:
             if session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
+                self._drop(session_id)
             return FetchPlan(_requested(request, version), None, full=True)
         if epoch == INITIAL_EPOCH:
             if session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
+                self._drop(session_id)
             session = self._open(request, version)
             if session is None:
                 return FetchPlan(_requested(request, version), None, full=True)
@@ -149,7 +155,12 @@ class FetchSessionCache:
 
     def close(self, session: FetchSession) -> None:
         """Forget a session that its client does not know of."""
-        self._sessions.pop(session.session_id, None)
+        self._drop(session.session_id)
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)
 
     def _incremental(self, request: FetchRequest, version: int) -> FetchPlan:
         session = self._sessions.get(request.session_id)
@@ -159,12 +170,14 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpoch()
         if session.uses_topic_ids != (version >= 13):
             raise FetchSessionTopicIdError()
+        before = len(session.partitions)
         session.add(request)
         session.forget(request)
-        if not session.partitions:
-            # Nothing is left to follow: Kafka closes the session and answers without one.
-            del self._sessions[session.session_id]
-            return FetchPlan({}, None, full=True)
+        self.partitions += len(session.partitions) - before
+        if not session.partitions or self.partitions > PARTITIONS_MAX:
+            # Nothing is left to follow: Kafka closes the session and answers without one. Or there is too much.
+            self._drop(session.session_id)
+            return FetchPlan(session.partitions, None, full=True)
         session.epoch = session.epoch + 1 if session.epoch < _INT32_MAX else 1
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
@@ -178,7 +191,10 @@ class FetchSessionCache:
             session_id = 1 + self._randbelow(_INT32_MAX - 1)
         session = FetchSession(session_id, version >= 13, self._clock.monotonic_ms())
         session.add(request)  # there is nothing yet that it could forget
+        if self.partitions + len(session.partitions) > PARTITIONS_MAX:
+            return None
         self._sessions[session_id] = session
+        self.partitions += len(session.partitions)
         return session
 
     def _make_room(self) -> bool:
@@ -190,7 +206,7 @@ class FetchSessionCache:
         oldest = next(iter(self._sessions.values()))
         if self._clock.monotonic_ms() - oldest.last_used_ms <= EVICTION_MS:
             return False
-        del self._sessions[oldest.session_id]
+        self._drop(oldest.session_id)
         return True
 
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from ottla.clock import ManualClock
 from ottla.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.records.batch import batches
@@ -192,6 +194,28 @@ def test_a_full_session_cache_keeps_the_recently_used() -> None:
     clock.advance(EVICTION_MS / 2 + 1)
     assert cache.plan(fetch(("t", 4, 0), session_epoch=0), 11).session is not None
     assert cache.plan(fetch(session_id=opened[0].session_id, session_epoch=2), 11).session is opened[0]
+
+
+def test_sessions_are_bounded_in_partitions_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would go beyond is served without a session, as if all places were taken; what ends makes room again."""
+    monkeypatch.setattr("ottla.server.fetch_sessions.PARTITIONS_MAX", 10)
+    numbers = iter(range(100, 200))
+    cache = FetchSessionCache(100, ManualClock(START_MS), lambda limit: next(numbers))
+
+    def wanted(*partitions: int, **session: int) -> Any:
+        return fetch(*(("t", n, 0) for n in partitions), **session)
+
+    first = cache.plan(wanted(*range(6), session_epoch=0), 11).session
+    assert first is not None
+    assert cache.plan(wanted(*range(5), session_epoch=0), 11).session is None
+    second = cache.plan(wanted(*range(4), session_epoch=0), 11).session
+    assert second is not None
+    assert cache.partitions == 10
+    more = cache.plan(wanted(7, session_id=second.session_id, session_epoch=1), 11)
+    assert (more.session, more.full, len(more.partitions)) == (None, True, 5), "the session is closed"
+    assert (cache.partitions, len(cache)) == (6, 1)
+    cache.plan(wanted(0, session_id=first.session_id, session_epoch=-1), 11)
+    assert (cache.partitions, len(cache)) == (0, 0)
 
 
 def test_pipelined_fetches_of_a_growing_log_see_every_record_once(run: Any, run_broker: Any) -> None:
