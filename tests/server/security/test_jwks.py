@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from ottla.clock import ManualClock
 from ottla.config import ConfigError
+from ottla.server.security.jwks import read_document
 
 REFRESH_MS = 600_000
 JAAS = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
@@ -293,3 +294,15 @@ def test_a_provider_that_hangs_does_not_hold_up_a_stop(
         run(main())
     finally:
         over.set()
+
+
+def test_keys_come_from_the_server_that_the_settings_name(provider: Provider) -> None:
+    """A redirect to another server is not followed, not even asked; one to another path of the same server is."""
+    with serving() as other:
+        provider.answer = lambda: (302, {"Location": other.url}, b"")
+        with pytest.raises(ValueError, match="forwarded to another server"):
+            read_document(provider.url)
+        assert other.asked == 0
+    answers = iter([(302, {"Location": "/elsewhere"}, b""), provider.jwks()])
+    provider.answer = lambda: next(answers)
+    assert b"keys" in read_document(provider.url)

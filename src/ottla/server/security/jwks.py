@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
 from ottla.clock import TimerHandle
 from ottla.config import ConfigError
@@ -180,18 +181,29 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], bytes])
     return await result
 
 
+class _SameServer(HTTPRedirectHandler):
+    """Follows a redirect to another path of the same server only: keys come from where the settings say, and the broker
+    does not ask addresses that somebody else chose."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            fp.close()
+            raise ValueError(f"it was forwarded to another server, {new.scheme}://{new.netloc}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def read_document(url: str, context: ssl.SSLContext | None = None) -> bytes:
     """A JWKS from a file or the web; blocking."""
     deadline = time.monotonic() + _READ_TIMEOUT_S
     document = b""
+    opener = build_opener(HTTPSHandler(context=context), _SameServer())
     try:
-        answer = urlopen(url, timeout=_READ_TIMEOUT_S, context=context)
+        answer = opener.open(url, timeout=_READ_TIMEOUT_S)
     except HTTPError as error:
         error.close()  # it is an answer too, and holds a socket
         raise ValueError(str(error)) from None
     with answer as response:
-        if response.url.partition(":")[0] != url.partition(":")[0]:
-            raise ValueError("it was forwarded to an address of another kind")
         while chunk := response.read1(1 << 16):
             document += chunk
             if len(document) > DOCUMENT_BYTES_MAX:
