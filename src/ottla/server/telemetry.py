@@ -6,7 +6,6 @@ that asks all the same gets a proper answer.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,7 @@ from ottla.errors import (
     UnknownSubscriptionId,
     UnsupportedCompressionType,
 )
+from ottla.re2_patterns import InvalidPattern, compile_pattern
 from ottla.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -145,8 +145,13 @@ class ClientMetrics:
 
 
 def _selects(patterns: tuple[str, ...], traits: ClientTraits) -> bool:
+    """Whether all patterns fit. They run on RE2, because clients choose what they are matched with; one that only Java
+    knows (a look ahead, say) selects nobody."""
     for pattern in patterns:
         name, _, expression = pattern.partition("=")
-        if not re.fullmatch(expression.strip(), getattr(traits, name.strip())):
+        try:
+            if not compile_pattern(expression.strip()).fullmatch(getattr(traits, name.strip())):
+                return False
+        except InvalidPattern:
             return False
     return True
