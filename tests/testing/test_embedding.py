@@ -262,3 +262,13 @@ def test_with_names_the_two_ways_that_work() -> None:
     broker: Any = ottla.Broker()
     with pytest.raises(TypeError, match="use `async with"), broker:
         pass
+
+
+def test_settings_of_a_spawned_broker_are_not_on_its_command_line(tmp_path: Path) -> None:
+    """They may hold passwords, and every user of the machine can read a command line."""
+    with ottla.spawn(data=tmp_path, settings={"delegation.token.secret.key": "very-secret"}) as broker:
+        command = Path(f"/proc/{broker.pid}/cmdline")
+        if not command.exists():
+            pytest.skip("needs /proc")
+        assert b"very-secret" not in command.read_bytes()
+        assert broker.is_running

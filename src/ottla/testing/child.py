@@ -1,4 +1,7 @@
-"""The process behind `ottla.spawn()`: a broker that lives as long as the pipe to its standard input is open."""
+"""The process behind `ottla.spawn()`: a broker that lives as long as the pipe to its standard input is open.
+
+The first line of that input holds its options.
+"""
 
 from __future__ import annotations
 
@@ -28,4 +31,4 @@ async def main(options: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.stdin.readline()))

@@ -50,9 +50,12 @@ class SpawnedBroker(RemoteBroker):
         """Start the process, or another one on the same port and data."""
         if self.is_running:
             raise RuntimeError("the broker is running already: stop() it first, or use restart()")
-        command = [sys.executable, "-m", "ottla.testing.child", json.dumps(self._options)]
+        command = [sys.executable, "-m", "ottla.testing.child"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
+        assert child.stdout is not None and child.stdin is not None
+        # Settings may hold passwords, and every user of the machine can read a command line.
+        child.stdin.write(json.dumps(self._options) + "\n")
+        child.stdin.flush()
         line = child.stdout.readline()
         self._child = child
         if not line:
