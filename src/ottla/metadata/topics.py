@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,18 @@ def internal_partition(key: str, partition_count: int) -> int:
     """
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+def single_broker_settings(config: Config, existing: Container[str]) -> list[str]:
+    """The lines that a configuration lacks for a single broker to make those internal topics that do not exist yet."""
+    lines = []
+    if GROUP_METADATA_TOPIC not in existing and config["offsets.topic.replication.factor"] > 1:
+        lines.append("offsets.topic.replication.factor=1")
+    if TRANSACTION_STATE_TOPIC not in existing and config["transaction.state.log.replication.factor"] > 1:
+        lines += ["transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1"]
+    if SHARE_STATE_TOPIC not in existing and config["share.coordinator.state.topic.replication.factor"] > 1:
+        lines += ["share.coordinator.state.topic.replication.factor=1", "share.coordinator.state.topic.min.isr=1"]
+    return lines
 
 
 def internal_topic_settings(name: str, config: Config) -> tuple[int, int, dict[str, str]]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from ottla.errors import CoordinatorNotAvailable, FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
-from ottla.metadata.image import NO_LEADER, BrokerState, MetadataImage
+from ottla.metadata.image import NO_LEADER, BrokerState, MetadataImage, TopicState
 from ottla.metadata.topics import internal_partition
 
 if TYPE_CHECKING:
     from ottla.metadata.controller import Controller
     from ottla.server.requester import Requester
+
+logger = logging.getLogger(__name__)
 
 Node = tuple[BrokerState, str, int]
 """A broker with its host and port."""
@@ -29,6 +32,7 @@ class Directory:
         self._unaddressed = unaddressed
         self._nodes: dict[tuple[str, bool], list[Node]] = {}
         self._nodes_version = -1
+        self._cannot_make: set[str] = set()
 
     def nodes(self, requester: Requester, *, fenced: bool = False) -> list[Node]:
         """The brokers with their address on the listener that a client came through."""
@@ -58,11 +62,20 @@ class Directory:
 
     def coordinator_of(self, topic: str, key: str) -> int:
         """The broker that coordinates `key`: the leader of its partition of an internal topic, made if need be."""
-        state = self._controller.create_internal_topic(topic)
+        state = self._internal_topic(topic)
         leader = state.partitions[internal_partition(key, len(state.partitions))].leader
         if leader == NO_LEADER:
             raise CoordinatorNotAvailable()
         return leader
+
+    def _internal_topic(self, topic: str) -> TopicState:
+        try:
+            return self._controller.create_internal_topic(topic)
+        except KafkaError as error:
+            if topic not in self._cannot_make:  # clients ask again and again
+                self._cannot_make.add(topic)
+                logger.warning("there is no coordinator, as topic %s cannot be made: %s", topic, error.message)
+            raise CoordinatorNotAvailable() from error
 
     def leader_of(self, key: tuple[bytes | str, int]) -> tuple[int, int] | None:
         """(leader, epoch) of a partition named by topic name or id."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller
 from ottla.metadata.elections import elect_returned_broker, sharing_a_folder
 from ottla.metadata.metadata_log import METADATA_TOPIC_ID, MetadataLog
-from ottla.metadata.topics import CLUSTER_METADATA_TOPIC, SHARE_STATE_TOPIC
+from ottla.metadata.topics import CLUSTER_METADATA_TOPIC, SHARE_STATE_TOPIC, single_broker_settings
 from ottla.server.peers import NoOtherBrokers, PeerServer
 from ottla.server.producer_ids import ProducerIds
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
@@ -23,6 +24,8 @@ from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
 if TYPE_CHECKING:
     from ottla.config import Listener
     from ottla.server.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 
 class Topology:
@@ -120,6 +123,13 @@ class Topology:
 
     async def before_serving(self) -> None:
         """Everything is loaded; clients are accepted after this."""
+        lines = single_broker_settings(self.broker.config, self.broker.metadata.topics)
+        if lines:
+            logger.warning(
+                "there is one broker, and some internal topics want more replicas, so groups or transactions have no "
+                "coordinator; add to the settings: %s",
+                ", ".join(lines),
+            )
 
     def serving(self) -> None:
         """Clients are accepted."""
