@@ -65,15 +65,20 @@ def test_lines_name_their_topic(cli: Any, topic: str, tmp_path: Path) -> None:
 
 
 def test_keys_headers_partition_and_timestamp(cli: Any, topic: str) -> None:
-    cli("produce", topic, "-k", "key", "-H", "a=1", "-H", "b", "-p", 2, "-t", "2023-11-14T22:13:20Z", "-v", "x")
+    cli("produce", topic, "-k", "key", "-H", "a=1", "-H", "b=", "-p", 2, "-t", "2023-11-14T22:13:20Z", "-v", "x")
     (line,) = cli("consume", topic, "--json").lines
     assert (line["partition"], line["timestamp"], line["key"], line["value"], line["headers"]) == (
         2,
         1_700_000_000_000,
         "key",
         "x",
-        [["a", "1"], ["b", None]],
+        [["a", "1"], ["b", ""]],
     )
+
+
+def test_a_header_needs_a_value(cli: Any, topic: str) -> None:
+    assert "--header takes NAME=VALUE, not 'bad'" in cli("produce", topic, "-H", "bad", "-v", "x", code=2).err
+    assert cli("consume", topic, "--json").lines == []
 
 
 def test_plain_lines_from_a_pipe(child: Any, cli: Any, topic: str) -> None:
@@ -164,6 +169,16 @@ def test_a_closed_pipe_is_no_error(broker: Any, cli: Any, topic: str, tmp_path: 
         check=True,
     )
     assert (done.stdout.strip(), done.stderr) == (b"1001", b"")
+
+
+def test_a_closed_pipe_is_no_error_for_the_list_of_benchmarks() -> None:
+    # A pipe without a reader: what `| head` leaves when it ends early.
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "ottla.cli.main", "bench", "--list"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_json_lines_taken_for_text_are_noticed(cli: Any, topic: str, tmp_path: Path) -> None:

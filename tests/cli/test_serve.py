@@ -93,12 +93,26 @@ def test_programs_can_read_the_address_from_a_json_line(serve: type[Server]) -> 
     server = serve("--port", 0, "--ephemeral", "--json", "--metrics", 0)
     assert server.process.stdout is not None
     found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
-    assert found.keys() == {"version", "bootstrap", "where", "metrics", "console"}
+    assert found.keys() == {"version", "bootstrap", "listeners", "where", "metrics", "console"}
+    assert found["listeners"] == {"PLAINTEXT": found["bootstrap"]}
     assert found["where"] == "in memory"
     host, _, port = found["bootstrap"].rpartition(":")
     socket.create_connection((host, int(port))).close()
     with urllib.request.urlopen(found["metrics"], timeout=60) as page:
         assert b"ottla_connections" in page.read()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("way", [["--ephemeral"], ["--control", 0], ["--workers", 2]])
+def test_the_json_line_has_the_address_of_each_listener(serve: type[Server], way: list[object]) -> None:
+    listeners = "ONE://127.0.0.1:0,TWO://127.0.0.1:0"
+    security = "listener.security.protocol.map=ONE:PLAINTEXT,TWO:PLAINTEXT"
+    names = ["--set", f"listeners={listeners}", "--set", security, "--set", "inter.broker.listener.name=ONE"]
+    server = serve(*names, "--json", *way)
+    assert server.process.stdout is not None
+    found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
+    assert found["listeners"].keys() == {"ONE", "TWO"}
+    assert ",".join(found["listeners"].values()) == found["bootstrap"]
     assert server.stop() == 0
 
 

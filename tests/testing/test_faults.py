@@ -459,3 +459,11 @@ def test_a_blocking_wait_is_refused_on_an_event_loop(broker: ServedBroker, run: 
             await fault.wait_async(timeout=0.01)
 
     run(main())
+
+
+def test_the_text_of_a_fault_has_its_filters(broker: ServedBroker) -> None:
+    faults = broker.faults
+    fault = faults.error("Produce", "INVALID_RECORD", topic="t", partition=0, client_id="c", times=2, after=3, chance=1)
+    assert fault.text == "INVALID_RECORD for Produce, topic=t, partition=0, client_id=c, after=3"
+    assert faults.delay("Fetch", ms=5, version="3-5", group=None).text == "5 ms for Fetch, version=3-5"
+    assert faults.disk_full(topic="t").text == "no space left on the disk, topic=t"

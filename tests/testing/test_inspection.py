@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import ottla
+from ottla.embedded.report import report
 from ottla.testing import NotFoundError, Record, ServedBroker
 
 
@@ -112,6 +113,27 @@ def test_transactions_hide_what_consumers_do_not_see(broker: ServedBroker) -> No
     assert broker.topic("t").texts() == ["committed"]
     everything = broker.topic("t").records(committed_only=False)
     assert [record.text for record in everything] == ["aborted", "committed"]
+
+
+def test_a_report_marks_what_consumers_do_not_see(broker: ServedBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x", "log_level": 0})
+    producer.init_transactions(5)
+    for value, end in ((b"dropped", producer.abort_transaction), (b"kept", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("t", value)
+        producer.flush(5)
+        end(5)
+    producer.begin_transaction()
+    producer.produce("t", b"pending")
+    producer.flush(5)
+    broker.topic("t").append(["later"])
+    lines = report(broker.embedded).splitlines()
+    assert [line.partition(": ")[2] for line in lines if line.startswith("  t-0@")] == [
+        '"dropped" (aborted)',
+        '"kept"',
+        '"pending" (open transaction)',
+        '"later" (behind an open transaction)',
+    ]
 
 
 def test_json_lines(broker: ServedBroker, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from ottla.wire.stored import metadata as stored
 from ottla.workers.link import Link, LinkLost, receive_first
 from ottla.workers.logs import ControllerLogs, FollowerLogs
 from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder
+from ottla.workers.process import LOST_CONTROLLER
 from ottla.workers.supervisor import _Watch
 
 FOLDER = b"f" * 16
@@ -460,4 +461,16 @@ def test_a_worker_stopped_during_its_start_is_not_reported(capsys: pytest.Captur
         return watch
 
     assert asyncio.run(main())._code == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_workers_that_end_while_the_group_stops_are_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> _Watch:
+        watch = _Watch({}, -1, lambda: None)
+        watch._is_ready = True
+        watch._ended(1, 0)  # SIGTERM to the process group reached the worker first
+        watch._ended(2, LOST_CONTROLLER)  # it missed the first one, which had stopped
+        return watch
+
+    assert asyncio.run(main())._code == 0
     assert capsys.readouterr().err == ""

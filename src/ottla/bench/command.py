@@ -109,6 +109,8 @@ def write(arguments: argparse.Namespace, results: Results, versions: dict[str, s
 def run_command(arguments: argparse.Namespace) -> int:
     try:
         return bench(arguments)
+    except BrokenPipeError:
+        raise  # the reader of our output is gone, which the command line handles
     except (ValueError, OSError, RuntimeError) as error:
         print(f"ottla bench: {error}", file=sys.stderr)
         return 2

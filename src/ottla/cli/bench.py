@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.cli.common import guarded
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
@@ -62,4 +63,4 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return command.run_command(args)
+    return guarded(lambda: command.run_command(args))

@@ -120,7 +120,9 @@ def run_async(main: Coroutine[Any, Any, int]) -> int:
 
 def guarded(main: Callable[[], int]) -> int:
     try:
-        return main()
+        code = main()
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         terminal.fail(str(error))
         return USAGE

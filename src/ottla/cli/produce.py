@@ -243,9 +243,9 @@ def _unescaped(text: str) -> bytes:
 
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
-    if not name:
+    if not name or not equals:
         raise UsageError(f"--header takes NAME=VALUE, not '{text}'")
-    return name, value.encode() if equals else None
+    return name, value.encode()
 
 
 def _open(path: str | None) -> tuple[int, int | None]:

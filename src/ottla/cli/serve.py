@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +230,7 @@ def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
 
     def announce(broker: Embedded, metrics_url: str | None, console_url: str | None) -> None:
         addresses = ", ".join(f"{host}:{port}" for host, port in broker.server.addresses)
-        _announce(arguments, addresses, where, metrics_url, broker.control_url, console_url)
+        _announce(arguments, _names(config), addresses, where, metrics_url, broker.control_url, console_url)
 
     return asyncio.run(serve_command.serve_with_control(config, data, arguments, announce))
 
@@ -285,24 +285,26 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     return supervisor.serve_workers(
         config,
         arguments.workers,
-        lambda addresses, metrics_url: _announce(arguments, addresses, where, metrics_url),
+        lambda addresses, metrics_url: _announce(arguments, _names(config), addresses, where, metrics_url),
         arguments.metrics,
     )
 
 
 def _announce(
     arguments: argparse.Namespace,
+    listeners: Iterable[str],
     addresses: str,
     where: str,
     metrics_url: str | None = None,
     control_url: str | None = None,
     console_url: str | None = None,
 ) -> None:
-    """The line that tells people and programs that clients are served."""
+    """The line that tells people and programs that clients are served; addresses in the order of the listeners."""
     if arguments.json:
         found = {
             "version": __version__,
             "bootstrap": addresses.replace(" ", ""),
+            "listeners": dict(zip(listeners, addresses.split(", "), strict=True)),
             "where": where,
             "metrics": metrics_url,
         }
@@ -322,6 +324,10 @@ def _announce(
 def _print_console(console_url: str | None) -> None:
     if console_url is not None:
         print(f"ottla {__version__}: console at {console_url}", flush=True)
+
+
+def _names(config: Config) -> list[str]:
+    return [listener.name for listener in config.listeners]
 
 
 def _print_json(found: dict[str, Any]) -> None:
@@ -357,7 +363,7 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     metrics_url = None if endpoint is None else f"{endpoint.url}/metrics"
     try:
         async with serve_console.console_of(inside_of(broker), arguments) as console_url:
-            _announce(arguments, addresses, where, metrics_url, console_url=console_url)
+            _announce(arguments, _names(config), addresses, where, metrics_url, console_url=console_url)
             await stopped.wait()
     finally:
         await broker.stop()

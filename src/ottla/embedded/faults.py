@@ -288,7 +288,7 @@ class Faults:
         unknown = sorted(set(given) - set(_conditions_of(kind)))
         if unknown:
             raise TypeError(f"{kind} has no option {unknown[0]!r}; there are {', '.join(_conditions_of(kind))}")
-        return self._add(kind, text, self._condition(api, given), effect)
+        return self._add(kind, text + _filters(given), self._condition(api, given), effect)
 
     def _add(
         self, kind: str, text: str, condition: Condition, effect: Effect | None, disk_operation: str | None = None
@@ -305,6 +305,7 @@ class Faults:
         if self._broker.disk_faults is None:
             raise ValueError("this broker was given a disk of its own: make it with data=… (or nothing) to fail it")
         where = Where(topic=None if topic is None else str(topic))
+        text += _filters({"topic": topic, "after": after})
         return self._add(kind, text, Condition(where, Turn(times, after)), None, operation)
 
     def _happened(self, kind: str, text: str) -> Fault:
@@ -341,3 +342,14 @@ def _conditions_of(kind: str) -> tuple[str, ...]:
 
 def _said(api: Apis) -> str:
     return api if isinstance(api, str) else ", ".join(api)
+
+
+def _filters(given: Mapping[str, Any]) -> str:
+    """What narrows a fault, for its text. How often it may strike is not part of it."""
+    without_effect = {"after": 0, "chance": 1}
+    shown = [
+        (key, value)
+        for key, value in given.items()
+        if key not in ("times", "seed") and value is not None and without_effect.get(key) != value
+    ]
+    return "".join(f", {key}={value}" for key, value in shown)

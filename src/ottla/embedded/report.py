@@ -38,7 +38,7 @@ def _topics(broker: Embedded, names: list[str]) -> Iterator[str]:
     for name in names[:_TOPICS_MAX]:
         topic = Topic(broker, name)
         try:
-            records = topic.records(committed_only=False)
+            records = topic.records_with_states()
         except KafkaError as error:
             yield f"topic {name}: {error.message}"
             continue
@@ -46,8 +46,8 @@ def _topics(broker: Embedded, names: list[str]) -> Iterator[str]:
         yield f"topic {name}: {held} in {topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
         if len(records) > _RECORDS_MAX:
             yield f"  … {len(records) - _RECORDS_MAX} before these"
-        for record in records[-_RECORDS_MAX:]:
-            yield f"  {record}"
+        for record, state in records[-_RECORDS_MAX:]:
+            yield f"  {record}" + ("" if state is None else f" ({state})")
     if len(names) > _TOPICS_MAX:
         yield f"… and {len(names) - _TOPICS_MAX} more topics"
 

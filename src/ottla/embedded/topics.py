@@ -129,6 +129,15 @@ class Topic(TopicHandle):
             lines.insert(0, f"  … {len(records) - len(lines)} more before these")
         return f"{wanted} in topic {self.name} met the condition within {timeout:g} s; it holds:\n" + "\n".join(lines)
 
+    def records_with_states(self) -> list[tuple[Record, str | None]]:
+        """Everything in it, each with why a read_committed consumer does not see it, or None if it does."""
+
+        def read(server: Server) -> list[tuple[Record, str | None]]:
+            indexes = self._known(server)._indexes(server)
+            return [pair for index in indexes for pair in self._with_states(server.replicas.leader(self.name, index))]
+
+        return self._broker.call(read)
+
     # -- on the loop -------------------------------------------------------------------------------------------
 
     def _known(self, server: Server) -> Self:
@@ -150,29 +159,37 @@ class Topic(TopicHandle):
             yield from self._read_partition(server.replicas.leader(self.name, index), committed_only)
 
     def _read_partition(self, partition: Partition, committed_only: bool) -> Iterator[Record]:
-        start = partition.log_start_offset
-        end = partition.last_stable_offset if committed_only else partition.high_watermark
-        aborted = partition.log.aborted_transactions(start, end) if committed_only else []
+        for record, state in self._with_states(partition):
+            if state is None or not committed_only:
+                yield record
+
+    def _with_states(self, partition: Partition) -> Iterator[tuple[Record, str | None]]:
+        """The records, and why a read_committed consumer does not see one; None if it does."""
+        start, stable, end = partition.log_start_offset, partition.last_stable_offset, partition.high_watermark
+        aborted = partition.log.aborted_transactions(start, end)
         for batch in partition.log.batches(start, end):
-            if batch.is_control or (
-                batch.is_transactional
-                and any(
-                    txn.producer_id == batch.producer_id and txn.first_offset <= batch.base_offset <= txn.last_offset
-                    for txn in aborted
-                )
-            ):
+            if batch.is_control:
                 continue
-            for record in batch.records():
-                if start <= record.offset < end:
-                    yield Record(
+            state = None
+            if batch.is_transactional and any(
+                txn.producer_id == batch.producer_id and txn.first_offset <= batch.base_offset <= txn.last_offset
+                for txn in aborted
+            ):
+                state = "aborted"
+            elif batch.last_offset >= stable:
+                state = "open transaction" if batch.is_transactional else "behind an open transaction"
+            for each in batch.records():
+                if start <= each.offset < end:
+                    record = Record(
                         self.name,
                         partition.index,
-                        record.offset,
-                        record.timestamp,
-                        record.key,
-                        record.value,
-                        tuple(record.headers),
+                        each.offset,
+                        each.timestamp,
+                        each.key,
+                        each.value,
+                        tuple(each.headers),
                     )
+                    yield record, state
 
     def _append(
         self, server: Server, given: list[Given], partition: int | None, timestamp_ms: int | None

@@ -194,7 +194,11 @@ class _Watch:
             self._all_gone.set()
 
     def _ended(self, worker_id: int, code: int) -> None:
-        if self._stopping and code in (0, -signal.SIGTERM):  # our own signal may meet a worker that still starts
+        # Our signal may meet a worker that still starts, and a worker may miss its controller, which stops too.
+        if self._stopping and code in (0, -signal.SIGTERM, LOST_CONTROLLER):
+            return
+        if code == 0:  # SIGTERM went to the whole process group, and this worker was faster than the supervisor
+            self._stop()
             return
         self._code = 1
         if code != LOST_CONTROLLER and (code < 0 or self._is_ready):
