@@ -126,7 +126,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[namespace.Kafka]:
     """
     options = _marked(request, "ottla")
     if options is not None:
-        broker: AnyBroker = request.getfixturevalue("ottla_broker")(**options)
+        suite = {"preset": request.config.getini("ottla_preset"), **request.getfixturevalue("ottla_options")}
+        broker: AnyBroker = request.getfixturevalue("ottla_broker")(**_merged(suite, options))
     else:
         broker = request.getfixturevalue("ottla_session")
     kafka = namespace.Kafka(broker, request.node.name)
@@ -198,6 +199,14 @@ def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any] | None:
     if marker.args:
         pytest.fail(f"@pytest.mark.{name} takes options by name, such as partitions=3", pytrace=False)
     return dict(marker.kwargs)
+
+
+def _merged(suite: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A test's options over those of the suite; settings are joined key by key."""
+    merged = {**suite, **own}
+    if suite.get("settings") and own.get("settings"):
+        merged["settings"] = {**suite["settings"], **own["settings"]}
+    return merged
 
 
 def _note(request: pytest.FixtureRequest, kafka: Kafka) -> None:

@@ -193,6 +193,35 @@ def test_fresh_brokers_and_factories(project: pytest.Pytester) -> None:
     passed(project, 2)
 
 
+def test_a_marked_test_keeps_the_options_of_the_suite(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def ottla_options():
+            return {"partitions": 3, "settings": {"log.retention.ms": 1000, "log.segment.bytes": 2000000}}
+        """
+    )
+    project.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.ottla(clock="virtual", settings={"log.retention.ms": 2000})
+        def test_marked(kafka):
+            kafka.clock.advance(minutes=1)
+            assert kafka.topic().partitions == 3
+            config = kafka.broker.embedded.server.config
+            assert (config["log.retention.ms"], config["log.segment.bytes"]) == (2000, 2000000)
+
+        @pytest.mark.ottla(partitions=5)
+        def test_own_option(kafka):
+            assert kafka.topic().partitions == 5
+        """
+    )
+    passed(project, 2)
+
+
 def test_a_failed_test_shows_what_was_there(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
