@@ -76,6 +76,10 @@ class Embedded:
     def _new_faults(self) -> Faults:
         return Faults(self)
 
+    def __repr__(self) -> str:
+        where = f"at {self.bootstrap}" if self.is_running else "not running"
+        return f"<{type(self).__name__} {where}>"
+
     # -- what it is --------------------------------------------------------------------------------------------
 
     @property
@@ -84,6 +88,7 @@ class Embedded:
 
     @property
     def is_running(self) -> bool:
+        """Whether clients are served."""
         return self._server is not None and self._server.is_running
 
     @property
@@ -102,6 +107,7 @@ class Embedded:
 
     @property
     def address(self) -> tuple[str, int]:
+        """The bootstrap address, as host and port."""
         host, _, port = self.bootstrap.rpartition(":")
         return host, int(port)
 
@@ -134,6 +140,7 @@ class Embedded:
     # -- looking inside ----------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group:
+        """A group by its id, which need not exist yet."""
         return Group(self, group_id)
 
     def topics(self) -> list[str]:
@@ -251,6 +258,7 @@ class Broker(Embedded):
         )  # fmt: skip
 
     def topic(self, name: str) -> AsyncTopic:
+        """A topic by its name, which need not exist yet."""
         return AsyncTopic(self, name)
 
     async def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:

@@ -6,18 +6,15 @@ strikes decides. Actions happen at once. Either way a `Fault` comes back, whose 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ottla.embedded import actions, disk, effects
 from ottla.embedded.effects import Effect
+from ottla.embedded.fault_handle import FaultHandle
 from ottla.embedded.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
-from ottla.embedded.topic_handle import refuse_on_loop
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_POLL_S: Final = 0.002
 GROUP_APIS: Final = (
     *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
     *("TxnOffsetCommit", "ConsumerGroupHeartbeat", "StreamsGroupHeartbeat"),
@@ -37,8 +33,8 @@ GROUP_APIS: Final = (
 TRANSACTION_APIS: Final = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
 
 
-class Fault:
-    """One fault: how often it fired, and the way to take it back. As a context manager it ends with the block."""
+class Fault(FaultHandle):
+    """A fault of a broker in this process."""
 
     def __init__(self, owner: Faults, number: int, kind: str, text: str) -> None:
         self._owner = owner
@@ -56,47 +52,11 @@ class Fault:
         """Whether it may still strike."""
         return self in self._owner and self.turn.times != 0
 
+    def fired_so_far(self) -> int:
+        return self.fired
+
     def remove(self) -> None:
-        """It strikes no more; `fired` stays."""
         self._owner.remove(self)
-
-    def expect_fired(self, times: int | None = None) -> None:
-        """Assert that it fired, or fired exactly so often."""
-        if times is None and not self.fired:
-            raise AssertionError(f"the fault never fired: {self.text}")
-        if times is not None and self.fired != times:
-            raise AssertionError(f"the fault fired {self.fired} times, not {times}: {self.text}")
-
-    def wait(self, times: int = 1, timeout: float = 5.0) -> None:
-        """Block until it has fired so often. Not on an event loop: there it is `await fault.wait_async(…)`."""
-        refuse_on_loop("wait", "fault.wait_async")
-        deadline = time.monotonic() + timeout
-        while self.fired < times:
-            if time.monotonic() > deadline:
-                raise AssertionError(self._late(times, timeout))
-            time.sleep(_POLL_S)
-
-    async def wait_async(self, times: int = 1, timeout: float = 5.0) -> None:
-        """Wait until it has fired so often."""
-        deadline = time.monotonic() + timeout
-        while self.fired < times:
-            if time.monotonic() > deadline:
-                raise AssertionError(self._late(times, timeout))
-            await asyncio.sleep(_POLL_S)
-
-    def _late(self, times: int, timeout: float) -> str:
-        return f"the fault fired {self.fired} of {times} times within {timeout:g} s: {self.text}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
-
-    def __repr__(self) -> str:
-        return f"<fault {self.id}: {self.text}, fired {self.fired} times>"
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "kind": self.kind, "text": self.text, "fired": self.fired, "active": self.active}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from ottla.clock import Clock, SystemClock
 from ottla.config import Config
@@ -23,6 +23,41 @@ else:
     releases = lazy("ottla.embedded.releases")
 
 ClockOption: TypeAlias = Clock | Literal["system", "virtual"] | None
+
+
+class PlainOptions(TypedDict, total=False):
+    """Options that are plain values, which another process can be given too."""
+
+    data: str | PathLike[str] | None
+    preset: str
+    settings: Mapping[str, object] | None
+    partitions: int | None
+    host: str
+    port: int
+    clock: Literal["system", "virtual"] | None
+    as_version: str | None
+    control: int | None
+    seed: int | None
+    console: int | None
+
+
+class InProcessOptions(TypedDict, total=False):
+    """The options of a broker in this process, beside its config; `Broker` says what they mean."""
+
+    data: str | PathLike[str] | None
+    preset: str
+    settings: Mapping[str, object] | None
+    partitions: int | None
+    host: str
+    port: int
+    clock: ClockOption
+    as_version: str | None
+    control: int | None
+    seed: int | None
+    console: int | None
+    disk: Disk | None
+    chance: Randomness | None
+    registry: Registry | None
 
 
 @dataclass(frozen=True)

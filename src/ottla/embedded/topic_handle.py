@@ -139,6 +139,22 @@ class TopicHandle(ABC):
             done += self.append([record], partition=record.partition, timestamp_ms=timestamp_ms)
         return done
 
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        """Wait until `count` records meet the condition, while the running event loop goes on; all that do."""
+
+    async def wait_for_async(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
+        """`wait_for` in tests on an asyncio loop, which goes on meanwhile."""
+        return (await self._await_for(condition, 1, timeout))[0]
+
+    async def wait_for_all_async(
+        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> list[Record]:
+        """`wait_for_all` in tests on an asyncio loop, which goes on meanwhile."""
+        return await self._await_for(condition, count, timeout)
+
 
 class BlockingTopic(TopicHandle):
     """A topic of a broker that does not run on the caller's event loop: waits block, or are awaited by other names."""
@@ -146,10 +162,6 @@ class BlockingTopic(TopicHandle):
     @abstractmethod
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         """Block until `count` records meet the condition; all that do."""
-
-    @abstractmethod
-    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
-        """The same without blocking the running event loop."""
 
     def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
         """Block until a record meets the condition and return it; AssertionError with what was there if none did."""
@@ -162,16 +174,6 @@ class BlockingTopic(TopicHandle):
         """Block until at least `count` records meet the condition and return all that do."""
         refuse_on_loop("wait_for_all", "topic.wait_for_all_async")
         return self._block_for(condition, count, timeout)
-
-    async def wait_for_async(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
-        """`wait_for` in tests on an asyncio loop, which goes on meanwhile."""
-        return (await self._await_for(condition, 1, timeout))[0]
-
-    async def wait_for_all_async(
-        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
-    ) -> list[Record]:
-        """`wait_for_all` in tests on an asyncio loop, which goes on meanwhile."""
-        return await self._await_for(condition, count, timeout)
 
 
 def refuse_on_loop(name: str, instead: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -91,6 +92,12 @@ class Topic(TopicHandle):
         return self._broker.call(lambda server: self._append(server, given, partition, timestamp_ms))
 
     # -- waiting -----------------------------------------------------------------------------------------------
+
+    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
+        wait = self._wait(condition, count, timeout)
+        if threading.get_ident() == self._broker.thread:
+            return await wait
+        return await asyncio.wrap_future(self._broker.submit(wait))
 
     async def _wait(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         """On the broker's loop: look at the records, and again whenever something is appended."""
@@ -257,16 +264,9 @@ class AsyncTopic(Topic):
         """Wait until at least `count` records meet the condition and return all that do."""
         return await self._wait(condition, count, timeout)
 
-    # By these names waits are awaited on every kind of broker.
-    wait_for_async = wait_for
-    wait_for_all_async = wait_for_all
-
 
 class SyncTopic(Topic, BlockingTopic):
     """A topic of a broker that has a thread of its own."""
 
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return self._broker.submit(self._wait(condition, count, timeout)).result()
-
-    async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
-        return await asyncio.wrap_future(self._broker.submit(self._wait(condition, count, timeout)))

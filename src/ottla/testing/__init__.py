@@ -10,21 +10,33 @@ if TYPE_CHECKING:
     from ottla.embedded.broker import Broker as Broker
     from ottla.embedded.broker import BrokerStopped as BrokerStopped
     from ottla.embedded.clock import VirtualClock as VirtualClock
+    from ottla.embedded.fault_handle import FaultHandle as FaultHandle
     from ottla.embedded.faults import Fault as Fault
     from ottla.embedded.groups import Member as Member
     from ottla.embedded.matching import ANY as ANY
     from ottla.embedded.matching import approx as approx
     from ottla.embedded.records import Record as Record
+    from ottla.embedded.topic_handle import TopicHandle as TopicHandle
     from ottla.embedded.unknown_names import NotFoundError as NotFoundError
     from ottla.server.request_log import Request as Request
     from ottla.testing.namespace import Kafka as Kafka
     from ottla.testing.plain_kafka import ExternalBroker as ExternalBroker
+    from ottla.testing.protocols import BrokerHandle as BrokerHandle
+    from ottla.testing.protocols import ClockHandle as ClockHandle
+    from ottla.testing.protocols import FaultsHandle as FaultsHandle
+    from ottla.testing.protocols import GroupHandle as GroupHandle
     from ottla.testing.spawned import SpawnedBroker as SpawnedBroker
     from ottla.testing.spawned import spawn as spawn
     from ottla.testing.threaded import ServedBroker as ServedBroker
     from ottla.testing.threaded import serve as serve
 
 _HOMES = {
+    "TopicHandle": "ottla.embedded.topic_handle",
+    "GroupHandle": "ottla.testing.protocols",
+    "FaultsHandle": "ottla.testing.protocols",
+    "FaultHandle": "ottla.embedded.fault_handle",
+    "ClockHandle": "ottla.testing.protocols",
+    "BrokerHandle": "ottla.testing.protocols",
     "ANY": "ottla.embedded.matching",
     "Broker": "ottla.embedded.broker",
     "BrokerStopped": "ottla.embedded.broker",
@@ -45,9 +57,14 @@ _HOMES = {
 __all__ = [
     "ANY",
     "Broker",
+    "BrokerHandle",
     "BrokerStopped",
+    "ClockHandle",
     "ExternalBroker",
     "Fault",
+    "FaultHandle",
+    "FaultsHandle",
+    "GroupHandle",
     "Kafka",
     "Member",
     "NotFoundError",
@@ -55,6 +72,7 @@ __all__ = [
     "Request",
     "ServedBroker",
     "SpawnedBroker",
+    "TopicHandle",
     "VirtualClock",
     "approx",
     "serve",
@@ -67,3 +85,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

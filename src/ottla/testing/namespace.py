@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.lazy_imports import lazy
 from ottla.testing.threaded import ServedBroker
 
 if TYPE_CHECKING:
     from ottla.embedded import report
+    from ottla.embedded.topic_handle import BlockingTopic
     from ottla.testing import plain_kafka
     from ottla.testing.over_http import RemoteBroker
     from ottla.testing.plain_kafka import ExternalBroker
+    from ottla.testing.protocols import BrokerHandle, ClockHandle, FaultsHandle, GroupHandle, SeenRequest
 else:
     plain_kafka = lazy("ottla.testing.plain_kafka")
     report = lazy("ottla.embedded.report")
@@ -63,34 +65,44 @@ class Kafka:
         """A name that no other test uses."""
         return "-".join(filter(None, (label, self.prefix, str(next(self._numbers)))))
 
-    def topic(self, label: str = "", *, partitions: int = -1, config: Mapping[str, object] | None = None) -> Any:
+    def topic(
+        self, label: str = "", *, partitions: int = -1, config: Mapping[str, object] | None = None
+    ) -> BlockingTopic:
         """A new topic with a name of its own; `label` comes first in it."""
         name = self.name(label)
         self._topics.append(name)
-        handle: Any = self._broker.topic(name)
-        handle.create(partitions, config)
-        return handle
+        handle: BlockingTopic = self._broker.topic(name)
+        return handle.create(partitions, config)
 
-    def group(self, label: str = "") -> Any:
+    def group(self, label: str = "") -> GroupHandle:
         """A group id of its own."""
         name = self.name(label)
         self._groups.append(name)
         return self._broker.group(name)
 
     @property
-    def faults(self) -> Any:
+    def faults(self) -> FaultsHandle:
         """Faults of this test's broker; they end with the test."""
-        return self.broker.faults if not self._is_foreign else self._broker.faults
+        return self._own.faults
 
     @property
-    def clock(self) -> Any:
-        return self.broker.clock if not self._is_foreign else self._broker.clock
+    def clock(self) -> ClockHandle:
+        """The time of this test's broker, for `clock.advance(minutes=10)`; needs `clock="virtual"`."""
+        return self._own.clock
 
-    def requests(self, api: str | None = None, client_id: str | None = None, **which: str | None) -> list[Any]:
+    def requests(
+        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+    ) -> Sequence[SeenRequest]:
         """The requests that came in during this test, oldest first."""
-        if self._is_foreign:
-            return self._broker.requests()
-        return self.broker.requests(api, client_id, **which)
+        return self._own.requests(api, client_id, topic, group)
+
+    @property
+    def _own(self) -> BrokerHandle:
+        """A broker that no other test process uses, or one that says that it is not an Ottla."""
+        return self._broker if self._is_foreign else self.broker
+
+    def __repr__(self) -> str:
+        return f"<Kafka {self.prefix} at {self.bootstrap}>"
 
     @property
     def _is_foreign(self) -> bool:
@@ -112,4 +124,4 @@ class Kafka:
         elif self._is_foreign:
             broker.delete(self._topics, self._groups)  # type: ignore[union-attr]
         elif self._topics or self._groups:
-            broker.reset(topics=self._topics, groups=self._groups)  # type: ignore[union-attr]
+            broker.reset(topics=self._topics, groups=self._groups)

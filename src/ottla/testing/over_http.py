@@ -11,14 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote, urlencode
 
 from ottla.embedded.clock import duration_ms
+from ottla.embedded.fault_handle import FaultHandle
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.records import Given, Record, parts
+from ottla.embedded.rules import EVERY, Apis, Conditions, Targets, Times, error_of
 from ottla.embedded.topic_handle import BlockingTopic, Condition, checked
 from ottla.embedded.unknown_names import NotFoundError
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.embedded.scenario import Scenario
@@ -52,6 +55,10 @@ class RemoteNotFoundError(RemoteError, NotFoundError):
     """The broker knows no such name."""
 
 
+class RemoteValueError(RemoteError, ValueError):
+    """The broker cannot do what it was asked for."""
+
+
 class Control:
     """The client of `ottla.embedded.control`."""
 
@@ -68,24 +75,33 @@ class Control:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             with error:
-                kind = RemoteNotFoundError if error.code == 404 else RemoteError
-                raise kind(json.load(error)["error"]) from None
+                kinds = {400: RemoteValueError, 404: RemoteNotFoundError}
+                raise kinds.get(error.code, RemoteError)(json.load(error)["error"]) from None
         except urllib.error.URLError as error:
             reason = getattr(error.reason, "strerror", None) or error.reason
             raise RemoteError(f"no control endpoint answers at {self.url}: {reason}") from error
 
 
-class RemoteFault:
+class RemoteFault(FaultHandle):
     """A fault of a broker in another process."""
 
     def __init__(self, control: Control, state: dict[str, Any]) -> None:
         self._control = control
-        self.id: int = state["id"]
-        self.kind: str = state["kind"]
-        self.text: str = state["text"]
+        self.id = state["id"]
+        self.kind = state["kind"]
+        self.text = state["text"]
 
     @property
     def fired(self) -> int:
+        """How often it struck."""
+        return self.fired_so_far()
+
+    @property
+    def active(self) -> bool:
+        """Whether it may still strike."""
+        return bool(self._control.ask("GET", f"/faults/{self.id}")["active"])
+
+    def fired_so_far(self) -> int:
         return int(self._control.ask("GET", f"/faults/{self.id}")["fired"])
 
     def remove(self) -> None:
@@ -93,42 +109,99 @@ class RemoteFault:
 
 
 class RemoteFaults:
-    """Faults by the names and options that they have in Python."""
+    """Faults by the names and options that they have in this process."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    def apply(self, kind: str, **options: Any) -> RemoteFault:
+    def apply(self, kind: str, **options: object) -> RemoteFault:
+        """A fault by the name of its method."""
         return RemoteFault(self._control, self._control.ask("POST", "/faults", {"kind": kind, **options}))
 
-    def __getattr__(self, kind: str) -> Any:
-        if kind.startswith("_"):
-            raise AttributeError(kind)
+    def error(
+        self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
+    ) -> RemoteFault:
+        """Answer with an error, without any effect."""
+        return self.apply("error", api=api, error=error_of(error).name, **_plain(conditions))
 
-        def make(*args: Any, **options: Any) -> RemoteFault:
-            positional = {
-                "error": ("api", "error"),
-                "bump_leader_epoch": ("topic", "partition"),
-                "evict": ("group", "member"),
-            }
-            names = positional.get(kind, ("group",) if kind == "rebalance" else ("api",))
-            if kind == "fence_producer":
-                names = ("transactional_id",)
-            return self.apply(kind, **dict(zip(names, args, strict=False)), **options)
+    def delay(
+        self,
+        api: Apis,
+        *,
+        seconds: float = 0.0,
+        ms: float = 0.0,
+        when: str = "before",
+        **conditions: Unpack[Conditions],
+    ) -> RemoteFault:
+        """Serve a request late, or (`when="after"`) serve it and answer late."""
+        return self.apply("delay", api=api, seconds=seconds, ms=ms, when=when, **_plain(conditions))
 
-        return make
+    def drop(self, api: Apis, *, when: str = "before", **conditions: Unpack[Conditions]) -> RemoteFault:
+        """Close the connection instead of answering."""
+        return self.apply("drop", api=api, when=when, **_plain(conditions))
+
+    def black_hole(self, api: Apis, **conditions: Unpack[Conditions]) -> RemoteFault:
+        """Never answer, and keep the connection open."""
+        return self.apply("black_hole", api=api, **_plain(conditions))
+
+    def corrupt(self, **conditions: Unpack[Targets]) -> RemoteFault:
+        """Flip a bit in a fetched batch; what is stored stays sound."""
+        return self.apply("corrupt", **_plain(conditions))
+
+    def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
+        """Nothing can be written any more."""
+        return self.apply("disk_full", **_plain({"topic": topic, "times": times, "after": after}))
+
+    def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
+        """The disk fails to flush."""
+        return self.apply("fsync_fails", **_plain({"topic": topic, "times": times, "after": after}))
+
+    def rebalance(self, group: str) -> RemoteFault:
+        """Make a group rebalance: every member has to join again."""
+        return self.apply("rebalance", group=str(group))
+
+    def evict(self, group: str, member: str | None = None) -> RemoteFault:
+        """Remove a member from its group."""
+        return self.apply("evict", group=str(group), member=member)
+
+    def fence_producer(self, transactional_id: str) -> RemoteFault:
+        """Do what another producer with this transactional id would: the one that has it now is fenced."""
+        return self.apply("fence_producer", transactional_id=transactional_id)
+
+    def move_coordinator(
+        self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
+    ) -> RemoteFault:
+        """The coordinator loads again, and answers NOT_COORDINATOR `times` times."""
+        which = {"group": group, "transactional_id": transactional_id, "times": times}
+        return self.apply("move_coordinator", **_plain(which))
+
+    def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> RemoteFault:
+        """A new leader epoch; the next `times` produce or fetch requests are sent away."""
+        return self.apply("bump_leader_epoch", topic=str(topic), partition=partition, times=times)
 
     def clear(self) -> None:
+        """Remove all of them."""
         self._control.ask("DELETE", "/faults")
 
 
+def _plain(options: Mapping[str, object]) -> dict[str, object]:
+    """Options as JSON: handles on topics and groups by their names."""
+    plain = (str, int, float, type(None))
+    return {key: value if isinstance(value, plain) else str(value) for key, value in options.items()}
+
+
 class RemoteClock:
+    """The time of a broker in another process."""
+
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    def advance(self, **duration: float) -> None:
-        """Move the broker's time on, by days, hours, minutes, seconds or ms."""
-        self._control.ask("POST", "/clock/advance", {"ms": duration_ms(**duration)})
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
+    ) -> None:
+        """Move on; whatever falls due on the way happens before this returns."""
+        duration = duration_ms(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
+        self._control.ask("POST", "/clock/advance", {"ms": duration})
 
 
 class RemoteTopic(BlockingTopic):
@@ -264,12 +337,15 @@ class RemoteBroker:
 
     @property
     def control_url(self) -> str:
+        """Where tests in other languages steer this broker."""
         return self.control.url
 
     def topic(self, name: str) -> RemoteTopic:
+        """A topic by its name, which need not exist yet."""
         return RemoteTopic(self.control, name)
 
     def group(self, group_id: str) -> RemoteGroup:
+        """A group by its id, which need not exist yet."""
         return RemoteGroup(self.control, group_id)
 
     def topics(self) -> list[str]:

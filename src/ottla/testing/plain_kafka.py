@@ -27,8 +27,7 @@ from ottla.records.batch import build_batch
 from ottla.testing.over_http import poll_for
 
 if TYPE_CHECKING:
-    from ottla.embedded.clock import VirtualClock
-    from ottla.embedded.faults import Faults
+    from ottla.testing.protocols import ClockHandle, FaultsHandle, SeenRequest
 
 T = TypeVar("T")
 
@@ -54,9 +53,11 @@ class ExternalBroker:
             return thread.submit(lambda: asyncio.run(run())).result()
 
     def topic(self, name: str) -> ExternalTopic:
+        """A topic by its name, which need not exist yet."""
         return ExternalTopic(self, name)
 
     def group(self, group_id: str) -> ExternalGroup:
+        """A group by its id, which need not exist yet."""
         return ExternalGroup(self, group_id)
 
     def topics(self) -> list[str]:
@@ -79,15 +80,30 @@ class ExternalBroker:
             self.ask(lambda client: admin.delete_groups(client, ids))
 
     @property
-    def faults(self) -> Faults:
+    def faults(self) -> FaultsHandle:
+        """Only Ottla has them."""
         self._needs_ottla("faults")
 
     @property
-    def clock(self) -> VirtualClock:
+    def clock(self) -> ClockHandle:
+        """Only Ottla has one that can be moved."""
         self._needs_ottla("a clock that can be moved")
 
-    def requests(self, *_: object, **__: object) -> list[Any]:
+    def requests(
+        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+    ) -> list[SeenRequest]:
+        """Only Ottla keeps them."""
         self._needs_ottla("a look at requests")
+
+    def run_scenario(self, scenario: object) -> list[dict[str, Any]]:
+        """Only Ottla runs them."""
+        self._needs_ottla("scenarios")
+
+    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
+        """Delete these topics and groups; others may use the rest, so they have to be named."""
+        if topics is None and groups is None:
+            self._needs_ottla("a reset of everything (name topics= or groups= here)")
+        self.delete(topics or (), groups or ())
 
     def _needs_ottla(self, what: str) -> NoReturn:
         raise NeedsOttla(f"{what}: only Ottla has that, and this run is on {self.bootstrap}")

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from os import fspath
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from ottla.embedded.broker import BrokerStopped
+from ottla.embedded.options import PlainOptions
 from ottla.testing.over_http import RemoteBroker
 
 _END_S = 10.0
@@ -34,10 +35,12 @@ class SpawnedBroker(RemoteBroker):
 
     @property
     def pid(self) -> int:
+        """The id of the process."""
         return self._running().pid
 
     @property
     def is_running(self) -> bool:
+        """Whether the process lives."""
         return self._child is not None and self._child.poll() is None
 
     @property
@@ -110,6 +113,6 @@ class SpawnedBroker(RemoteBroker):
         self.stop()
 
 
-def spawn(**options: Any) -> SpawnedBroker:
+def spawn(**options: Unpack[PlainOptions]) -> SpawnedBroker:
     """A broker in a child process; takes the options of `Broker` that are plain values."""
-    return SpawnedBroker(options)
+    return SpawnedBroker({**options})

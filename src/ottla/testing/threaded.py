@@ -7,18 +7,21 @@ import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from ottla.config import Config
 from ottla.embedded.broker import Broker, BrokerStopped, Embedded
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group
+from ottla.embedded.options import InProcessOptions
 from ottla.embedded.topics import SyncTopic
 from ottla.lazy_imports import lazy
 from ottla.server.request_log import Request
 
 if TYPE_CHECKING:
     from ottla.embedded import scenario as scenario_module
+    from ottla.embedded.scenario import Scenario
 else:
     scenario_module = lazy("ottla.embedded.scenario")
 
@@ -112,10 +115,12 @@ class ServedBroker:
 
     @property
     def embedded(self) -> Embedded:
+        """The broker inside, which runs in the thread."""
         return self._broker
 
     @property
     def is_running(self) -> bool:
+        """Whether clients are served."""
         return self._broker.is_running
 
     @property
@@ -140,12 +145,15 @@ class ServedBroker:
 
     @property
     def faults(self) -> Faults:
+        """Faults on demand; see docs/faults.md."""
         return self._broker.faults
 
     def topic(self, name: str) -> SyncTopic:
+        """A topic by its name, which need not exist yet."""
         return SyncTopic(self._broker, name)
 
     def group(self, group_id: str) -> Group:
+        """A group by its id, which need not exist yet."""
         return self._broker.group(group_id)
 
     def topics(self) -> list[str]:
@@ -166,11 +174,14 @@ class ServedBroker:
         """Make it empty again: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
         self._broker.reset(topics=topics, groups=groups)
 
-    def run_scenario(self, scenario: Any) -> list[dict[str, Any]]:
+    def __repr__(self) -> str:
+        return repr(self._broker).replace("<Broker", "<ServedBroker", 1)
+
+    def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
         """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
         return self._live(scenario_module.run_scenario(self._broker, scenario))
 
 
-def serve(*args: Any, **options: Any) -> ServedBroker:
+def serve(config: Config | None = None, **options: Unpack[InProcessOptions]) -> ServedBroker:
     """A broker in a thread of its own: `with ottla.serve() as broker: …`. Takes the options of `Broker`."""
-    return ServedBroker(Broker(*args, **options))
+    return ServedBroker(Broker(config, **options))

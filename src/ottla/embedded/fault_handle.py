@@ -1,0 +1,67 @@
+"""What every handle on a fault offers, whether its broker runs in this process or in another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Final, Self
+
+from ottla.embedded.topic_handle import refuse_on_loop
+
+_POLL_S: Final = 0.002
+
+
+class FaultHandle(ABC):
+    """One fault: how often it fired, and the way to take it back. As a context manager it ends with the block."""
+
+    id: int
+    kind: str
+    text: str
+
+    @abstractmethod
+    def fired_so_far(self) -> int:
+        """How often it struck."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """It strikes no more; its count stays."""
+
+    def expect_fired(self, times: int | None = None) -> None:
+        """Assert that it fired, or fired exactly so often."""
+        fired = self.fired_so_far()
+        if times is None and not fired:
+            raise AssertionError(f"the fault never fired: {self.text}")
+        if times is not None and fired != times:
+            raise AssertionError(f"the fault fired {fired} times, not {times}: {self.text}")
+
+    def wait(self, times: int = 1, timeout: float = 5.0) -> None:
+        """Block until it has fired so often. Not on an event loop: there it is `await fault.wait_async(…)`."""
+        refuse_on_loop("wait", "fault.wait_async")
+        deadline = time.monotonic() + timeout
+        while (fired := self.fired_so_far()) < times:
+            self._check(fired, times, timeout, deadline)
+            time.sleep(_POLL_S)
+
+    async def wait_async(self, times: int = 1, timeout: float = 5.0) -> None:
+        """Wait until it has fired so often."""
+        deadline = time.monotonic() + timeout
+        while (fired := self.fired_so_far()) < times:
+            self._check(fired, times, timeout, deadline)
+            await asyncio.sleep(_POLL_S)
+
+    def _check(self, fired: int, times: int, timeout: float, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"the fault fired {fired} of {times} times within {timeout:g} s: {self.text}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<fault {self.id}: {self.text}, fired {self.fired_so_far()} times>"

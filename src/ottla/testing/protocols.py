@@ -1,0 +1,200 @@
+"""What tests may rely on, wherever their broker runs: on their loop, in a thread or a child, behind HTTP, or a Kafka.
+
+What one of them cannot do raises an error that says why: a plain Kafka has no faults, and its clock cannot be moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, Unpack
+
+if TYPE_CHECKING:
+    from ottla.embedded.fault_handle import FaultHandle
+    from ottla.embedded.groups import Member, TopicPartition
+    from ottla.embedded.rules import Apis, Conditions, Targets, Times
+    from ottla.embedded.topic_handle import TopicHandle
+    from ottla.errors import KafkaError
+
+
+class GroupHandle(Protocol):
+    """A group by its id; the group itself may come and go."""
+
+    group_id: str
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of its state; `Dead` for a group that does not exist."""
+        ...
+
+    def members(self) -> list[Member]:
+        """Its members, with the partitions that they have."""
+        ...
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """{(topic, partition): the next offset to read}, as committed."""
+        ...
+
+    def lag(self, of: object = None) -> int:
+        """How many records of the partitions with a committed offset are still to be read; NotFoundError without any.
+
+        With `of`, a topic, every record of the topic counts that the group has not read.
+        """
+        ...
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """The lag of each partition with a committed offset."""
+        ...
+
+    def delete(self) -> None:
+        """Forget it and its offsets."""
+        ...
+
+
+class FaultsHandle(Protocol):
+    """Faults on demand; docs/faults.md lists them."""
+
+    def apply(self, kind: str, **options: object) -> FaultHandle:
+        """A fault by the name of its method."""
+        ...
+
+    def error(
+        self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
+    ) -> FaultHandle:
+        """Answer with an error, without any effect."""
+        ...
+
+    def delay(
+        self,
+        api: Apis,
+        *,
+        seconds: float = 0.0,
+        ms: float = 0.0,
+        when: str = "before",
+        **conditions: Unpack[Conditions],
+    ) -> FaultHandle:
+        """Serve a request late, or (`when="after"`) serve it and answer late."""
+        ...
+
+    def drop(self, api: Apis, *, when: str = "before", **conditions: Unpack[Conditions]) -> FaultHandle:
+        """Close the connection instead of answering."""
+        ...
+
+    def black_hole(self, api: Apis, **conditions: Unpack[Conditions]) -> FaultHandle:
+        """Never answer, and keep the connection open."""
+        ...
+
+    def corrupt(self, **conditions: Unpack[Targets]) -> FaultHandle:
+        """Flip a bit in a fetched batch; what is stored stays sound."""
+        ...
+
+    def disk_full(self, *, topic: str | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
+        """Nothing can be written any more."""
+        ...
+
+    def fsync_fails(self, *, topic: str | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
+        """The disk fails to flush."""
+        ...
+
+    def rebalance(self, group: str) -> FaultHandle:
+        """Make a group rebalance: every member has to join again."""
+        ...
+
+    def evict(self, group: str, member: str | None = None) -> FaultHandle:
+        """Remove a member from its group."""
+        ...
+
+    def fence_producer(self, transactional_id: str) -> FaultHandle:
+        """Do what another producer with this transactional id would: the one that has it now is fenced."""
+        ...
+
+    def move_coordinator(
+        self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
+    ) -> FaultHandle:
+        """The coordinator loads again, and answers NOT_COORDINATOR `times` times."""
+        ...
+
+    def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> FaultHandle:
+        """A new leader epoch; the next `times` produce or fetch requests are sent away."""
+        ...
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        ...
+
+
+class ClockHandle(Protocol):
+    """The broker's time."""
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
+    ) -> None:
+        """Move on; whatever falls due on the way happens before this returns."""
+        ...
+
+
+class SeenRequest(Protocol):
+    """A request that a broker got."""
+
+    @property
+    def api(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def topics(self) -> list[str]: ...
+    @property
+    def groups(self) -> list[str]: ...
+    @property
+    def answered(self) -> bool: ...
+    @property
+    def errors(self) -> list[str]: ...
+    @property
+    def fault(self) -> str | None: ...
+
+
+class BrokerHandle(Protocol):
+    """A broker, wherever it runs."""
+
+    @property
+    def bootstrap(self) -> str:
+        """What to give a client as `bootstrap.servers`."""
+        ...
+
+    @property
+    def faults(self) -> FaultsHandle:
+        """Faults on demand."""
+        ...
+
+    @property
+    def clock(self) -> ClockHandle:
+        """The broker's time, for `clock.advance(minutes=10)`; needs `clock="virtual"`."""
+        ...
+
+    def topic(self, name: str) -> TopicHandle:
+        """A topic by its name, which need not exist yet."""
+        ...
+
+    def group(self, group_id: str) -> GroupHandle:
+        """A group by its id, which need not exist yet."""
+        ...
+
+    def topics(self) -> list[str]:
+        """The names of all topics but the internal ones."""
+        ...
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        ...
+
+    def requests(
+        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+    ) -> Sequence[SeenRequest]:
+        """The requests that came in, oldest first."""
+        ...
+
+    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
+        """No topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+        ...

@@ -1,0 +1,236 @@
+"""One test suite for every kind of broker: what a handle promises holds wherever the broker runs."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast, get_type_hints
+
+import pytest
+from confluent_kafka import Producer
+
+import ottla
+from ottla.embedded.options import InProcessOptions, PlainOptions
+from ottla.testing import ANY, BrokerHandle, ExternalBroker, Kafka, NotFoundError, serve
+from ottla.testing.over_http import RemoteBroker
+from ottla.testing.plain_kafka import NeedsOttla
+
+Scenario = Callable[[BrokerHandle], Awaitable[None]]
+ROOT = Path(__file__).parents[2]
+KINDS = ("embedded", "threaded", "child", "http", "kafka")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def on(kind: str, run: Any) -> Callable[[Scenario], None]:
+    """Runs a scenario on a broker of each kind; on an event loop, as one kind of broker lives there."""
+
+    def go(scenario: Scenario) -> None:
+        async def embedded() -> None:
+            async with ottla.Broker(clock="virtual") as broker:
+                await scenario(broker)
+
+        if kind == "embedded":
+            run(embedded())
+        elif kind == "child":
+            with ottla.spawn(clock="virtual") as child:
+                run(scenario(child))
+        else:
+            with serve(clock="virtual", control=0) as served:
+                handles: dict[str, Callable[[], BrokerHandle]] = {
+                    "threaded": lambda: served,
+                    "http": lambda: RemoteBroker(served.bootstrap, served.control_url),
+                    "kafka": lambda: ExternalBroker(served.bootstrap),
+                }
+                run(scenario(handles[kind]()))
+
+    return go
+
+
+def test_a_topic(on: Any, tmp_path: Path) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        topic = broker.topic("orders")
+        assert (str(topic), repr(topic), topic.exists, topic.partitions) == ("orders", "<topic orders>", False, 0)
+        with pytest.raises(NotFoundError, match="there is no topic 'orders'"):
+            topic.records()
+        assert topic.create(2, {"retention.ms": 60_000_000}).partitions == 2
+        done = topic.append(["a", {"n": 1}], partition=1, timestamp_ms=1_700_000_000_000)
+        assert done == topic.records() == topic.records(1) and topic.records(0) == []
+        topic.append([("k", b"\xff", {"h": "v"})], partition=0)
+        assert topic.end_offsets() == {0: 1, 1: 2}
+        topic.expect([("k", b"\xff", {"h": "v"}), "a", {"n": ANY}])
+        assert topic.values()[1:] == [b"a", b'{"n": 1}'] and broker.topics() == ["orders"]
+        with pytest.raises(AssertionError, match="- "):
+            topic.expect(["b"])
+        with pytest.raises(ValueError, match="partitions 0 to 1"):
+            topic.append(["x"], partition=7)
+        with pytest.raises(TypeError, match="list of records"):
+            topic.append("text")
+        assert (await topic.wait_for_async(lambda record: record.key == b"k")).headers == (("h", b"v"),)
+        assert len(await topic.wait_for_all_async(count=3)) == 3
+        with pytest.raises(AssertionError, match="in topic orders met the condition"):
+            await topic.wait_for_async(lambda record: False, timeout=0.05)
+        assert topic.save(tmp_path / "saved.jsonl") == 3
+        copy = broker.topic("copy")
+        copy.load(tmp_path / "saved.jsonl")
+        assert [(r.partition, r.key, r.value, r.headers) for r in copy.records()] == [
+            (r.partition, r.key, r.value, r.headers) for r in topic.records()
+        ]
+        topic.delete()
+        assert broker.topics() == ["copy"]
+
+    on(scenario)
+
+
+def test_open_transactions(on: Any) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        topic = broker.topic("t").create()
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x", "log_level": 0})
+        await _in_thread(_write_without_commit, producer)
+        assert topic.texts() == []
+        assert [record.text for record in topic.records(committed_only=False)] == ["open"]
+        await _in_thread(producer.abort_transaction, 5)
+
+    on(scenario)
+
+
+def _write_without_commit(producer: Producer) -> None:
+    producer.init_transactions(5)
+    producer.begin_transaction()
+    producer.produce("t", b"open")
+    producer.flush(5)
+
+
+async def _in_thread(work: Callable[..., Any], *arguments: Any) -> None:
+
+    await asyncio.to_thread(work, *arguments)
+
+
+def test_a_group(on: Any, consumer: Any) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        topic, group = broker.topic("t").create(), broker.group("g")
+        topic.append(["a", "b"])
+        assert (str(group), group.state, group.members(), group.committed()) == ("g", "Dead", [], {})
+        with pytest.raises(NotFoundError, match="lag"):
+            group.lag()
+        assert group.lag(of=topic) == 2
+        with pytest.raises(NotFoundError, match="there is no topic 'typo'"):
+            group.lag(of="typo")
+
+        def read_one() -> None:
+            reader = consumer(broker.bootstrap, client_id="reader")
+            reader.subscribe(["t"])
+            message = reader.poll(10)
+            assert message is not None
+            reader.commit(message, asynchronous=False)
+
+        await _in_thread(read_one)
+        assert (group.state, group.committed(), group.lags()) == ("Stable", {("t", 0): 1}, {("t", 0): 1})
+        assert group.lag() == group.lag(of=topic) == 1
+        (member,) = group.members()
+        assert (member.client_id, member.assignment) == ("reader", (("t", 0),))
+        assert broker.groups() == ["g"]
+
+    on(scenario)
+
+
+def test_faults_time_and_requests(on: Any, kind: str, produce: Any) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        broker.topic("t").create()
+        if kind == "kafka":
+            for use in (lambda: broker.faults, lambda: broker.clock, broker.requests, broker.reset):
+                with pytest.raises(NeedsOttla, match="only Ottla"):
+                    use()
+            return
+        with broker.faults.error("Produce", ottla.errors.NotLeaderOrFollower, topic="t") as fault:
+            assert fault.text == "NOT_LEADER_OR_FOLLOWER for Produce, topic=t"
+            await _in_thread(produce, broker.bootstrap, "t")
+            await fault.wait_async()
+            fault.expect_fired(1)
+            assert "fired 1 times" in repr(fault)
+        seen = broker.requests(api="Produce")
+        assert [(request.topics, request.errors) for request in seen] == [
+            (["t"], ["NOT_LEADER_OR_FOLLOWER"]),
+            (["t"], []),
+        ]
+        broker.clock.advance(minutes=1)
+        broker.reset()
+        assert broker.topics() == []
+
+    on(scenario)
+
+
+def test_scenarios_run_on_each_kind() -> None:
+    steps = [{"create": {"topic": "t"}}, {"append": {"topic": "t", "records": ["a"]}}]
+    with ottla.spawn() as child, serve(control=0) as served:
+        remote = RemoteBroker(served.bootstrap, served.control_url)
+        assert [step["verb"] for step in child.run_scenario(steps)] == ["create", "append"]
+        assert child.topic("t").texts() == ["a"]
+        assert len(remote.run_scenario(steps)) == 2 and served.topic("t").texts() == ["a"]
+        assert served.run_scenario([{"append": {"topic": "t", "records": ["b"]}}])[0]["appended"] == 1
+        with pytest.raises(NeedsOttla):
+            ExternalBroker(served.bootstrap).run_scenario(steps)
+
+
+def test_options_are_those_of_a_broker() -> None:
+    """Type checkers see the options of `serve` and `spawn` in these lists."""
+    options = set(get_type_hints(ottla.Broker.__init__)) - {"return"}
+    assert set(InProcessOptions.__annotations__) | {"config"} == options
+    assert set(PlainOptions.__annotations__) == options - {"config", "disk", "chance", "registry"}
+    with pytest.raises(TypeError, match="partition"):
+        cast(Any, serve)(partition=3)
+
+
+MISTAKES = """
+import ottla
+from ottla.testing import Kafka
+
+def test(kafka: Kafka) -> None:
+    kafka.topic("orders").recrods()
+    kafka.group().lagg()
+    kafka.faults.eror("Produce", 1)
+    kafka.faults.error("Produce", 1, topik="t")
+    kafka.clock.advance(minute=1)
+    ottla.serve(partition=3)
+    ottla.spawn(partition=3)
+    with ottla.serve() as broker:
+        broker.topic("orders").recrods()
+"""
+FINE = """
+import ottla
+from ottla.testing import BrokerHandle, ExternalBroker, Kafka, SpawnedBroker
+
+def test(kafka: Kafka, child: SpawnedBroker, other: ExternalBroker) -> None:
+    kafka.topic("orders").wait_for(lambda record: record.text == "x").key
+    with ottla.serve(partitions=3, clock="virtual") as broker:
+        handles: list[BrokerHandle] = [broker, child, other, ottla.Broker()]
+        handles[0].topic("t").append(["a"])
+"""
+
+
+def test_type_checkers_find_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    (tmp_path / "fine.py").write_text(FINE)
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, sorted(tmp_path.glob("*.py")))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    wrong = [
+        number
+        for number, line in enumerate(MISTAKES.splitlines(), 1)
+        if re.search(r"recrods|lagg|eror|topik|ition=|ute=", line)
+    ]
+    found = re.findall(r"(\w+)\.py:(\d+): error", done.stdout)
+    assert found == [("mistakes", str(number)) for number in wrong], done.stdout + done.stderr
+
+
+def test_reprs_and_names() -> None:
+    assert dir(ottla) == sorted(ottla.__all__)
+    with serve() as broker:
+        assert repr(broker) == f"<ServedBroker at {broker.bootstrap}>"
+        assert repr(Kafka(broker, "my_test")).startswith("<Kafka my-test-")
+    assert repr(broker) == "<ServedBroker not running>"
