@@ -75,7 +75,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     except ListenError as error:
         raise common.CommandError(str(error)) from None
     if arguments.json:
-        terminal.print_json({"registry": registry.url, "bootstrap": bootstrap})
+        terminal.print_json({"url": registry.url, "bootstrap": bootstrap})
     else:
         print(f"the schema registry of {bootstrap} is on {registry.url}")
     sys.stdout.flush()
