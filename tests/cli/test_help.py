@@ -145,5 +145,11 @@ def test_other_commands_cost_the_server_no_time() -> None:
         "print(sorted(name for name in sys.modules if name.startswith(('ottla.client', 'ottla.cli.'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = ["ottla.cli.main", "ottla.cli.parsers", "ottla.cli.printable", "ottla.cli.serve"]
+    modules = [
+        "ottla.cli.main",
+        "ottla.cli.parsers",
+        "ottla.cli.printable",
+        "ottla.cli.serve",
+        "ottla.cli.serve_console",
+    ]
     assert done.stdout.splitlines()[-1] == repr(modules)
