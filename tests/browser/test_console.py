@@ -176,6 +176,8 @@ def test_pages_are_accessible(open_page: Any, broker: Any, scheme: str, width: i
         ("/topics/orders/settings", "retention.ms"),
         ("/groups", "No group"),
         ("/requests", "Latest"),
+        ("/topics/orders/partitions/0", "Newest record"),
+        ("/powers", "No fault is set."),
     ):
         page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/", 3)[2] + path)
         expect(page.get_by_text(ready).first).to_be_visible()

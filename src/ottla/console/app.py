@@ -30,6 +30,7 @@ from ottla.console.operations import (
     openapi,
     parse_body,
 )
+from ottla.console.powers import NO_POWERS
 from ottla.console.requests import live_requests
 from ottla.console.tail import TAIL_QUERY, tail
 from ottla.errors import KafkaError, UnknownTopicOrPartition
@@ -83,8 +84,13 @@ def _with_headers(app: App) -> App:
 
 def _about(source: ClusterSource, read_only: bool) -> dict[str, Any]:
     """What the page needs to know of its console; `missing` says why some pages have nothing to show."""
-    missing = FROM_OUTSIDE if source.inside is None else None
-    return {"version": __version__, "read_only": read_only, "missing": missing}
+    inside = source.inside
+    return {
+        "version": __version__,
+        "read_only": read_only,
+        "missing": FROM_OUTSIDE if inside is None else None,
+        "missing_powers": NO_POWERS if inside is not None and inside.control is None else None,
+    }
 
 
 def _json_page(content: Any) -> Any:

@@ -7,7 +7,9 @@ from typing import Any, Final
 from ottla.client import admin
 from ottla.client.offsets import Committed, bounds, commit, committed, list_offsets
 from ottla.client.routing import Client, TopicPartition
+from ottla.console.inside import FROM_OUTSIDE
 from ottla.console.operations import BadRequest, Call, NotFound, operation
+from ottla.console.storage import unread_ms
 from ottla.errors import KafkaError
 
 _DEAD: Final = "Dead"
@@ -31,6 +33,8 @@ async def describe_group(call: Call) -> Any:
     owners = {tp: member.member_id for member in group.members for tp in member.partitions}
     for tp in owners:
         lags.setdefault(tp, {"committed": None, "end": None, "lag": None})
+    for (topic, index), entry in lags.items():
+        entry["lag_ms"] = _lag_ms(call, topic, index, entry)
     return {
         "group": group.group,
         "kind": group.kind,
@@ -52,7 +56,33 @@ async def describe_group(call: Call) -> Any:
             for (topic, index), entry in sorted(lags.items())
         ],
         "lag": sum(entry["lag"] or 0 for entry in lags.values()),
+        "lag_ms": max((entry["lag_ms"] for entry in lags.values() if entry["lag_ms"] is not None), default=None),
     }
+
+
+def _lag_ms(call: Call, topic: str, index: int, entry: dict[str, Any]) -> int | None:
+    """How long the first unread record has waited; only the broker's own console can tell."""
+    if entry["lag"] == 0:
+        return 0
+    return None if entry["committed"] is None else unread_ms(call, topic, index, entry["committed"])
+
+
+@operation("GET", "/groups/{group}/history")
+async def group_history(call: Call) -> Any:
+    """What happened to a group since its coordinator started, oldest first. A group that is gone is remembered."""
+    inside = call.source.inside
+    if inside is None:
+        raise NotFound(FROM_OUTSIDE)
+    group = await admin.describe_group(call.source.client, call.path["group"])
+    events = [
+        event._asdict()
+        for server in inside.servers().values()
+        for shard in server.groups.shards()
+        for event in shard.history.of(group.group)
+    ]
+    if group.state == _DEAD and not events:
+        raise NotFound(f"there is no group {group.group!r}")
+    return events
 
 
 async def _existing(call: Call) -> admin.Group:

@@ -9,6 +9,7 @@ from ottla.clock import Clock, Timer
 from ottla.coordinator.groups.classic.group import ClassicGroup
 from ottla.coordinator.groups.classic.protocol import ClassicProtocol
 from ottla.coordinator.groups.consumer.protocol import ConsumerProtocol
+from ottla.coordinator.groups.history import GroupEvent, GroupHistory
 from ottla.coordinator.groups.interfaces import Group, GroupProtocol, new_protocol
 from ottla.coordinator.groups.offsets.offsets import GroupOffsets, OffsetStore
 from ottla.coordinator.groups.records import CoordinatorRecord, OffsetRecord, StoredRecord, decode_record, kind_of
@@ -52,6 +53,7 @@ class GroupShard(CoordinatorShard):
         "committed",
         "consumer",
         "groups",
+        "history",
         "is_loaded",
         "new_member_id",
         "new_uuid",
@@ -77,6 +79,7 @@ class GroupShard(CoordinatorShard):
         self.settings = settings
         self.timer = timer
         self.groups: dict[str, Group] = {}
+        self.history = GroupHistory()
         self.offsets = OffsetStore(self)
         self.committed: CommittedView[str, Seen] = CommittedView(writer)
         self.classic = ClassicProtocol(self)
@@ -90,6 +93,20 @@ class GroupShard(CoordinatorShard):
         self.new_member_id: Callable[[str], str] = self._new_classic_member_id
         self.new_uuid: Callable[[], str] = lambda: uuid_to_base64(random_uuid())
         self.is_loaded = False
+
+    def note(
+        self,
+        group_id: str,
+        kind: str,
+        member_id: str | None = None,
+        detail: str | None = None,
+        generation: int | None = None,
+        members: int | None = None,
+    ) -> None:
+        """Keep what happened to a group, for those who ask why it rebalanced; not what is read from the log."""
+        if self.is_loaded:
+            now_ms = self.clock.now_ms()
+            self.history.note(group_id, GroupEvent(now_ms, kind, member_id, detail, generation, members))
 
     # -- running operations
 

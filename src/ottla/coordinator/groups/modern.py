@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 
+from ottla.coordinator.groups import history
 from ottla.coordinator.groups.interfaces import Group, GroupProtocol
 from ottla.coordinator.groups.topic_hash import group_hash
 from ottla.coordinator.runtime.batches import CorruptRecord
@@ -202,7 +203,10 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
     def replay_group(self, group: GroupT, key: Any, value: Any) -> None:
         """The group's epoch, which is the last record of a group to go."""
         if value is not None:
+            before = group.epoch
             group.load_epoch(value)
+            if group.epoch != before:
+                self._shard.note(group.group_id, history.GENERATION, generation=group.epoch, members=len(group.members))
             return
         del self._shard.groups[group.group_id]
         self.forget(group)
@@ -210,11 +214,18 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
             self._shard.ensure_group(group.group_id)
 
     def replay_member(self, group: GroupT, key: Any, value: Any) -> None:
+        known = group.members.get(key.member_id)
         if value is None:
+            if known is not None:
+                self._shard.note(group.group_id, history.LEFT, key.member_id)
             group.remove_member(key.member_id)
-        else:
-            member = group.members.get(key.member_id) or group.new_member(key.member_id)
-            group.put_member(member.with_metadata(value))
+            return
+        member = (known or group.new_member(key.member_id)).with_metadata(value)
+        if known is None:
+            self._shard.note(group.group_id, history.JOINED, key.member_id)
+        elif known != member:
+            self._shard.note(group.group_id, history.CHANGED, key.member_id)
+        group.put_member(member)
 
     def replay_target_metadata(self, group: GroupT, key: Any, value: Any) -> None:
         group.target_epoch = -1 if value is None else value.assignment_epoch
@@ -313,6 +324,8 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
             group = self.find(group_id)
             member = None if group is None else group.members.get(member_id)
             if group is not None and member is not None and (at_epoch is None or member.epoch == at_epoch):
+                why = "no heartbeat within its session" if at_epoch is None else "did not give up partitions in time"
+                self._shard.note(group_id, history.TIMED_OUT, member_id, why)
                 self._shard.run(self.remove(group, member_id))
 
         return Deadline(self._shard.clock, self._shard.timer, elapsed)

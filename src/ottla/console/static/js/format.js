@@ -25,3 +25,11 @@ export function time(milliseconds) {
 }
 
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
+// How long something has waited, in the unit that fits.
+export function waited(milliseconds) {
+  if (milliseconds === null || milliseconds === undefined) return "–";
+  if (milliseconds < 60e3) return `${(milliseconds / 1e3).toFixed(milliseconds && milliseconds < 10e3 ? 1 : 0)} s`;
+  if (milliseconds < 3600e3) return `${Math.round(milliseconds / 60e3)} min`;
+  return `${(milliseconds / 3600e3).toFixed(1)} h`;
+}

@@ -9,15 +9,19 @@ import { Topic } from "./pages/topic.js";
 import { Groups } from "./pages/groups.js";
 import { Group } from "./pages/group.js";
 import { Requests } from "./pages/requests.js";
+import { Storage } from "./pages/storage.js";
+import { Powers } from "./pages/powers.js";
 
 const PAGES = [
   ["/", Overview, "Overview"],
   ["/topics", Topics, "Topics"],
   ["/topics/:topic", Topic],
   ["/topics/:topic/:tab", Topic],
+  ["/topics/:topic/partitions/:partition", Storage],
   ["/groups", Groups, "Groups"],
   ["/groups/:group", Group],
   ["/requests", Requests, "Requests"],
+  ["/powers", Powers, "Powers"],
 ];
 
 function NotFound() {
@@ -61,7 +65,7 @@ function App() {
         <button type="button" onClick=${() => setSearching(true)}>Search <span class="soft">Ctrl K</span></button>
         <div class="foot">${about.data && html`Ottla ${about.data.version}${about.data.read_only ? ", read-only" : ""}`}</div>
       </div>
-      <main><${Page} key=${pathname.split("/").slice(0, 3).join("/")} ...${options} readOnly=${about.data?.read_only} missing=${about.data?.missing} /></main>
+      <main><${Page} key=${pathname.split("/").slice(0, 3).join("/")} ...${options} readOnly=${about.data?.read_only} missing=${about.data?.missing} powers=${about.data?.missing_powers} /></main>
     </div>
     ${searching && html`<${Search} onClose=${() => setSearching(false)} />`}
   `;

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from ottla.answers import Reply, settled
+from ottla.coordinator.groups import history
 from ottla.coordinator.groups.classic import consumer_metadata as consumer_protocol
+from ottla.coordinator.groups.classic.append_errors import append_error_code
 from ottla.coordinator.groups.classic.group import (
     COMPLETING,
     DEAD,
@@ -33,18 +35,11 @@ from ottla.errors import (
     InvalidGroupId,
     InvalidSessionTimeout,
     KafkaError,
-    KafkaStorageError,
     MemberIdRequired,
-    MessageTooLarge,
     NotCoordinator,
-    NotEnoughReplicas,
-    NotLeaderOrFollower,
     RebalanceInProgress,
-    RecordListTooLarge,
-    RequestTimedOut,
     UnknownMemberId,
     UnknownServerError,
-    UnknownTopicOrPartition,
 )
 from ottla.wire.messages import (
     HeartbeatRequest,
@@ -62,21 +57,6 @@ T = TypeVar("T")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """How long a new member may wait for its first join to be answered: its client cannot send heartbeats meanwhile."""
-
-_APPEND_ERRORS: dict[type[KafkaError], type[KafkaError]] = {
-    UnknownTopicOrPartition: CoordinatorNotAvailable,
-    NotEnoughReplicas: CoordinatorNotAvailable,
-    RequestTimedOut: CoordinatorNotAvailable,
-    NotLeaderOrFollower: NotCoordinator,
-    KafkaStorageError: NotCoordinator,
-    MessageTooLarge: UnknownServerError,
-    RecordListTooLarge: UnknownServerError,
-}
-
-
-def append_error_code(error: KafkaError) -> int:
-    """The error for members when the group's record could not be stored."""
-    return _APPEND_ERRORS.get(type(error), type(error)).code
 
 
 class ClassicProtocol(GroupProtocol[ClassicGroup]):
@@ -193,6 +173,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         if group.state is PREPARING and group.previous_state is EMPTY:
             group.new_member_added = True
         reply: Reply[JoinGroupResponse] = Reply()
+        self._shard.note(group.group_id, history.JOINED, member_id, request.reason or None)
         group.add(member)
         group.expect_join(member, reply, client.version)
         self.keep_alive(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -202,7 +183,12 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, client: Client
     ) -> Result[JoinGroupResponse]:
         reply: Reply[JoinGroupResponse] = Reply()
-        group.update(member, _protocols(request), request.rebalance_timeout_ms, request.session_timeout_ms)
+        protocols = _protocols(request)
+        if member.protocols != protocols:
+            self._shard.note(group.group_id, history.CHANGED, member.member_id, request.reason or None)
+        elif group.state is STABLE:
+            self._shard.note(group.group_id, history.REJOINED, member.member_id, request.reason or None)
+        group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.expect_join(member, reply, client.version)
         return _with_reply(self._rebalance_or_complete(group), reply)
 
@@ -316,6 +302,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             group.join_timeout.cancel()
         for member in list(group.members.values()):
             if member.join_reply is None and member.instance_id is None:
+                self._shard.note(group.group_id, history.TIMED_OUT, member.member_id, "did not join again in time")
                 group.remove(member.member_id)
         if group.state is DEAD:
             return NOTHING
@@ -324,6 +311,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             self._on_join_timeout(group, group.rebalance_timeout_ms)
             return NOTHING
         group.next_generation(shard.clock.now_ms())
+        shard.note(group.group_id, history.GENERATION, generation=group.generation, members=len(group.members))
         group.new_member_added = False
         if group.state is EMPTY:
             return Result([classic_group_record(group, {})])
@@ -406,6 +394,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
                 return
             if group.state in (COMPLETING, STABLE) and group.pending_syncs:
                 for member_id in list(group.pending_syncs):
+                    self._shard.note(group.group_id, history.TIMED_OUT, member_id, "did not sync in time")
                     group.remove(member_id)
                 self._shard.run(self.prepare_rebalance(group))
 
@@ -449,6 +438,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         member = group.members.get(member_id)
         if member is not None and not member.awaits_answer:
             group.answer_join(member, UnknownMemberId.code, member_id=NO_MEMBER)
+            self._shard.note(group.group_id, history.TIMED_OUT, member_id, "no heartbeat within its session")
             group.remove(member_id)
             self._shard.run(self._after_removal(group))
 
@@ -495,6 +485,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
                 answer.error_code = error.code
                 return answer
         group.answer_join(group.members[member_id], UnknownMemberId.code, member_id=NO_MEMBER)
+        self._shard.note(group.group_id, history.LEFT, member_id, identity.reason or None)
         group.remove(member_id)
         return answer
 

@@ -1,8 +1,9 @@
 import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, groupPath, useAnswer } from "../api.js";
-import { count } from "../format.js";
+import { count, waited } from "../format.js";
 import { go, Link, path } from "../router.js";
 import { Confirm, Dialog, Problem, State, Table, Waiting } from "../ui.js";
+import { GroupHistory } from "../group_history.js";
 import { Plot } from "../plot.js";
 
 const HISTORY = 300;
@@ -88,7 +89,7 @@ function Reset({ group, topics, onClose, onDone }) {
   `;
 }
 
-export function Group({ group, readOnly }) {
+export function Group({ group, readOnly, missing }) {
   const answer = useAnswer(groupPath(group), { every: 2000 });
   const history = useHistory(answer.data);
   const [dialog, setDialog] = useState(null);
@@ -106,9 +107,12 @@ export function Group({ group, readOnly }) {
         <div class="cards">
           <div class="card"><div class="number">${count(found.members.length)}</div><div class="name">members</div></div>
           <div class="card"><div class="number">${count(found.lag)}</div><div class="name">records behind</div></div>
+          ${found.lag_ms !== null && html`<div class="card"><div class="number">${waited(found.lag_ms)}</div><div class="name">behind in time</div></div>`}
         </div>
         <h2>Lag</h2>
         <${Plot} data=${history} name="lag" />
+        <h2>Rebalances</h2>
+        <${GroupHistory} group=${group} missing=${missing} />
         <h2>Offsets</h2>
         <${Table}
           label="Offsets"
@@ -120,6 +124,7 @@ export function Group({ group, readOnly }) {
             { name: "Committed", number: true, value: (row) => row.committed, show: (row) => count(row.committed) },
             { name: "End", number: true, value: (row) => row.end, show: (row) => count(row.end) },
             { name: "Lag", number: true, value: (row) => row.lag, show: (row) => count(row.lag) },
+            { name: "In time", number: true, value: (row) => row.lag_ms, show: (row) => waited(row.lag_ms) },
             { name: "Member", value: (row) => row.member_id ?? "", show: (row) => html`<span class="mono soft">${row.member_id ?? "–"}</span>` },
           ]}
         />

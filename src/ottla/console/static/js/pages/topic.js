@@ -18,7 +18,7 @@ function Partitions({ topic }) {
       label="Partitions"
       rows=${topic.partitions}
       columns=${[
-        { name: "Partition", number: true, value: (row) => row.partition },
+        { name: "Partition", number: true, value: (row) => row.partition, show: (row) => html`<${Link} to=${path("topics", topic.name, "partitions", row.partition)}>${row.partition}<//>` },
         { name: "Leader", number: true, value: (row) => row.leader, show: (row) => (row.leader < 0 ? html`<span class="tag bad">none</span>` : row.leader) },
         { name: "Replicas", value: (row) => row.replicas.join(", ") },
         { name: "In sync", value: (row) => row.in_sync.length, show: (row) => html`<span class=${row.in_sync.length < row.replicas.length ? "tag warn" : ""}>${row.in_sync.join(", ") || "none"}</span>` },
