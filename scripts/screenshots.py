@@ -15,7 +15,7 @@ from ottla.testing import ServedBroker
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SIZE = {"width": 1120, "height": 640}
-PAGES = {"console-topic": "/topics/orders", "console-topics": "/topics", "console-groups": "/groups/billing"}
+PAGES = {"console-topic": "/topics/orders", "console-topics": "/topics"}
 
 
 def fill(broker: ServedBroker) -> None:

@@ -52,7 +52,7 @@ class Security:
         if protocol.startswith("SASL"):
             mechanism = properties.get("sasl.mechanism", "").upper()
             if not mechanism:
-                # Kafka's default is GSSAPI; a default of PLAIN would send a password to whoever asks for it.
+                # Kafka's default is GSSAPI; a default of PLAIN would send a password to any server that asks for it.
                 raise ValueError(f"security.protocol={protocol} needs sasl.mechanism: one of {', '.join(MECHANISMS)}")
             if mechanism not in MECHANISMS:
                 raise ValueError(f"sasl.mechanism is one of {', '.join(MECHANISMS)}, not {mechanism}")
