@@ -1,6 +1,7 @@
 """One test suite for every kind of broker: what a handle promises holds wherever the broker runs."""
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 import pytest
-from confluent_kafka import Producer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, Producer
 
 import ottla
 from ottla.embedded.options import InProcessOptions, PlainOptions
 from ottla.testing import ANY, BrokerHandle, ExternalBroker, Kafka, NotFoundError, serve
-from ottla.testing.over_http import RemoteBroker
+from ottla.testing.over_http import Control, RemoteBroker, RemoteError
 from ottla.testing.plain_kafka import NeedsOttla
 
 Scenario = Callable[[BrokerHandle], Awaitable[None]]
@@ -133,6 +135,13 @@ def test_a_group(on: Any, consumer: Any) -> None:
         await _in_thread(read_one)
         assert (group.state, group.committed(), group.lags()) == ("Stable", {("t", 0): 1}, {("t", 0): 1})
         assert group.lag() == group.lag(of=topic) == 1
+        await group.wait_until_stable_async(members=1)
+        with pytest.raises(AssertionError, match=r"within 0.05 s: it is Stable and has 1 members, not 2"):
+            await group.wait_until_stable_async(members=2, timeout=0.05)
+        with pytest.raises(AssertionError, match="it has still to read 1 records"):
+            await group.wait_until_caught_up_async(timeout=0.05)
+        with pytest.raises(RuntimeError, match="would block this event loop"):
+            group.wait_until_caught_up()
         (member,) = group.members()
         assert (member.client_id, member.assignment) == ("reader", (("t", 0),))
         assert broker.groups() == ["g"]
@@ -164,6 +173,67 @@ def test_faults_time_and_requests(on: Any, kind: str, produce: Any) -> None:
         assert broker.topics() == []
 
     on(scenario)
+
+
+@pytest.mark.parametrize("client", ["confluent", "aiokafka", "kafka-python"])
+def test_client_settings_are_taken_by_the_clients(client: Any, run: Any) -> None:
+    with serve() as broker:
+        topic, group = broker.topic("t").create(), broker.group("g")
+        topic.append(["a", "b"])
+        assert group.lag(of="t") == 2
+        if client == "aiokafka":
+            run(_read_with_aiokafka(broker.client_config(client, "consumer"), broker.client_config(client, "producer")))
+        elif client == "kafka-python":
+            _read_with_kafka_python(broker.client_config(client, "consumer"))
+        else:
+            own = {"group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+            confluent = Consumer({**broker.client_config(client, "consumer"), **own})
+            confluent.subscribe(["t"])
+            assert [confluent.poll(10).value(), confluent.poll(10).value()] == [b"a", b"b"]
+            confluent.commit(asynchronous=False)
+            group.wait_until_stable(members=1)
+            confluent.close()
+        group.wait_until_caught_up()
+        group.wait_until_caught_up(of="t")
+        with pytest.raises(ValueError, match="no settings are known for 'rust'"):
+            broker.client_config(cast(Any, "rust"))
+
+
+def _read_with_kafka_python(settings: Any) -> None:
+    """In a child, as the import of kafka-python warns of what Python deprecates."""
+    code = (
+        "import json, sys; from kafka import KafkaConsumer;"
+        "reader = KafkaConsumer('t', group_id='g', auto_offset_reset='earliest', **json.loads(sys.argv[1]));"
+        "print(next(reader).value, next(reader).value); reader.commit(); reader.close()"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, json.dumps(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "b'a' b'b'"
+
+
+async def _read_with_aiokafka(consumer: Any, producer: Any) -> None:
+    async with AIOKafkaProducer(**producer) as writer:
+        await writer.send_and_wait("t", b"c")
+    reader = AIOKafkaConsumer("t", group_id="g", auto_offset_reset="earliest", **consumer)
+    async with reader:
+        assert [(await reader.getone()).value for _ in range(3)] == [b"a", b"b", b"c"]
+        await reader.commit()
+
+
+def test_waits_on_groups_over_http(consumer: Any) -> None:
+    with serve(control=0) as broker:
+        broker.topic("t").append(["a"])
+        control = Control(broker.control_url)
+        with pytest.raises(RemoteError, match="it is Dead and has 0 members, not 1"):
+            control.ask("POST", "/groups/g/wait_until_stable", {"members": 1, "timeout": 0.05})
+        reader = consumer(broker.bootstrap)
+        reader.subscribe(["t"])
+        assert reader.poll(10) is not None
+        assert control.ask("POST", "/groups/g/wait_until_stable", {"members": 1}) == {"state": "Stable"}
+        with pytest.raises(RemoteError, match="still to read 1 records"):
+            control.ask("POST", "/groups/g/wait_until_caught_up", {"of": "t", "timeout": 0.05})
+        reader.commit(asynchronous=False)
+        assert control.ask("POST", "/groups/g/wait_until_caught_up", {"of": "t"}) == {"state": "Stable"}
 
 
 def test_scenarios_run_on_each_kind() -> None:

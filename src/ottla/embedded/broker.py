@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
     from ottla.console.server import ConsoleServer
+    from ottla.embedded import client_config
     from ottla.embedded import control as control_module
     from ottla.embedded import scenario as scenario_module
+    from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.control import ControlServer
     from ottla.embedded.scenario import Scenario
 else:
     console_server = lazy("ottla.console.server")
     inside_module = lazy("ottla.console.inside")
+    client_config = lazy("ottla.embedded.client_config")
     control_module = lazy("ottla.embedded.control")
     scenario_module = lazy("ottla.embedded.scenario")
 
@@ -142,6 +145,10 @@ class Embedded:
     def group(self, group_id: str) -> Group:
         """A group by its id, which need not exist yet."""
         return Group(self, group_id)
+
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Settings with which a client finds this broker and is quick in tests."""
+        return client_config.client_config(self.bootstrap, client, role)
 
     def topics(self) -> list[str]:
         """The names of all topics but the internal ones."""

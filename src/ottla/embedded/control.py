@@ -9,6 +9,8 @@ of another origin sent, is refused.
     GET    /topics/NAME/records      POST /topics/NAME/records  [values] or {"records": […], "partition": 0}
     GET    /topics/NAME              POST /topics/NAME  {"partitions": 3, "config": {}}     DELETE /topics/NAME
     GET    /groups/ID                DELETE /groups/ID    GET /groups/ID/lag?of=TOPIC
+    POST   /groups/ID/wait_until_stable      {"members": 3, "timeout": 5}
+    POST   /groups/ID/wait_until_caught_up   {"of": "TOPIC", "timeout": 5}
     GET    /requests?api=Fetch&client_id=…
     POST   /clock/advance            {"minutes": 10}
     POST   /broker/down | up | kill | restart        POST /reset
@@ -166,6 +168,10 @@ class ControlServer:
         group = self._broker.group(request.parts[1])
         if request.parts[2:] == ["lag"]:
             return {"lag": group.lag(request.query.get("of"))}
+        if request.parts[2:] in (["wait_until_stable"], ["wait_until_caught_up"]):
+            method_of(request, "POST")
+            await getattr(group, f"{request.parts[2]}_async")(**options_of(request))
+            return {"state": group.state}
         if method_of(request, "GET", "DELETE") == "DELETE":
             group.delete()
             return {}

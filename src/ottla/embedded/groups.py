@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from ottla.embedded.group_waits import GroupWaits
 from ottla.embedded.unknown_names import no_commits, unknown_topic
 from ottla.errors import KafkaError
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -33,7 +34,7 @@ class Member:
         return f"{self.client_id} ({self.member_id}): {assigned}"
 
 
-class Group:
+class Group(GroupWaits):
     """A handle on a group by its id; the group itself may come and go."""
 
     def __init__(self, broker: Embedded, group_id: str) -> None:

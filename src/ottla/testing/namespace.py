@@ -13,6 +13,7 @@ from ottla.testing.threaded import ServedBroker
 
 if TYPE_CHECKING:
     from ottla.embedded import report
+    from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.topic_handle import BlockingTopic
     from ottla.testing import plain_kafka
     from ottla.testing.over_http import RemoteBroker
@@ -60,6 +61,10 @@ class Kafka:
         raise plain_kafka.NeedsOttla(
             "this broker is shared, or not an Ottla: use the factory `ottla_broker()` for one of your own"
         )
+
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Settings with which a client finds this test's broker and is quick in tests."""
+        return self._broker.client_config(client, role)
 
     def name(self, label: str = "") -> str:
         """A name that no other test uses."""

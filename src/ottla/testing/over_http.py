@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote, urlencode
 
+from ottla.embedded.client_config import ClientName, Role, Settings, client_config
 from ottla.embedded.clock import duration_ms
 from ottla.embedded.fault_handle import FaultHandle
+from ottla.embedded.group_waits import GroupWaits
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.records import Given, Record, parts
 from ottla.embedded.rules import EVERY, Apis, Conditions, Targets, Times, error_of
@@ -255,7 +257,7 @@ class RemoteTopic(BlockingTopic):
         return [Record.from_dict(self.name, each) for each in self._control.ask("POST", f"{self._path}/records", body)]
 
 
-class RemoteGroup:
+class RemoteGroup(GroupWaits):
     """A group of a broker in another process."""
 
     def __init__(self, control: Control, group_id: str) -> None:
@@ -347,6 +349,10 @@ class RemoteBroker:
     def group(self, group_id: str) -> RemoteGroup:
         """A group by its id, which need not exist yet."""
         return RemoteGroup(self.control, group_id)
+
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Settings with which a client finds this broker and is quick in tests."""
+        return client_config(self.bootstrap, client, role)
 
     def topics(self) -> list[str]:
         """The names of all topics but the internal ones."""

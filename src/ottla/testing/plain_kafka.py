@@ -16,6 +16,8 @@ from ottla.client import Client, admin, offsets
 from ottla.client.connection import UnknownTopic
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.producer import Producer, partition_for
+from ottla.embedded.client_config import ClientName, Role, Settings, client_config
+from ottla.embedded.group_waits import GroupWaits
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.records import Given, Record, parts
 from ottla.embedded.topic_handle import BlockingTopic, Condition, checked, setting_text
@@ -59,6 +61,10 @@ class ExternalBroker:
     def group(self, group_id: str) -> ExternalGroup:
         """A group by its id, which need not exist yet."""
         return ExternalGroup(self, group_id)
+
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Settings with which a client finds this cluster and is quick in tests."""
+        return client_config(self.bootstrap, client, role)
 
     def topics(self) -> list[str]:
         """The names of all topics but the internal ones."""
@@ -202,7 +208,7 @@ class ExternalTopic(BlockingTopic):
         return await asyncio.to_thread(poll_for, self, condition, count, timeout)
 
 
-class ExternalGroup:
+class ExternalGroup(GroupWaits):
     """A group of that cluster."""
 
     def __init__(self, broker: ExternalBroker, group_id: str) -> None:

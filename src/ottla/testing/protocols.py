@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 if TYPE_CHECKING:
+    from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.fault_handle import FaultHandle
     from ottla.embedded.groups import Member, TopicPartition
     from ottla.embedded.rules import Apis, Conditions, Targets, Times
@@ -47,6 +48,22 @@ class GroupHandle(Protocol):
 
     def delete(self) -> None:
         """Forget it and its offsets."""
+        ...
+
+    def wait_until_stable(self, members: int | None = None, *, timeout: float = ...) -> None:
+        """Block until the group has these many members (or any) and all have their partitions."""
+        ...
+
+    async def wait_until_stable_async(self, members: int | None = None, *, timeout: float = ...) -> None:
+        """The same on an asyncio loop."""
+        ...
+
+    def wait_until_caught_up(self, of: object = None, *, timeout: float = ...) -> None:
+        """Block until the group has committed and `lag(of)` is 0."""
+        ...
+
+    async def wait_until_caught_up_async(self, of: object = None, *, timeout: float = ...) -> None:
+        """The same on an asyncio loop."""
         ...
 
 
@@ -179,6 +196,10 @@ class BrokerHandle(Protocol):
 
     def group(self, group_id: str) -> GroupHandle:
         """A group by its id, which need not exist yet."""
+        ...
+
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Settings with which a client finds this broker and is quick in tests."""
         ...
 
     def topics(self) -> list[str]:

@@ -20,9 +20,12 @@ from ottla.lazy_imports import lazy
 from ottla.server.request_log import Request
 
 if TYPE_CHECKING:
+    from ottla.embedded import client_config
     from ottla.embedded import scenario as scenario_module
+    from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.scenario import Scenario
 else:
+    client_config = lazy("ottla.embedded.client_config")
     scenario_module = lazy("ottla.embedded.scenario")
 
 T = TypeVar("T")
@@ -155,6 +158,10 @@ class ServedBroker:
     def group(self, group_id: str) -> Group:
         """A group by its id, which need not exist yet."""
         return self._broker.group(group_id)
+
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Settings with which a client finds this broker and is quick in tests."""
+        return client_config.client_config(self.bootstrap, client, role)
 
     def topics(self) -> list[str]:
         """The names of all topics but the internal ones."""
