@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -271,3 +272,29 @@ def console_of(server: Server) -> str | None:
     found = json.loads(next(line for line in server.process.stdout if line.startswith("{")))
     url: str | None = found.get("console")
     return url
+
+
+def test_a_broker_ends_with_its_parent(tmp_path: Path) -> None:
+    """The parent starts a broker, tells its process id and where it listens, and ends without a word to it."""
+    code = (
+        "import subprocess, sys;"
+        "child = subprocess.Popen([*sys.argv[1:], '--exit-with-parent'], stdout=subprocess.PIPE, text=True);"
+        "print(child.stdout.readline())"
+    )
+    command = [sys.executable, "-c", code, *SERVE, "--port", "0", "--ephemeral", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    host, _, port = json.loads(done.stdout)["bootstrap"].rpartition(":")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+        except OSError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the broker is still there")
+
+
+def test_workers_do_not_exit_with_a_parent(tmp_path: Path) -> None:
+    command = [*SERVE, "--port", "0", "--workers", "2", "--exit-with-parent"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 1 and "leave out --workers" in done.stderr

@@ -9,6 +9,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -51,6 +53,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_PORT = 9092
 DEFAULT_DATA = "./data"
 BROKERS_MAX = 32
+_PARENT_CHECK_S = 0.2
 WORKERS_MAX = 32
 """Every worker has a socket to every other one; and a process a core is what they are for."""
 
@@ -151,6 +154,11 @@ def add_parser(subparsers: Any) -> None:
         "(not with --workers)",
     )
     serve_console.add_options(parser, _port)
+    option(
+        "--exit-with-parent",
+        action="store_true",
+        help="stop when the process that started this one ends (not with --workers)",
+    )
     option("--json", action="store_true", help="print the addresses as one line of JSON")
     option(
         "--log-level",
@@ -179,6 +187,8 @@ def run(arguments: argparse.Namespace) -> int:
             config.log_dirs
         ) > 1:
             raise StartError("log.dirs names several folders: that goes with one broker, without workers and --control")
+        if arguments.exit_with_parent:
+            _exit_with_parent(arguments)
         if arguments.brokers > 1:
             return _run_cluster(config, arguments)
         if arguments.workers > 1:
@@ -222,6 +232,20 @@ def load_config(arguments: argparse.Namespace) -> Config:
     if arguments.data is not None or not {"log.dirs", "log.dir"} & config.static.keys():
         extra["log.dirs"] = arguments.data if arguments.data is not None else DEFAULT_DATA
     return config.with_static(extra) if extra else config
+
+
+def _exit_with_parent(arguments: argparse.Namespace) -> None:
+    """Stop as on SIGTERM when the parent is gone: a test that crashed leaves no broker behind."""
+    if arguments.workers > 1:
+        raise ConfigError("--exit-with-parent goes with one worker only: leave out --workers")
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_CHECK_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="ottla-parent", daemon=True).start()
 
 
 def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
