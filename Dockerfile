@@ -1,30 +1,33 @@
-# A broker in a container:
+# A broker in a container, in the place of apache/kafka, confluentinc/cp-kafka or bitnami/kafka:
 #   docker build -t ottla .
-#   docker run -p 9092:9092 -v ottla-data:/var/lib/ottla ottla
-# Clients that do not come from this host need to be told its name:
-#   docker run -p 9092:9092 -e OTTLA_ADVERTISED_LISTENERS=PLAINTEXT://kafka.example.com:9092 ottla
-# Any broker key can be set so, or with arguments: docker run ottla /etc/ottla/server.properties --set num.partitions=3
+#   docker run -p 9092:9092 -v ottla-data:/var/lib/kafka/data ottla
+# Clients that do not run on this host need its name:
+#   docker run -p 9092:9092 -e KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://kafka.example.com:9092 ottla
+# Any key of the broker can be set like this; docs/image.md says more.
 
-FROM python:3.12-slim AS build
+FROM python:3.13-slim AS build
 WORKDIR /build
-RUN python -m venv /opt/ottla
-# The dependencies change seldom, the sources often: two layers, so that a rebuild does not fetch anything.
 COPY pyproject.toml README.md LICENSE ./
-RUN python -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" > requirements.txt \
- && /opt/ottla/bin/pip install --no-cache-dir -r requirements.txt
 COPY src ./src
-RUN /opt/ottla/bin/pip install --no-cache-dir --no-deps . \
- && /opt/ottla/bin/python -m compileall -q /opt/ottla/lib
+COPY configs ./configs
+COPY image ./image
+COPY scripts/image-root ./scripts/image-root
+RUN scripts/image-root /image
 
-FROM python:3.12-slim
-COPY --from=build /opt/ottla /opt/ottla
-COPY configs/docker.properties /etc/ottla/server.properties
-# Made by hand: what useradd puts into a home would make it somebody else's folder, and the broker would refuse it.
-RUN useradd --uid 1001 --no-create-home --home-dir /var/lib/ottla --shell /usr/sbin/nologin ottla \
- && install -d -o ottla -g ottla /var/lib/ottla
-USER ottla
-ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
-VOLUME /var/lib/ottla
+FROM python:3.13-slim
+LABEL org.opencontainers.image.title="ottla" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/ottla/ottla"
+COPY --from=build /image /
+# Start scripts of test libraries are copied into these folders, and change files in them.
+RUN useradd --uid 1000 --no-create-home --home-dir /var/lib/kafka/data --shell /usr/sbin/nologin appuser \
+ && chown -R appuser:root /var/lib/kafka /etc/kafka /etc/confluent \
+ && chmod -R ug+w /var/lib/kafka /etc/kafka /etc/confluent
+USER appuser
+ENV PATH=/opt/kafka/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+VOLUME ["/etc/kafka/secrets", "/var/lib/kafka/data", "/mnt/shared/config"]
 EXPOSE 9092
-ENTRYPOINT ["ottla", "serve"]
-CMD ["/etc/ottla/server.properties"]
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=5s --start-period=10s \
+  CMD ["kafka-cluster.sh", "cluster-id", "--bootstrap-server", "localhost:9092"]
+CMD ["/etc/kafka/docker/run"]

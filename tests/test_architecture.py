@@ -44,6 +44,8 @@ OUTER = {
     "client": {"wire", "records"},
     "console": {"wire", "records", "log", "server", "http", "client"},
     "embedded": {*LAYERS, "client", "console"},
+    "image": {"cli", "kafka_tools"},
+    "kafka_tools": {"wire", "records", "log", "client", "cli"},
     "multibroker": {*LAYERS, "console", "embedded"},
     "pytest_plugin": {"embedded", "multibroker", "testing"},
     "registry": {"records", "http", "client"},

@@ -343,6 +343,8 @@ def _announce(
     steer = "" if control_url is None else f", control at {control_url}"
     print(f"ottla {__version__}: listening on {addresses} ({where}){steer}", flush=True)
     _print_console(console_url)
+    # The image adds the lines that programs wait for with Apache Kafka's image.
+    getattr(arguments, "on_started", lambda: None)()
 
 
 def _print_console(console_url: str | None) -> None:
