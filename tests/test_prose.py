@@ -35,8 +35,11 @@ BANNED = {
 }
 
 # Packages that stay clean, and how many findings all others may have together. The set grows, the number shrinks.
-CLEAN = {"cli", "client", "config", "console", "http", "log", "records", "wire"}
-LEFT = 108
+CLEAN = {
+    "bench", "cli", "client", "config", "console", "http", "log", "metadata", "records", "registry", "replication",
+    "testing", "wire",
+}  # fmt: skip
+LEFT = 92
 
 
 def findings(text: str) -> list[str]:

@@ -71,7 +71,7 @@ def bench(arguments: argparse.Namespace) -> int:
         raise ValueError("--write keeps what was measured at full size; leave out --quick")
     size = Size(quick=arguments.quick)
     with ExitStack() as stack:
-        # Apache Kafka outlives whoever started it, so a benchmark that is told to stop must still stop its brokers.
+        # Apache Kafka outlives its parent process, so a benchmark that gets a signal must still stop its brokers.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         stack.callback(signal.signal, signal.SIGTERM, before)
         folder = arguments.data or stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-"))

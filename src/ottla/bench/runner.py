@@ -110,7 +110,7 @@ def run(
     tries: int = 1,
     progress: Progress = to_stderr,
 ) -> Results:
-    """Run all lines; with more than one try, a line that misses a bar is measured anew and a pass counts."""
+    """Run all lines; with more than one try, a line that misses a bar is measured again and a pass counts."""
     results = Results([target.name for target in targets], quick=size.quick)
     lines = list(lines)
     started = time.monotonic()

@@ -81,7 +81,7 @@ class ConfigChanges:
         changed = [
             key
             for key in sorted(touched)
-            # A broker's setting is written even if it stays: that is how it is told to read a key store again.
+            # A broker's setting is written even if it stays: this makes the broker read a key store again.
             if current.get(key) != wanted.get(key) or (kind == ConfigResourceType.BROKER and key in wanted)
         ]
         records: list[Message] = [
@@ -115,7 +115,7 @@ class ConfigChanges:
         return ",".join(items)
 
     def fails_the_whole_request(self, resource: Resource, changes: Sequence[ConfigChange]) -> bool:
-        """Whether Kafka's controller fails as a whole: it comes upon an operation that it does not know, and upon
+        """Whether Kafka's controller fails as a whole: it finds an operation that it does not know, and finds
         nothing before that which refuses this resource."""
         kind = resource[0]
         if kind not in (ConfigResourceType.TOPIC, ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
@@ -219,7 +219,7 @@ def check_form(changes: Sequence[ConfigChange]) -> None:
 
 
 def _in_kafkas_order(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
-    """In the order in which Kafka comes upon what is wrong with them.
+    """In the order in which Kafka finds what is wrong with them.
 
     Those of a broker it takes as they came, but no operation that it does not know; others are in a map by their names.
     """

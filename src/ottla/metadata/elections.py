@@ -54,7 +54,7 @@ def is_in_folder(broker: BrokerState, folder_id: bytes, first_id: int) -> bool:
 def sharing_a_folder(image: MetadataImage, brokers: Sequence[int], folder_id: bytes) -> Iterator[Message]:
     """The records with which these brokers, and no others, lead what is in the folder that they share.
 
-    With those of the last start nothing moves. Otherwise each topic is dealt out anew, one partition after the other:
+    With those of the last start nothing moves. Otherwise each topic is distributed again, partition by partition:
     a new leader just opens the files that the old one closed. Brokers that shared the folder before are forgotten;
     partitions with replicas elsewhere stay as they are.
     """

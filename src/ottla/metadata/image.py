@@ -129,7 +129,7 @@ class MetadataImage:
         self.acls: dict[bytes, Acl] = {}
         self.delegation_tokens: dict[str, DelegationToken] = {}
         self.removed_topics: dict[bytes, TopicState] = {}
-        """Topics just removed, for whoever has to clean up after them; they take them out."""
+        """Topics just removed. The code that cleans up after them takes them out."""
         self.next_producer_id = 0
         self.version = 0
         self.brokers_version = 0

@@ -139,7 +139,7 @@ def timeline_slots(size: int, slots: int = FIRST_SLOTS) -> int:
 
 def timeline_map(keys: Iterable[T], hash_of: Callable[[T], int], slots: int | None = None) -> list[T]:
     """As Kafka's own TimelineHashMap has them, whose slots are the first bits of the hash times the golden ratio; it
-    starts with two. In a slot the last that came is told first."""
+    starts with two. In a slot the newest comes first."""
     each = list(keys)[::-1]
     if slots is None:
         slots = FIRST_SLOTS

@@ -160,7 +160,7 @@ def find_quotas(
 
 
 def parts_in_order(parts: dict[str, str | None]) -> QuotaEntity:
-    """An entity as its parts are told and compared."""
+    """An entity in the form that is answered and compared."""
     return tuple((kind, parts[kind]) for kind in _smallest_map(parts, java_hash))
 
 

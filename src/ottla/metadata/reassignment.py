@@ -107,7 +107,7 @@ def reassign(
     change.removing = sorted(set(partition.replicas).difference(replicas))
     change.adding = sorted(set(replicas).difference(partition.replicas)) or change.adding
     change.replicas = [*replicas, *change.removing]
-    # A new target in the middle of a move: whoever was on the way in and is still wanted goes on being added.
+    # A new target in the middle of a move: a replica that is being added and is still wanted stays so.
     change.adding = sorted({*change.adding}.intersection(replicas))
     return change.record()
 

@@ -47,7 +47,7 @@ EMPTY = b""
 
 
 class Watcher(Protocol):
-    """Somebody who waits for this partition to grow, or to be told that it changed."""
+    """Waits for this partition to grow, or to change."""
 
     def appended(self, byte_count: int) -> None: ...
 
@@ -295,7 +295,7 @@ class Partition:
             self.log.epochs.truncate_from_end(self.log.log_end_offset)
 
     def changed(self) -> None:
-        """Leadership or the log's start moved, or the partition goes away: whoever waits is told at once."""
+        """Leadership or the log's start moved, or the partition goes away: wake all watchers at once."""
         for watcher in tuple(self.watchers):
             watcher.moved()
 

@@ -41,7 +41,7 @@ class Replicas:
         self.context: ReplicationContext | None = None
         """Set where other brokers hold replicas of what is here."""
         self.on_placed: Callable[[Partition], None] = lambda partition: None
-        """Told of each partition that leads or follows anew, and of one that is taken away."""
+        """Called for each partition that starts to lead or follow, and for one that is removed."""
 
     def use(self, logs: LogManager) -> None:
         """Keep the partitions in these logs (which ask back for `log_config`)."""

@@ -44,7 +44,7 @@ class _Cluster(ABC):
     def end(self) -> None: ...
 
     def leader(self) -> tuple[int, tuple[str, int]]:
-        """Whoever leads now, by what any of the brokers says."""
+        """The current leader, as any of the brokers sees it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)])
         while True:
