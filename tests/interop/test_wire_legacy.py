@@ -112,6 +112,9 @@ def test_list_offsets_0(topic: str, wire: Wire) -> None:
     assert listed(OffsetTimestamp.EARLIEST) == [0]
     # By time it looks at segments and when they were last written, not at records.
     assert listed(NOW - 3_600_000) == []
+    # The end of the log counts as written just now.
+    assert listed(NOW + 86_400_000) == [4, 0]
+    assert listed(NOW + 86_400_000, 1) == [4]
 
 
 def test_fetch_0_has_no_throttle_time_and_2_waits(topic: str, wire: Wire, connect) -> None:

@@ -82,7 +82,9 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
                     found = Listed(
                         partition_index=wanted.partition_index,
                         error_code=NONE,
-                        old_style_offsets=_segment_offsets(partition, wanted.timestamp, wanted.max_num_offsets),
+                        old_style_offsets=_segment_offsets(
+                            partition, wanted.timestamp, wanted.max_num_offsets, ctx.services.clock.now_ms()
+                        ),
                     )
                 else:
                     found = _look_up(ctx, request, partition, wanted)
@@ -130,15 +132,19 @@ def _look_up(
     return found
 
 
-def _segment_offsets(partition: Partition, timestamp: int, count: int) -> list[int]:
-    """v0's answer: up to `count` segment base offsets, newest first, of segments older than `timestamp`."""
+def _segment_offsets(partition: Partition, timestamp: int, count: int, now_ms: int) -> list[int]:
+    """v0's answer: up to `count` segment base offsets, newest first, of segments last changed up to `timestamp`.
+
+    The end of the log counts as a segment that was changed just now, unless the last segment is empty.
+    """
     if count <= 0:
         raise UnsupportedForMessageFormat()
     candidates = partition.segment_offsets()
+    candidates.append((partition.high_watermark, now_ms))
     if timestamp == OffsetTimestamp.EARLIEST:
         chosen = [candidates[0][0]]
     elif timestamp == OffsetTimestamp.LATEST:
-        chosen = [partition.high_watermark, *(offset for offset, _ in reversed(candidates))]
+        chosen = [offset for offset, _ in reversed(candidates)]
     else:
         chosen = [offset for offset, modified_ms in reversed(candidates) if modified_ms <= timestamp]
     return [offset for offset in dict.fromkeys(chosen) if offset <= partition.high_watermark][:count]
