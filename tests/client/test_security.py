@@ -1,5 +1,6 @@
 """Client properties, and SCRAM as RFC 5802 and RFC 7677 show it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,15 @@ def test_a_login_needs_a_mechanism() -> None:
     """Kafka's default is GSSAPI; with a default of PLAIN a password would be sent to whoever takes it."""
     with pytest.raises(ValueError, match=r"needs sasl\.mechanism"):
         Security.from_properties({"security.protocol": "SASL_SSL", "sasl.username": "a", "sasl.password": "b"})
+
+
+def test_a_store_of_java_is_refused_with_the_lines_that_convert_it() -> None:
+    keytool = "keytool -importkeystore -srckeystore ca.jks -srcstoretype JKS -destkeystore ca.jks.p12"
+    for kind, first in (("JKS", keytool), ("PKCS12", "openssl pkcs12 -in ca.jks -nodes -out ca.jks.pem")):
+        properties = {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": kind,
+            "ssl.truststore.location": "ca.jks",
+        }
+        with pytest.raises(ValueError, match=f"convert it: {re.escape(first)}"):
+            Security.from_properties(properties)

@@ -28,6 +28,19 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
+def _conversion(location: str, kind: str) -> str:
+    """The commands that make a PEM file of a store of Java's."""
+    steps = []
+    if kind != "PKCS12":
+        steps.append(
+            f"keytool -importkeystore -srckeystore {location} -srcstoretype {kind} -destkeystore {location}.p12 "
+            "-deststoretype PKCS12"
+        )
+        location += ".p12"
+    steps.append(f"openssl pkcs12 -in {location} -nodes -out {location.removesuffix('.p12')}.pem")
+    return " && ".join(steps)
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
     """Transport and credentials; the default is plain text and nobody's name."""
@@ -57,8 +70,10 @@ class Security:
             if mechanism not in MECHANISMS:
                 raise ValueError(f"sasl.mechanism is one of {', '.join(MECHANISMS)}, not {mechanism}")
         for store in ("ssl.truststore", "ssl.keystore"):
-            if properties.get(f"{store}.type", "PEM").upper() != "PEM":
-                raise ValueError(f"{store}.type must be PEM: convert the store with keytool and openssl")
+            kind = properties.get(f"{store}.type", "PEM").upper()
+            if kind != "PEM":
+                location = properties.get(f"{store}.location", "STORE")
+                raise ValueError(f"{store}.type must be PEM, not {kind}; convert it: {_conversion(location, kind)}")
         for inline, location in _PEM_ITSELF.items():
             if inline in properties and protocol.endswith("SSL"):
                 raise ValueError(f"{inline} is not read here: put the PEM into a file, and name it as {location}")
