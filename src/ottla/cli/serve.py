@@ -298,7 +298,7 @@ def _announce_cluster(
         cluster.bootstrap_for(name) for name in next(iter(cluster.brokers.values())).listener_addresses
     )
     print(f"ottla {__version__}: {arguments.brokers} brokers listening on {addresses} ({where}){steer}", flush=True)
-    _print_console(console_url)
+    serve_console.print_console(console_url, arguments)
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
@@ -306,12 +306,21 @@ def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
         if given:
             raise ConfigError(f"--{option} goes with one worker only, not with --workers {arguments.workers}")
     where = f"{arguments.workers} workers, data in {config.log_dirs[0]}"
-    return supervisor.serve_workers(
-        config,
-        arguments.workers,
-        lambda addresses, metrics_url: _announce(arguments, _names(config), addresses, where, metrics_url),
-        arguments.metrics,
-    )
+    tasks: list[asyncio.Task[None]] = []
+
+    async def announce(addresses: str, metrics_url: str | None) -> None:
+        try:
+            async with serve_console.console_of_workers(config, addresses, arguments) as console_url:
+                _announce(arguments, _names(config), addresses, where, metrics_url, console_url=console_url)
+                await asyncio.Event().wait()  # until the supervisor ends, and cancels this
+        except ListenError as error:
+            logger.error("no console: %s", error)
+            _announce(arguments, _names(config), addresses, where, metrics_url)
+
+    def ready(addresses: str, metrics_url: str | None) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(announce(addresses, metrics_url)))
+
+    return supervisor.serve_workers(config, arguments.workers, ready, arguments.metrics)
 
 
 def _announce(
@@ -342,14 +351,9 @@ def _announce(
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
     steer = "" if control_url is None else f", control at {control_url}"
     print(f"ottla {__version__}: listening on {addresses} ({where}){steer}", flush=True)
-    _print_console(console_url)
+    serve_console.print_console(console_url, arguments)
     # The image adds the lines that programs wait for with Apache Kafka's image.
     getattr(arguments, "on_started", lambda: None)()
-
-
-def _print_console(console_url: str | None) -> None:
-    if console_url is not None:
-        print(f"ottla {__version__}: console at {console_url}", flush=True)
 
 
 def _names(config: Config) -> list[str]:

@@ -18,7 +18,6 @@ from ottla import __version__
 from ottla.client.connection import ClientError, ConnectionLost, UnknownTopic
 from ottla.console.api import OPERATIONS
 from ottla.console.cluster_source import ClusterSource
-from ottla.console.inside import FROM_OUTSIDE
 from ottla.console.operations import (
     BODY_BYTES_MAX,
     PREFIX,
@@ -88,7 +87,7 @@ def _about(source: ClusterSource, read_only: bool) -> dict[str, Any]:
     return {
         "version": __version__,
         "read_only": read_only,
-        "missing": FROM_OUTSIDE if inside is None else None,
+        "missing": source.missing,
         "missing_powers": NO_POWERS if inside is not None and inside.control is None else None,
     }
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ottla.console.inside import FROM_OUTSIDE
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
     from ottla.client import connection, routing
     from ottla.client.routing import Client
     from ottla.client.security import Security
-    from ottla.console import own_broker
+    from ottla.console import operations, own_broker
     from ottla.console.inside import Inside
 else:
     connection = lazy("ottla.client.connection")
+    operations = lazy("ottla.console.operations")
     own_broker = lazy("ottla.console.own_broker")
     routing = lazy("ottla.client.routing")
 
@@ -26,10 +28,16 @@ class ClusterSource:
     """`bootstrap` is asked for with each new client: an embedded broker may come back on another port."""
 
     def __init__(
-        self, bootstrap: Callable[[], str], security: Security | None = None, inside: Inside | None = None
+        self,
+        bootstrap: Callable[[], str],
+        security: Security | None = None,
+        inside: Inside | None = None,
+        missing: str = FROM_OUTSIDE,
     ) -> None:
-        """With `inside` the brokers of this process are asked, and `bootstrap` is not used."""
+        """With `inside` the brokers of this process are asked, and `bootstrap` is not used. `missing` says why there is
+        no `inside`."""
         self.inside = inside
+        self.missing = missing if inside is None else None
         self._bootstrap = bootstrap
         self._security = security
         self._client: Client | None = None
@@ -49,6 +57,12 @@ class ClusterSource:
                 open_broker=None if self.inside is None else own_broker.connections_to(self.inside),
             )
         return self._client
+
+    def need_inside(self) -> Inside:
+        """What only the brokers' own process can show; NotFound, with the reason, where there is none."""
+        if self.inside is None:
+            raise operations.NotFound(self.missing)
+        return self.inside
 
     async def reconnect(self) -> None:
         """Forget the client: its cluster cannot be reached any more."""

@@ -7,7 +7,6 @@ from typing import Any, Final
 from ottla.client import admin
 from ottla.client.offsets import Committed, bounds, commit, committed, list_offsets
 from ottla.client.routing import Client, TopicPartition
-from ottla.console.inside import FROM_OUTSIDE
 from ottla.console.operations import BadRequest, Call, NotFound, operation
 from ottla.console.storage import unread_ms
 from ottla.errors import KafkaError
@@ -70,9 +69,7 @@ def _lag_ms(call: Call, topic: str, index: int, entry: dict[str, Any]) -> int | 
 @operation("GET", "/groups/{group}/history")
 async def group_history(call: Call) -> Any:
     """What happened to a group since its coordinator started, oldest first. A group that is gone is remembered."""
-    inside = call.source.inside
-    if inside is None:
-        raise NotFound(FROM_OUTSIDE)
+    inside = call.source.need_inside()
     group = await admin.describe_group(call.source.client, call.path["group"])
     events = [
         event._asdict()

@@ -20,6 +20,11 @@ FROM_OUTSIDE: Final = (
     "Open the console of the broker itself: `ottla serve` prints its address."
 )
 
+OF_WORKERS: Final = (
+    "What `ottla serve --workers N` does is spread over several processes, and this console is in none of them. "
+    "Serve with one worker to see this page."
+)
+
 Control = Callable[["HttpRequest"], Awaitable[Any]]
 """Answers what the control endpoint answers: faults, the clock, stops and starts."""
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.console.inside import FROM_OUTSIDE
 from ottla.console.operations import Call, NotFound, Parameter, operation
 from ottla.console.own_broker import CLIENT_ID
 from ottla.errors import name_of
@@ -29,9 +28,7 @@ _WALL_NS: Final = time.time_ns() - time.perf_counter_ns()
 
 
 def logs_of(call: Call) -> Sequence[RequestLog]:
-    if call.source.inside is None:
-        raise NotFound(FROM_OUTSIDE)
-    return call.source.inside.request_logs()
+    return call.source.need_inside().request_logs()
 
 
 @operation(

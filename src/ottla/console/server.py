@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.console.cluster_source import ClusterSource
+from ottla.console.inside import FROM_OUTSIDE
 from ottla.http.endpoint import App, HttpEndpoint
 from ottla.lazy_imports import lazy
 
@@ -37,12 +38,13 @@ class ConsoleServer:
         *,
         security: Security | None = None,
         inside: Inside | None = None,
+        missing: str = FROM_OUTSIDE,
         token: str | None = None,
         read_only: bool = False,
     ) -> None:
         if token is None and host != _LOOPBACK and host not in guard.LOCAL_NAMES:
             raise ValueError(f"a console on {host} can be reached from other machines: it needs a token")
-        self._source = ClusterSource(bootstrap, security, inside)
+        self._source = ClusterSource(bootstrap, security, inside, missing)
         self._token = token
 
         def make() -> App:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.console.inside import FROM_OUTSIDE
 from ottla.console.operations import BadRequest, Call, NotFound, Parameter, operation
 from ottla.errors import KafkaError
 
@@ -23,9 +22,7 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 
 def log_of(call: Call, topic: str, index: int) -> Log:
     """The log of a partition, at its leader."""
-    if call.source.inside is None:
-        raise NotFound(FROM_OUTSIDE)
-    for server in call.source.inside.servers().values():
+    for server in call.source.need_inside().servers().values():
         try:
             return server.replicas.leader(topic, index).log
         except KafkaError:

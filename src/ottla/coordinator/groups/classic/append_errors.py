@@ -1,4 +1,4 @@
-"""What members are told when the record of their group could not be stored."""
+"""The errors that members get when the record of their group cannot be stored."""
 
 from __future__ import annotations
 
