@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,10 @@ def data_folder(broker: Any) -> Path:
 def until() -> Callable[..., Any]:
     """Waits for a condition, and gives what it gave: `until(lambda: query.lastProgress)`."""
 
-    return partial(wait_for, timeout_s=WAIT_S)
+    def wait(condition: Callable[[], Any], what: object = "the condition", timeout_s: float = WAIT_S) -> Any:
+        return wait_for(condition, what, timeout_s)
+
+    return wait
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A broker for tests on the running event loop: options, a life of stops and starts, and a look inside.
 
-It owns the data, the clock, the faults and the port; the server inside is made anew at every start, as a process is.
+It owns the data, the clock, the faults and the port; a new server is made inside at every start, as a process is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What older Kafka releases advertised, so that a library can be tried against its whole version matrix.
 
-Only the list of APIs and versions changes; a request that is still listed is served as ever. Clients choose their
+Only the list of APIs and versions changes; a request that is still listed is served as before. Clients choose their
 versions by that list, so they talk to such a broker as they would to the old one.
 """
 

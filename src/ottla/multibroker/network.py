@@ -1,7 +1,7 @@
 """The way between the nodes of a cluster: messages that arrive, arrive late, wait for a sleeper, or do not arrive.
 
 Without any trouble a message arrives in the next turn of the event loop. To a node that is down nothing arrives, and
-the sender is told so at once, as by a connection that was reset. Between two nodes on different sides of a partition
+the sender learns it at once, as by a connection that was reset. Between two nodes on different sides of a partition
 messages hang, as TCP goes on trying: they arrive when the network is whole again, unless the sender loses patience
 first (`request.timeout.ms`), takes the connection for broken and is told so. A node that is paused gets its messages
 when it goes on, as a stopped process finds them in its sockets.
@@ -98,7 +98,7 @@ class Network:
         self.on_change()
 
     def slow(self, source: int, target: int, delay_ms: float) -> None:
-        """One way; 0 makes it as fast as ever."""
+        """One way; 0 makes it as fast as before."""
         if delay_ms > 0:
             self._delays_ms[source, target] = delay_ms
         else:

@@ -21,7 +21,7 @@ ALL = registered_apis().apis.values()
 
 
 def context(api: Api, version: int) -> RequestContext:
-    sender: Any = SimpleNamespace(principal="User:u")
+    sender: Any = SimpleNamespace(principal="User:u", services=None)
     return RequestContext(sender, api.key, version, 0, "c", 0)
 
 

@@ -90,7 +90,7 @@ class Group(ABC):
 
     @abstractmethod
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Remove all records of the group, but for its offsets."""
+        """Remove all records of the group, except its offsets."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool: ...

@@ -1,4 +1,4 @@
-"""UpdateFeatures. What is supported and what is finalized is told by ApiVersions."""
+"""UpdateFeatures. What is supported and what is finalized is in the answer of ApiVersions."""
 
 from __future__ import annotations
 
