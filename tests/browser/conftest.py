@@ -12,8 +12,9 @@ from support.browser import chromium
 from support.console import served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Playwright keeps an event loop in this thread, so it must end before tests of other modules run theirs."""
     with chromium() as found:
         yield found
 

@@ -21,7 +21,8 @@ KEPT_REQUESTS: Final = 2000
 RECORDED_REQUESTS: Final = 10_000
 """What a page that watches can look back on."""
 KEPT_BYTES: Final = 64 << 20
-"""Of requests and of the records in answers. A long list of large fetches from a broker in memory would need more."""
+"""Of requests. Answers are not counted: they hold regions of files, and bytes only where a broker keeps its log in
+memory anyway."""
 _PENDING_MAX: Final = 20_000
 """News that a watch keeps until its reader takes them."""
 _numbers: Final = count(1)

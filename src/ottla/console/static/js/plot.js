@@ -5,6 +5,11 @@ import UPlot from "../vendor/uplot.js";
 const HEIGHT = 180;
 const SECONDS_MIN = 60;
 
+function timeRange(_, low, high) {
+  const end = high ?? Date.now() / 1000;
+  return [Math.min(low ?? end, end - SECONDS_MIN), end];
+}
+
 export function Plot({ data, name }) {
   const box = useRef();
   const plot = useRef();
@@ -18,7 +23,7 @@ export function Plot({ data, name }) {
         height: HEIGHT,
         cursor: { y: false },
         legend: { show: false },
-        scales: { x: { range: (_, low, high) => [Math.min(low, high - SECONDS_MIN), high] }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
+        scales: { x: { range: timeRange }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
         axes: [axis, { ...axis, size: 70 }],
         series: [{}, { label: name, stroke: accent, width: 2, fill: accent.trim() + "22" }],
       },
