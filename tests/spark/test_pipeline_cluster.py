@@ -26,7 +26,7 @@ def test_a_file_of_pipelines_on_a_master_and_a_worker(
     entries: list[dict[str, Any]] = [
         {"name": "counts", "pipeline": "stats", "topics": topic, "out": stats},
         {"name": "copy", "pipeline": "archive", "topics": topic, "out": archive, "source": "ottla"},
-        {"name": "again", "pipeline": "replay", "archive": archive, "topic": f"{topic}-again"},
+        {"name": "again", "pipeline": "replay", "archive": archive, "to_topic": f"{topic}-again"},
         {
             "name": "live",
             "pipeline": "parse",
