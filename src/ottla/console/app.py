@@ -35,6 +35,7 @@ from ottla.console.tail import TAIL_QUERY, tail
 from ottla.errors import KafkaError, UnknownTopicOrPartition
 from ottla.http.endpoint import App
 from ottla.http.guard import Guard
+from ottla.http.requests import bounded_body
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -138,12 +139,10 @@ def _query(request: Request, declared: Sequence[Parameter]) -> dict[str, Any]:
 
 
 async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
-    return bytes(body)
+    body = await bounded_body(request, BODY_BYTES_MAX)
+    if body is None:
+        raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
+    return body
 
 
 async def _refusal(source: ClusterSource, error: Exception) -> JSONResponse:

@@ -86,15 +86,23 @@ def app_of(
 
 
 async def _read_body(request: Any, bytes_max: int) -> bytes:
-    body = bytearray()
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > bytes_max:
-                    raise HttpError(413, f"the body is larger than {bytes_max} bytes")
+            body = await bounded_body(request, bytes_max)
     except TimeoutError:
         raise HttpError(408, f"the body did not arrive within {_BODY_TIMEOUT_S:g} s") from None
+    if body is None:
+        raise HttpError(413, f"the body is larger than {bytes_max} bytes")
+    return body
+
+
+async def bounded_body(request: Any, bytes_max: int) -> bytes | None:
+    """The body of a Starlette request; None once it is larger than this."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > bytes_max:
+            return None
     return bytes(body)
 
 

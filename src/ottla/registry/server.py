@@ -19,6 +19,7 @@ from ottla import __version__
 from ottla.client.routing import Client
 from ottla.http.endpoint import App, HttpEndpoint
 from ottla.http.guard import LOCAL_NAMES
+from ottla.http.requests import bounded_body
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class RegistryServer:
             principal = self._authenticated(incoming.headers.get("authorization", ""))
             if principal is None:
                 return _error(401, 401, "Unauthorized", {"WWW-Authenticate": 'Basic realm="ottla"'})
-        body = await _body(incoming)
+        body = await bounded_body(incoming, registry_module.MAX_BODY_BYTES)
         if body is None:
             return _error(413, 413, f"The request body is larger than {registry_module.MAX_BODY_BYTES} bytes")
         try:
@@ -174,15 +175,6 @@ def _load() -> None:
     """Import what serves requests, in the thread that makes the application."""
     for module in (starlette_requests, starlette_responses, registry_module, topic_log, rest):
         _ = module.__name__
-
-
-async def _body(incoming: starlette_requests.Request) -> bytes | None:
-    body = bytearray()
-    async for chunk in incoming.stream():
-        body += chunk
-        if len(body) > registry_module.MAX_BODY_BYTES:
-            return None
-    return bytes(body)
 
 
 def _error(status: int, code: int, message: str, headers: dict[str, str] | None = None) -> starlette_responses.Response:
