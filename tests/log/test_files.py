@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla import system
 from ottla.errors import KafkaStorageError
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 
@@ -96,10 +97,10 @@ def test_open_handles_are_bounded(tmp_path: Path) -> None:
     for turn in range(3):
         for number, file in enumerate(files):
             file.append([b"%d:%d " % (turn, number)])
-            assert disk.opened <= 16
+            assert len(disk.handles) <= 16
     assert all(file.pread(99, 0) == b"0:%d 1:%d 2:%d " % (n, n, n) for n, file in enumerate(files))
     disk.close()
-    assert disk.opened == 0
+    assert not disk.handles
 
 
 def test_a_file_in_use_keeps_its_handle(tmp_path: Path) -> None:
@@ -111,6 +112,21 @@ def test_a_file_in_use_keeps_its_handle(tmp_path: Path) -> None:
         disk.open(str(number)).append([b"x"])
         busy.append([b"x"])
         assert busy.fileno() == fd
+    disk.close()
+
+
+def test_a_closed_file_is_forgotten(tmp_path: Path) -> None:
+    """A broker below its limit of handles never closes one for another: nothing else would forget a removed segment."""
+    disk = PosixDisk(tmp_path)
+    kept = disk.open("kept")
+    kept.append([b"x"])
+    for number in range(100):
+        segment = disk.open(str(number))
+        segment.append([b"x"])
+        segment.close()
+        kept.close()
+        kept.append([b"x"])
+    assert list(disk.handles) == [kept]
     disk.close()
 
 
@@ -128,7 +144,7 @@ def test_a_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
-        patch.setattr(os, "writev", lambda fd, data: full(fd, b"".join(data)))
+        patch.setattr(system, "writev", lambda fd, data: full(fd, b"".join(data)))
         with pytest.raises(KafkaStorageError, match="append to a failed: No space left on device"):
             file.append(buffers)
     assert (file.size, (tmp_path / "a").read_bytes()) == (3, b"old")
@@ -142,7 +158,7 @@ def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = disk.open("a")
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:2]))
-    monkeypatch.setattr(os, "writev", lambda fd, data: write(fd, b"".join(data)[:3]))
+    monkeypatch.setattr(system, "writev", lambda fd, data: write(fd, b"".join(data)[:3]))
     file.append([b"hello"])
     file.append([b" ", b"wor", b"ld"])
     assert (tmp_path / "a").read_bytes() == b"hello world"

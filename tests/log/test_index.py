@@ -125,8 +125,9 @@ def test_transaction_index(disk: Disk) -> None:
     index.truncate_to(19)
     assert disk.scan("")["i.txnindex"] == 34
     index.append(10, 12, 33, 34)
-    index.check(0)
-    with pytest.raises(CorruptIndex):
-        index.check(20)
+    index.check(0, 2 * 34)
+    for base_offset, size in ((20, 2 * 34), (0, 2 * 34 - 1)):
+        with pytest.raises(CorruptIndex):
+            index.check(base_offset, size)
     index.reset()
     assert not disk.exists("i.txnindex")

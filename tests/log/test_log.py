@@ -14,7 +14,8 @@ from ottla.log.loader import open_log
 from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.log.segment import TimestampedOffset
-from ottla.records.batch import Batch, batches
+from ottla.records.batch import Batch, Record, batches
+from ottla.records.legacy import build_message_set
 
 START_MS = 1_700_000_000_000
 Make = Callable[..., Batch]
@@ -195,6 +196,23 @@ def test_max_timestamp_is_the_record_not_the_batch(open_t: Open, make_batch: Mak
     log.append([make_batch(5, timestamp=START_MS + 500)])
     log.append([make_batch(5, timestamp=START_MS)])
     assert log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP) == TimestampedOffset(START_MS + 504, 4, 0)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_offset_for_timestamp_in_an_old_format(disk: Disk, open_t: Open, make_batch: Make, codec: int) -> None:
+    """The folder of a broker before 0.11, which goes on in today's format."""
+    records = [Record(n, START_MS + 10 * n, b"k", b"v") for n in range(5)]
+    disk.mkdir("t-0")
+    disk.open(f"t-0/{0:020d}.log").append([build_message_set(records, 1, codec)])
+    log = open_t()
+    log.append([make_batch(1, timestamp=START_MS + 100)])
+    for record in records:
+        found = TimestampedOffset(record.timestamp, record.offset, -1)
+        assert log.offset_for_timestamp(record.timestamp) == log.offset_for_timestamp(record.timestamp - 1) == found
+    assert log.offset_for_timestamp(START_MS + 41) == TimestampedOffset(START_MS + 100, 5, 0)
+    log.update_high_watermark(log.log_end_offset)
+    log.advance_log_start_offset(2)
+    assert log.offset_for_timestamp(START_MS) == TimestampedOffset(START_MS + 20, 2, -1)
 
 
 def test_records_out_of_time_order(open_t: Open, make_batch: Make) -> None:
@@ -428,6 +446,6 @@ def test_a_repeated_lookup_needs_no_disk(open_t: Open, make_batch: Make, monkeyp
 def test_segments_with_the_same_base_are_not_mixed_up(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     log.append([make_batch(1)])
-    log._active.base_offset = log.log_end_offset
+    log.active_segment.base_offset = log.log_end_offset
     with pytest.raises(KafkaStorageError, match="exists and is not empty"):
         log.roll()

@@ -287,7 +287,7 @@ def test_every_operation_of_the_disk_may_fail() -> None:
             except KafkaStorageError:
                 refused.add(START_MS + n)
                 if n % 3 == 0:
-                    disk.left = 1 << 30  # somebody made room
+                    disk.left = 1 << 30  # there is room again
             assert log.log_end_offset == len(acknowledged)
         if not disk.broken:
             finished = True

@@ -73,7 +73,7 @@ class World:
         return content(self.log)
 
     def reopened(self) -> bytes:
-        """What the folders say to somebody who comes later."""
+        """What the folders contain afterwards."""
         self.logs.close()
         again = LogManager(self.disk, lambda _: LogConfig(), self.clock, new_token=self.token)
         again.open("cluster", 1, "A" * 22)

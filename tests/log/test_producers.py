@@ -312,7 +312,7 @@ def test_a_batch_that_waits_for_its_transaction_delays_later_batches(open_t: Ope
     assert log.append([make_batch(1, producer=(9, 0, 3))]).first_offset == 0
     with pytest.raises(OutOfOrderSequenceNumber):  # what is no transaction frees nothing
         log.append([make_batch(1, producer=(9, 0, 4))])
-    # The first of several counts; an epoch begins anew; an older one changes nothing.
+    # The first of several counts; a new epoch starts again; an older one changes nothing.
     log.producers.begins(9, 1, 2, bumps=False, now_ms=START_MS)
     log.producers.begins(9, 1, 0, bumps=False, now_ms=START_MS)
     log.producers.begins(9, 1, 1, bumps=False, now_ms=START_MS)

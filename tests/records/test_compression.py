@@ -220,14 +220,14 @@ def test_bombs_are_refused_without_the_memory(name):
         tracemalloc.stop()
 
 
-def test_a_small_claim_that_lies_is_corrupt():
+def test_a_wrong_decompressed_size_is_corrupt():
     with pytest.raises(CorruptPayload):
         decompress(SNAPPY, b"\x80\x80\x40" + b"\0" * 10)  # a megabyte in ten bytes
     with pytest.raises(CorruptPayload):
         decompress(ZSTD, zstd_claim(1000))
 
 
-def test_codecs_that_are_none():
+def test_unknown_codecs_are_refused():
     with pytest.raises(UnsupportedCompressionType):
         compress(5, b"x")
     with pytest.raises(CorruptPayload):

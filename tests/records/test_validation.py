@@ -311,7 +311,7 @@ def test_bytes_after_the_batch_are_not_appended():
     assert bytes(result.data) == three()
 
 
-def test_append_time_is_set_and_told():
+def test_append_time_is_written_and_returned():
     data = three()
     result = validate(data, APPEND, NOW + 77)
     assert result.append_time_ms == result.max_timestamp == NOW + 77
@@ -396,7 +396,7 @@ def test_bombs_are_refused_where_they_must_be_opened():
     assert outcome(bomb)[0] in (0, InvalidRecord.code)  # the automatic check does not open it, or not far
 
 
-def test_what_is_read_of_a_batch_is_bounded_by_the_greatest_message():
+def test_decompression_is_limited_by_the_largest_message():
     """A maximum below the base makes a look at every record necessary, and any producer can send that."""
     options = ValidationOptions(max_message_bytes=1 << 20)
     assert options.decompressed_limit == 32 << 20
@@ -425,7 +425,7 @@ def varied(count):
     return [Record(n, NOW + n, b"k" * (n % 7), b"v" * (n % 13)) for n in range(count)]
 
 
-def test_what_the_automatic_check_looks_at():
+def test_the_automatic_check_reads_few_or_large_records():
     """Few records or large ones always; many small ones only if something demands it."""
 
     def short_count(records, codec=0):

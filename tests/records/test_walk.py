@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ottla.errors import InvalidRecord
 from ottla.records.batch import Record, encode_record
 from ottla.records.record import decode_records, encode_varint, read_varint
-from ottla.records.walk import HEADERS_CHECKED_MAX, MIN_RUN, RUN_BACKOFF, walk
+from ottla.records.walk import HEADERS_CHECKED_MAX, MIN_RUN, RUN_BACKOFF, keyed, walk
 
 
 def payload(rows):
@@ -40,6 +40,13 @@ def check(data, count):
     assert (walked.max_delta, walked.null_keys, walked.sequential) == (highest, nulls, sequential)
     assert walked.min_delta <= lowest
     assert walked.min_delta == lowest or lowest > 0
+    found, records = keyed(data, count), list(decode_records(data, count, 0, 0, None))
+    assert found.offset_deltas == [record.offset for record in records]
+    assert found.keys == [record.key for record in records]
+    assert found.tombstones == [n for n, record in enumerate(records) if record.value is None]
+    for wrong in (count - 1, count + 1):
+        with pytest.raises(InvalidRecord):
+            keyed(data, wrong)
 
 
 octets = st.none() | st.sampled_from([b"", b"k", b"key", b"x" * 64, b"x" * 200])
@@ -146,7 +153,7 @@ def with_empty_headers(count, key=b"k"):
 
 
 def counted_reads(monkeypatch, data, count=1):
-    """Walks, and gives what came of it with how many varints were read one by one."""
+    """Walk, and return the result and how many varints were read one by one."""
     reads = 0
 
     def read(data, position):

@@ -32,9 +32,9 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint. A missing one is empty; a malformed one too, with a warning: recovery then starts lower.
+    """An offset checkpoint. Empty if it is missing or malformed (with a warning): recovery then starts lower.
 
-    Each of several folders lists the partitions that it holds; a move may have left other entries in it.
+    With several folders, each lists the partitions that it holds. A move may have left other entries in it.
     """
     parts = disk.parts()
     if len(parts) == 1:
@@ -52,7 +52,7 @@ def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         return {}
     try:
         lines = disk.read_bytes(path).decode("utf-8").splitlines()
-        if not lines:  # Kafka makes the file before there is anything to write
+        if not lines:  # Kafka creates the file before it has anything to write
             return {}
         if int(lines[0]) != 0:
             raise ValueError(f"unknown version {lines[0]}")
@@ -68,25 +68,33 @@ def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         return {}
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
     parts = disk.parts()
     if len(parts) == 1:
-        _write_offsets(parts[0], path, offsets)
+        _write_offsets(parts[0], path, offsets, sync)
         return
-    by_part: list[dict[TopicPartition, int]] = [{} for _ in parts]
+    by_part: dict[Disk, dict[TopicPartition, int]] = {part: {} for part in parts}
     for key, offset in offsets.items():
-        by_part[parts.index(disk.part_of(f"{key[0]}-{key[1]}"))][key] = offset
-    for part, held in zip(parts, by_part, strict=True):
-        _write_offsets(part, path, held)
+        held = by_part.get(disk.part_of(f"{key[0]}-{key[1]}"))
+        if held is not None:  # otherwise its folder has just failed
+            held[key] = offset
+    failed: KafkaStorageError | None = None
+    for part, held in by_part.items():
+        try:
+            _write_offsets(part, path, held, sync)
+        except KafkaStorageError as error:
+            failed = error
+    if failed is not None:
+        raise failed
 
 
-def _write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+def _write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], sync: bool) -> None:
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
-    disk.write_atomic(path, f"0\n{len(lines)}\n{''.join(lines)}".encode(), sync=True)
+    disk.write_atomic(path, f"0\n{len(lines)}\n{''.join(lines)}".encode(), sync=sync)
 
 
 def read_partition_metadata(disk: Disk, folder: str) -> bytes | None:
-    """The topic id a partition folder belongs to; None when the file is missing or cannot be read."""
+    """The topic id of a partition folder, or None if the file is missing or cannot be read."""
     path = f"{folder}/{PARTITION_METADATA_FILE}"
     if not disk.exists(path):
         return None
@@ -103,16 +111,16 @@ def write_partition_metadata(disk: Disk, folder: str, topic_id: bytes) -> None:
     disk.write_atomic(f"{folder}/{PARTITION_METADATA_FILE}", text.encode())
 
 
-def write_clean_stop(disk: Disk, broker_epoch: int) -> None:
+def write_clean_stop(disk: Disk, broker_epoch: int, *, sync: bool = True) -> None:
     for part in disk.parts():
-        part.write_atomic(CLEAN_STOP_FILE, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode(), sync=True)
+        part.write_atomic(CLEAN_STOP_FILE, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode(), sync=sync)
 
 
 def take_clean_stop(parts: Iterable[Disk]) -> tuple[bool, int]:
-    """Whether the last stop was clean, and the broker epoch it noted (-1 if none). The marker is gone after that.
+    """Whether the last stop was clean, and the broker epoch in its marker (-1 if none). Removes the marker.
 
-    It is removed before anything is loaded: a crash while loading is an unclean stop (KAFKA-10471). Where one of
-    several folders has no marker, all are recovered.
+    The marker is removed before anything is loaded, because a crash during loading is an unclean stop (KAFKA-10471). If
+    one of several folders has no marker, all are recovered.
     """
     taken = [_take_clean_stop(part) for part in parts]
     return all(was_clean for was_clean, _ in taken), max(epoch for _, epoch in taken)
@@ -132,7 +140,7 @@ def _take_clean_stop(disk: Disk) -> tuple[bool, int]:
 
 @dataclass(slots=True)
 class MetaProperties:
-    """Whose folder this is (`meta.properties` version 1)."""
+    """The owner of a folder (`meta.properties` version 1)."""
 
     cluster_id: str
     node_id: int
@@ -140,7 +148,7 @@ class MetaProperties:
 
     @classmethod
     def read(cls, disk: Disk) -> MetaProperties | None:
-        """None when the folder is new; refuses one that cannot be understood."""
+        """None if the folder is new. Raises if the file cannot be parsed."""
         if not disk.exists(META_FILE):
             return None
         fields: dict[str, str] = {}

@@ -1,11 +1,11 @@
-"""The log cleaner: picks the dirtiest compacted log, has it compacted elsewhere, puts the result in place.
+"""The log cleaner: picks the dirtiest compacted log, has it compacted elsewhere, and puts the result in place.
 
-    idle      a log is looked at after a roll, when its settings changed, or when a time has come; else it costs nothing
-    working   a job reads segments that do not change any more, in a thread or a process; appends and reads go on
-    swap      each finished segment replaces those it was made from; the only part that runs where the log is used
-    done      `cleaner-offset-checkpoint` says how far the log is clean
+    idle      checks a log after a roll, a change of its settings, or at a set time; otherwise costs nothing
+    working   a job reads immutable segments, in a thread or a process; appends and reads continue
+    swap      each finished segment replaces its sources; the only part that runs on the log's event loop
+    done      `cleaner-offset-checkpoint` holds the offset below which the log is clean
 
-A log that cannot be compacted is left alone from then on, with one line in the log. Disk errors are tried again later.
+A log that cannot be compacted is not tried again; this is logged once. Disk errors are retried later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ottla.log.segment import LOG_SUFFIX, Segment
 logger = logging.getLogger(__name__)
 
 LOOKS_AT_A_TIME: Final = 100
-"""Folders of unopened logs that are listed in one go after a start."""
+"""How many folders of unopened logs are listed at a time after a start."""
 RETRY_MS: Final = 60_000
 """How long a log is left alone after a disk error."""
 _UNLIMITED: Final = 1e18
@@ -57,7 +57,7 @@ class CleanerSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> CleanerSettings:
-        """Anything that answers `config["log.cleaner.threads"]`."""
+        """`config` is any object that supports `config["log.cleaner.threads"]`."""
         rate = config["log.cleaner.io.max.bytes.per.second"]
         return cls(
             enabled=config["log.cleaner.enable"],
@@ -71,20 +71,20 @@ class CleanerSettings:
 
 
 class Work(Protocol):
-    """A job under way. `__next__` blocks and is called off the loop, the rest on it."""
+    """A running job. `__next__` blocks and is called outside the event loop, the other methods on it."""
 
     def __next__(self) -> CleanedGroup: ...
     def abort(self) -> None:
-        """Have a blocked `__next__` raise soon, and later ones at once."""
+        """Make a blocked `__next__` raise soon, and later ones immediately."""
         ...
 
     def close(self) -> None:
-        """No more calls will come."""
+        """There will be no more calls."""
         ...
 
 
 class InlineWork:
-    """The work done right where it is asked for."""
+    """Does the work in the calling thread."""
 
     def __init__(self, job: CleaningJob, manager_disk: Any) -> None:
         self._groups = Compaction(job, manager_disk, self._pace).groups()
@@ -105,7 +105,7 @@ class InlineWork:
 
 
 class Cleaning:
-    """One log while it is compacted. `step` runs in a thread and only fills in what `LogCleaner.apply` looks at."""
+    """One log while it is compacted. `step` runs in a thread and only sets the fields that `LogCleaner.apply` reads."""
 
     __slots__ = ("_sync", "_work", "end_offset", "error", "group", "started_ms", "stats", "target", "truncations")
 
@@ -121,11 +121,11 @@ class Cleaning:
         self._sync = sync
 
     def step(self) -> None:
-        """Make the next group; `group` is None when there is none left or `error` says why not."""
+        """Build the next group. `group` is None if none is left, or if it failed with `error`."""
         swapped, self.group = self.group is not None, None
         try:
             if swapped:
-                self._sync()  # the renames of the group before
+                self._sync()  # the renames of the previous group
             self.group = next(self._work)
         except StopIteration:
             pass
@@ -157,20 +157,20 @@ class LogCleaner:
         self._unlooked: deque[TopicPartition] = deque(logs.unopened)
         self._expiring: set[TopicPartition] = set()
         self.on_dirty: Callable[[], object] | None = None
-        """Called when there may be something to do that there was not before."""
+        """Called when there may be new work."""
         self.in_progress: dict[TopicPartition, Cleaning] = {}
         self.uncleanable: set[TopicPartition] = set()
         logs.use_cleaner(self)
 
     @property
     def clean_offsets(self) -> dict[TopicPartition, int]:
-        """Below which offset each log is clean."""
+        """The offset below which each log is clean."""
         return self._clean_up_to
 
-    # --- what the log manager tells ----------------------------------------------------------------------------------
+    # --- notifications from the log manager --------------------------------------------------------------------------
 
     def changed(self, log: Log) -> None:
-        """The log was opened or rolled, or has other settings: it may be worth a look."""
+        """The log was opened or rolled, or its settings changed. It may need cleaning."""
         key = (log.topic, log.partition)
         self._expiring.discard(key)
         if not log.config.compact:
@@ -183,7 +183,7 @@ class LogCleaner:
             self.on_dirty()
 
     def settings_changed(self) -> None:
-        """Perhaps of logs that are not open: they are looked at again."""
+        """Settings changed, perhaps those of unopened logs: check these again."""
         self._unlooked = deque(self._logs.unopened)
         if self._unlooked and self.on_dirty is not None:
             self.on_dirty()
@@ -199,13 +199,13 @@ class LogCleaner:
             self._write_checkpoint()
 
     def is_busy(self, key: TopicPartition) -> bool:
-        """Whether retention has to wait: a job reads the log's segments."""
+        """Whether retention must wait, because a job reads the log's segments."""
         return key in self.in_progress
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 
     def next(self) -> Cleaning | None:
-        """Start on the dirtiest log that is dirty enough; None when there is nothing to do, or no thread free."""
+        """Start on the dirtiest log that is dirty enough. None if there is no work or no free thread."""
         settings = self._settings()
         if not settings.enabled or len(self.in_progress) >= settings.threads:
             return None
@@ -218,12 +218,12 @@ class LogCleaner:
         return None
 
     def _postpone(self, key: TopicPartition, error: KafkaStorageError) -> None:
-        """A log that cannot be read now must not keep the others from being compacted."""
+        """A log that cannot be read now must not stop the compaction of the others."""
         logger.warning("compacting %s-%d has to wait: %s", *key, error)
         self._due_ms[key] = self._clock.now_ms() + RETRY_MS
 
     def next_look_ms(self) -> int | None:
-        """When to call `next` again, if nothing happens before; None for not at all."""
+        """When to call `next` again if nothing happens before. None means never."""
         now_ms = self._clock.now_ms()
         if self._unlooked or self._expiring:
             return now_ms
@@ -256,7 +256,7 @@ class LogCleaner:
         return look_at(key, log, self._clean_up_to.get(key), now_ms)
 
     def _look_at_unopened(self) -> None:
-        """After a start: open the logs whose last run left dirty segments, going by the names of their files."""
+        """After a start: open the logs that were dirty at the last stop, judged by their file names."""
         compact: dict[str, bool] = {}
         for _ in range(min(len(self._unlooked), LOOKS_AT_A_TIME)):
             key = self._unlooked.popleft()
@@ -268,7 +268,7 @@ class LogCleaner:
                 names = self._logs.disk.scan(f"{key[0]}-{key[1]}")
                 bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
                 if len(bases) > 1 and max(bases) > self._clean_up_to.get(key, 0):
-                    self._logs.get(*key)  # which tells us that it is open
+                    self._logs.get(*key)  # this notifies us that it is open
             except KafkaStorageError as error:
                 logger.warning("%s-%d cannot be opened to compact it: %s", *key, error)
                 self._unlooked.append(key)
@@ -278,7 +278,7 @@ class LogCleaner:
     def start(self, target: LogToClean) -> Cleaning:
         """Begin to compact a log."""
         log = target.log
-        remove_cleaned(self._logs.disk, log.folder)  # what a failing disk did not let `discard` take away
+        remove_cleaned(self._logs.disk, log.folder)  # files that `discard` could not remove because the disk failed
         settings = self._settings()
         sources = target.sources()
         first = sources[0].base_offset if sources else target.first_dirty_offset
@@ -307,18 +307,18 @@ class LogCleaner:
         return cleaning
 
     def apply(self, cleaning: Cleaning) -> bool:
-        """After a step: put what it made in place. False when the cleaning is over."""
+        """Put the result of a step in place. Returns False when the cleaning is over."""
         error = cleaning.error
         group = cleaning.group
         if error is not None and self._logs.opened(*cleaning.target.key) is not cleaning.target.log:
-            error = CleaningAborted()  # whatever it says: the files went away under the work
+            error = CleaningAborted()  # whatever the error was: the files were removed during the work
         if error is None and group is not None:
             try:
                 self._swap(cleaning, group)
             except CleaningAborted as aborted:
                 error = aborted
             except Exception as failure:
-                # Files and memory may disagree from here on; the next start puts that right.
+                # Files and memory may differ from here on; the next start repairs this.
                 self._give_up(cleaning, failure)
                 return False
         if error is None:
@@ -338,7 +338,7 @@ class LogCleaner:
         return False
 
     def discard(self, cleaning: Cleaning) -> None:
-        """End a cleaning whose work is over or aborted, and take away what it left half-made."""
+        """End a cleaning that is finished or aborted, and remove its incomplete files."""
         cleaning.close()
         self.in_progress.pop(cleaning.target.key, None)
         try:
@@ -411,7 +411,7 @@ class LogCleaner:
     # --- retention of compacted logs ---------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
-        """Kafka's cleaner also sweeps `compact,delete` logs, each time it looks for work."""
+        """Like Kafka's cleaner, apply retention to `compact,delete` logs whenever it looks for work."""
         deleted = 0
         for key in tuple(self._expiring):
             log = self._logs.opened(*key)
@@ -425,7 +425,7 @@ class LogCleaner:
     # --- all at once -------------------------------------------------------------------------------------------------
 
     def run_until_clean(self) -> int:
-        """Compact everything that is dirty enough, right here; returns how many rounds that took."""
+        """Compact every log that is dirty enough, synchronously. Returns the number of rounds."""
         rounds = 0
         while (cleaning := self.next()) is not None:
             rounds += 1
@@ -433,13 +433,13 @@ class LogCleaner:
         return rounds
 
     def finish(self, cleaning: Cleaning) -> None:
-        """Run a cleaning to its end, right here."""
+        """Run a cleaning to its end, synchronously."""
         cleaning.step()
         while self.apply(cleaning):
             cleaning.step()
 
     def compact_now(self, topic: str, partition: int) -> Iterator[Cleaning]:
-        """Rounds that compact a log up to its last stable offset however clean it is; run each with `finish`."""
+        """Rounds that compact a log up to its last stable offset, even if it is clean. Run each with `finish`."""
         key = (topic, partition)
         while (log := self._logs.get(topic, partition)) is not None and key not in self.uncleanable:
             target = look_at(key, log, self._clean_up_to.get(key), self._clock.now_ms())
@@ -448,6 +448,6 @@ class LogCleaner:
             yield self.start(target)
 
     def stop(self) -> None:
-        """Have all work end soon; what it had not finished is as if it had not been begun."""
+        """End all work soon. Unfinished work has no effect."""
         for cleaning in self.in_progress.values():
             cleaning.abort()

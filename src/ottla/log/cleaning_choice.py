@@ -1,4 +1,4 @@
-"""Which part of a log is dirty, how dirty the log is, and when it might be worth another look."""
+"""Which part of a log is dirty, how dirty the log is, and when to check it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER_MS: Final = (1 << 63) - 1
 
 
 class LogToClean(NamedTuple):
-    """What compacting a log now would work on."""
+    """The input for compacting a log now."""
 
     key: TopicPartition
     log: Log
@@ -26,9 +26,9 @@ class LogToClean(NamedTuple):
     clean_bytes: int
     cleanable_bytes: int
     urgent: bool
-    """Records wait for longer than `max.compaction.lag.ms`."""
+    """Records have waited longer than `max.compaction.lag.ms`."""
     look_again_ms: int
-    """When time alone may have changed the answer; `NEVER_MS` if only appends, or changed settings, can."""
+    """When time alone can change the result. `NEVER_MS` if only appends or new settings can."""
 
     @property
     def ratio(self) -> float:
@@ -42,12 +42,12 @@ class LogToClean(NamedTuple):
         return self.urgent or self.ratio > self.log.config.min_cleanable_dirty_ratio
 
     def sources(self) -> list[Source]:
-        """The segments below the first that must not be touched."""
+        """The segments before the first one that cannot be cleaned."""
         return [source_of(s) for s in self.log.segments if s.base_offset < self.first_uncleanable_offset]
 
 
 def source_of(segment: Segment) -> Source:
-    """An index that is not loaded is as large as its file."""
+    """An index that is not loaded has the size of its file."""
     offsets, times = segment.offset_index, segment.time_index
     return Source(
         segment.base_offset,
@@ -58,9 +58,9 @@ def source_of(segment: Segment) -> Source:
 
 
 def look_at(key: TopicPartition, log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """Work out the dirty part. `checkpoint` is where the last cleaning ended.
+    """Determine the dirty part. `checkpoint` is where the last cleaning ended.
 
-    Never cleaned: the active segment, what is at or above the last stable offset, and segments with a record younger
+    Never cleaned: the active segment, everything from the last stable offset on, and segments with a record younger
     than `min.compaction.lag.ms`.
     """
     segments = log.segments
@@ -69,7 +69,7 @@ def look_at(key: TopicPartition, log: Log, checkpoint: int | None, now_ms: int) 
     config = log.config
     stable = log.last_stable_offset
     bound = min(stable, bases[-1])
-    # An open transaction or a lagging replica ends by an event that nobody tells us of.
+    # The cleaner is not notified when an open transaction ends or a lagging replica catches up.
     look_again_ms = now_ms if stable < bases[-1] and first_dirty < bases[-1] else NEVER_MS
     dirty = segments[max(bisect_right(bases, first_dirty) - 1, 0) : -1] if first_dirty <= bases[-1] else []
     if config.min_compaction_lag_ms > 0:
@@ -79,7 +79,7 @@ def look_at(key: TopicPartition, log: Log, checkpoint: int | None, now_ms: int) 
                 look_again_ms = min(look_again_ms, segment.largest_timestamp + config.min_compaction_lag_ms)
                 break
     bound = max(first_dirty, bound)
-    # Whole segments only: the one that holds the bound stays.
+    # Only whole segments are cleaned: the one that holds the bound is not.
     uncleanable = bases[max(bisect_right(bases, bound) - 1, 0)] if bound <= bases[-1] else bases[-1]
     last = bisect_left(bases, uncleanable)
     first = max(bisect_right(bases, min(first_dirty, uncleanable)) - 1, 0)
@@ -104,7 +104,7 @@ def _first_dirty(log: Log, checkpoint: int | None) -> int:
     if checkpoint is None:
         return start
     if checkpoint < start:
-        # With `compact,delete` retention overtakes the cleaner all the time.
+        # With `compact,delete`, retention often overtakes the cleaner.
         if not log.config.delete:
             logger.warning(
                 "%s: compaction had reached offset %d, the log now starts at %d and is dirty from there on",

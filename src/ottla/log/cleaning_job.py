@@ -1,23 +1,32 @@
-"""Compaction of one log: reads segments that do not change any more, writes `.cleaned` ones beside them.
+"""Compaction of one log: reads immutable segments and writes `.cleaned` segments to the same folder.
 
-Nothing here touches the `Log` object. The job carries all that is needed, so the work may run in a thread or in another
-process; `cleaner` makes jobs and puts the results in place.
+Nothing here touches the `Log` object. The job holds everything needed, so the work can run in a thread or in another
+process. `cleaner` creates jobs and puts the results in place.
 
     1  read the dirty part and note the newest offset of each key, until the map is full
-    2  group all segments up to there, so that small ones grow together
-    3  copy each group without what is superseded into one new segment
+    2  group all segments up to there, so that small ones are merged
+    3  copy each group, without superseded records, into one new segment
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ottla.errors import CorruptMessage
 from ottla.lazy_imports import lazy
-from ottla.log.cleaning_records import Filtered, Keep, filter_batch, filter_legacy, payload_of
+from ottla.log.cleaning_records import (
+    Filtered,
+    Keep,
+    KeepRecord,
+    checked_windows,
+    filter_batch,
+    filter_legacy,
+    keep_all,
+    keep_offsets,
+)
 from ottla.log.cleaning_transactions import CleanedTransactions
 from ottla.log.files import Chunk, Disk
 from ottla.log.index import MAX_RELATIVE_OFFSET, AbortedTransaction
@@ -25,7 +34,8 @@ from ottla.log.options import LogConfig
 from ottla.log.segment import LOG_SUFFIX, Segment
 from ottla.records.batch import LOG_OVERHEAD, Batch, entry_size
 from ottla.records.legacy import LegacyBatch, any_batches
-from ottla.records.record import spans
+from ottla.records.record import Span
+from ottla.records.walk import Keyed, keyed
 
 if TYPE_CHECKING:
     from ottla.log import offset_map
@@ -36,11 +46,11 @@ CLEANED_SUFFIX: Final = ".cleaned"
 MIN_BUFFER_BYTES: Final = 64 * 1024
 
 Pace = Callable[[int], object]
-"""Called with the bytes just read or written; may sleep, and raises `CleaningAborted` to stop the work."""
+"""Called with the bytes just read or written. May sleep, and raises `CleaningAborted` to stop the work."""
 
 
 class CleaningAborted(Exception):
-    """The log went away or changed under the work, or the broker stops."""
+    """The log was removed or changed during the work, or the broker stops."""
 
 
 class Source(NamedTuple):
@@ -53,7 +63,7 @@ class Source(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """What an active producer wrote last: its newest data (-1 when only its marker is known), and its epoch."""
+    """The last write of an active producer: its newest data (-1 if only its marker is known), and its epoch."""
 
     offset: int
     epoch: int
@@ -61,7 +71,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningJob:
-    """One round over one log. All of it can be pickled."""
+    """One round over one log. Picklable."""
 
     name: str
     folder: str
@@ -90,19 +100,19 @@ class CleaningStats:
 
 
 class CleanedGroup(NamedTuple):
-    """A `.cleaned` segment that stands for others."""
+    """A `.cleaned` segment that replaces others."""
 
     base_offset: int
     replaces: tuple[int, ...]
     files: dict[str, int]
     """Its file names and sizes."""
     end_offset: int
-    """The round cleans everything below."""
+    """The round cleans everything below this offset."""
     stats: CleaningStats
 
 
 class Compaction:
-    """The work of one job; `groups` does it piece by piece."""
+    """The work of one job; `groups` does it step by step."""
 
     def __init__(self, job: CleaningJob, disk: Disk, pace: Pace = lambda size: None) -> None:
         self.job = job
@@ -110,12 +120,14 @@ class Compaction:
         self._disk = disk
         self._pace = pace
         self._map = offset_map.OffsetMap(job.map_bytes, job.load_factor)
+        self._newest = self._map.newest()
 
     def groups(self) -> Iterator[CleanedGroup]:
-        """Each cleaned segment as soon as it is complete and on the disk; those before it may be in place by then."""
+        """Each cleaned segment once it is complete and on the disk. Earlier ones may already be in place by then."""
         job = self.job
         self._build_map()
         self.stats.map_keys, self.stats.map_capacity = len(self._map), self._map.capacity
+        self._newest = self._map.newest()
         end_offset = self._map.latest_offset + 1
         sources = [source for source in job.sources if source.base_offset < end_offset]
         if not sources:
@@ -129,7 +141,7 @@ class Compaction:
             yield CleanedGroup(group[0].base_offset, replaces, files, end_offset, self.stats)
 
     def _legacy_horizon_ms(self) -> int:
-        """Formats before v2 have no delete horizon: their tombstones go by the age of the last clean segment."""
+        """Formats before v2 have no delete horizon: the age of the last clean segment limits their tombstones."""
         clean = [s for s in self.job.sources if s.base_offset < self.job.first_dirty_offset]
         return self._modified_ms(clean[-1]) - self.job.config.delete_retention_ms if clean else 0
 
@@ -142,7 +154,7 @@ class Compaction:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _chunks(self, source: Source) -> Iterator[list[Batch | LegacyBatch]]:
-        """The batches of a segment, a buffer full at a time."""
+        """The batches of a segment, one buffer at a time."""
         file = self._disk.open(self._path(source), size=source.size)
         size = max(self.job.buffer_bytes, MIN_BUFFER_BYTES)
         position = 0
@@ -183,35 +195,58 @@ class Compaction:
                     if not self._map_batch(batch, transactions):
                         return
                     offsets.latest_offset = batch.last_offset
-            # Where offsets are missing at the end of a segment there is nothing to read up to the next one.
+            # If offsets are missing at the end of a segment, there is nothing to read up to the next one.
             offsets.latest_offset = next_base - 1
 
     def _map_batch(self, batch: Batch | LegacyBatch, transactions: CleanedTransactions) -> bool:
-        """Note the batch's keys; False when the map is full and the batch cannot be counted as read."""
+        """Record the batch's keys. False if the map is full and the batch does not count as read."""
         offsets, dirty_from = self._map, self.job.first_dirty_offset
         if isinstance(batch, LegacyBatch):
             batch.ensure_valid()
             for record in batch.records():
-                if record.key is not None and record.offset >= dirty_from:
-                    if offsets.is_full:
-                        return False
-                    offsets.put(record.key, record.offset)
-                    offsets.latest_offset = record.offset
+                if record.offset < dirty_from:
+                    continue
+                if record.key is None:
+                    self.stats.keyless_records += 1
+                    continue
+                if offsets.is_full:
+                    return False
+                offsets.put(record.key, record.offset)
+                offsets.latest_offset = record.offset
             return True
         if transactions.may_discard(batch) or batch.is_control or not batch.record_count:
             return True
         base = batch.base_offset
-        put, capacity = offsets.put, offsets.capacity
-        # Without enough room for the batch, the part of it that is read counts: even one batch may hold too many keys.
+        # If the batch does not fit, the part that was read counts: even a single batch may have too many keys.
         last = offsets.latest_offset
-        for *_, offset_delta, key in spans(payload_of(batch), batch.record_count):
-            if key is not None and base + offset_delta >= dirty_from:
-                if len(offsets) >= capacity:
+        for data, count in checked_windows(batch):
+            found = keyed(data, count)
+            if len(offsets) + count > offsets.capacity or base < dirty_from or found.tombstones or None in found.keys:
+                last, complete = self._map_singly(base, found, last)
+                if not complete:
                     offsets.latest_offset = last
                     return False
-                last = base + offset_delta
-                put(key, last)
+            else:
+                offsets.put_all(cast("list[bytes]", found.keys), base, found.offset_deltas)
+            self._pace(0)
         return True
+
+    def _map_singly(self, base: int, found: Keyed, last: int) -> tuple[int, bool]:
+        """Record keys one by one -> (the offset of the last one, whether all fit)."""
+        offsets, dirty_from = self._map, self.job.first_dirty_offset
+        tombstones = set(found.tombstones)
+        for index, (delta, key) in enumerate(zip(found.offset_deltas, found.keys, strict=True)):
+            offset = base + delta
+            if offset < dirty_from:
+                continue
+            if key is None:
+                self.stats.keyless_records += 1
+                continue
+            if offsets.is_full:
+                return last, False
+            last = offset
+            offsets.put(key, offset, index in tombstones)
+        return last, True
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -226,7 +261,8 @@ class Compaction:
         cleaned = Segment(disk, job.folder, group[0].base_offset, job.config, job.now_ms, suffix=CLEANED_SUFFIX)
         try:
             for file in (cleaned.log, cleaned.offset_index.file, cleaned.time_index.file):
-                # What an earlier attempt left must not be added to; and even an empty segment has its files.
+                # Remove the files of an earlier attempt instead of appending to them. Even an empty segment has its
+                # files.
                 disk.remove(file.path)
                 disk.touch(file.path)
             disk.remove(cleaned.txn_index.path)
@@ -286,7 +322,16 @@ class Compaction:
         retain_empty = self._must_stay(batch)
         keep: Keep | None = None
         if not discard:
-            keep = _keep_all if batch.is_control else self._keep(not horizon_passed)
+            if batch.is_control:
+                keep = keep_all
+            elif batch.base_offset < job.first_dirty_offset or batch.last_offset > self._map.latest_offset:
+                keep = self._keep_by_key(batch.base_offset, not horizon_passed)
+            else:
+                # All keys of this batch are in the map, so its offsets there decide.
+                offsets, tombstones = self._newest.between(batch.base_offset, batch.next_offset)
+                if len(offsets) == batch.record_count and not tombstones:
+                    return Filtered(batch.view(), batch.record_count)
+                keep = keep_offsets(batch.base_offset, offsets, not horizon_passed) if offsets else None
         return filter_batch(
             batch,
             keep,
@@ -296,10 +341,10 @@ class Compaction:
         )
 
     def _must_stay(self, batch: Batch) -> bool:
-        """Whether the batch stays even if it is empty.
+        """Whether the batch stays even if it has no records.
 
-        The last batch of an active producer tells its sequence, or its marker its epoch; and the last batch of the
-        round tells how far the log had got.
+        The last batch of an active producer holds its sequence, and its marker holds its epoch. The last batch of the
+        round holds the end of the log.
         """
         if batch.next_offset == self.job.first_uncleanable_offset:
             return True
@@ -316,23 +361,23 @@ class Compaction:
         self.stats.records_read += max(count, 1)
         return content, count
 
-    def _keep(self, keep_deletes: bool) -> Keep:
+    def _keep(self, keep_deletes: bool) -> KeepRecord:
         latest_offset, newest = self._map.latest_offset, self._map.get
-        stats = self.stats
 
         def keep(offset: int, key: bytes | None, has_value: bool) -> bool:
             if offset > latest_offset:
                 return True
-            if key is None:
-                stats.keyless_records += 1
-                return False
-            return (has_value or keep_deletes) and offset >= newest(key)
+            return key is not None and (has_value or keep_deletes) and offset >= newest(key)
 
         return keep
 
+    def _keep_by_key(self, base_offset: int, keep_deletes: bool) -> Keep:
+        stays = self._keep(keep_deletes)
 
-def _keep_all(offset: int, key: bytes | None, has_value: bool) -> bool:
-    return True
+        def keep(data: bytes, spans: Iterable[Span]) -> list[Span]:
+            return [span for span in spans if stays(base_offset + span[5], span[6], not data[span[2]] & 1)]
+
+        return keep
 
 
 class _LegacyEntry(NamedTuple):
@@ -350,7 +395,7 @@ def _entries_of(content: Chunk) -> list[Batch]:
 
 
 def grouped(sources: Sequence[Source], config: LogConfig, first_uncleanable_offset: int) -> list[list[Source]]:
-    """Neighbours that fit one segment together: by size, by the size of each index, and by the range of offsets."""
+    """Adjacent segments that fit into one, by size, by the size of each index, and by the range of offsets."""
     groups: list[list[Source]] = []
     log = index = time_index = 0
     for slot, source in enumerate(sources):
@@ -372,7 +417,7 @@ def grouped(sources: Sequence[Source], config: LogConfig, first_uncleanable_offs
 
 
 def remove_cleaned(disk: Disk, folder: str) -> None:
-    """Take away what an interrupted cleaning wrote; a folder that is gone has nothing."""
+    """Remove the files of an interrupted cleaning. A missing folder is fine."""
     with suppress(FileNotFoundError):
         for name in disk.scan(folder):
             if name.endswith(CLEANED_SUFFIX):

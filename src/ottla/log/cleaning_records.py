@@ -1,8 +1,8 @@
-"""Take records out of a batch. What stays keeps its offset, its bytes where possible, and the batch's last sequence."""
+"""Remove records from a batch. The rest keep their offsets, their bytes if possible, and the batch's last sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage
@@ -18,33 +18,78 @@ from ottla.records.batch import (
     pack_batch,
 )
 from ottla.records.legacy import LegacyBatch, build_message_set
-from ottla.records.record import Record, spans
+from ottla.records.record import Record, Span, spans
+from ottla.records.streaming import Compressor
 
+_WINDOWS_HELD: Final = 16
+"""Keeps up to a megabyte of records between the two passes over a batch."""
 _KIND_FLAGS: Final = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
-class Kept(NamedTuple):
-    """A record that stays, as it lies in its batch's payload."""
-
-    start: int
-    after_timestamp: int
-    end: int
-    timestamp_delta: int
-
-
-def payload_of(batch: Batch) -> bytes:
-    """The checked, uncompressed records of a batch: rewriting must not make damage look whole."""
+def checked_windows(batch: Batch) -> Iterator[tuple[bytes, int]]:
+    """The records of a batch in windows, after a CRC check: rewriting must not make damaged data look valid."""
     if not batch.crc_ok():
         raise CorruptMessage(f"the batch at offset {batch.base_offset} has a wrong CRC")
-    return batch.uncompressed_payload()
+    if not batch.is_compressed:
+        return iter(((bytes(batch.payload()), batch.record_count),))
+    return batch.payload_windows(compression.DEFAULT_LIMIT)
 
 
-Keep = Callable[[int, bytes | None, bool], bool]
+KeepRecord = Callable[[int, bytes | None, bool], bool]
 """`keep(offset, key, has_value)`."""
+Keep = Callable[[bytes, Iterable[Span]], list[Span]]
+"""`keep(data, spans)`: the records to keep. It may be called twice for the same records."""
+
+
+def keep_all(data: bytes, spans: Iterable[Span]) -> list[Span]:
+    return list(spans)
+
+
+def keep_offsets(base_offset: int, offsets: list[int], keep_deletes: bool) -> Keep:
+    """Keep the records at these offsets, except tombstones that may be removed."""
+    deltas = {offset - base_offset for offset in offsets}
+
+    def keep(data: bytes, spans: Iterable[Span]) -> list[Span]:
+        kept = [span for span in spans if span[5] in deltas]
+        return kept if keep_deletes else [span for span in kept if not data[span[2]] & 1]
+
+    return keep
+
+
+class _Kept:
+    """Which records of a batch stay, and the data for its new header."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tombstones = False
+        self.first_delta = self.highest_delta = 0
+        self.windows: list[tuple[bytes, list[Span]]] | None = []
+        """The records themselves, if they are few. Otherwise they are decompressed again."""
+
+    def note(self, data: bytes, stay: list[Span]) -> None:
+        if self.windows is not None:
+            self.windows.append((data, stay))
+            if len(self.windows) > _WINDOWS_HELD:
+                self.windows = None
+        if not stay:
+            return
+        highest = max([span[4] for span in stay])
+        if not self.count:
+            self.first_delta, self.highest_delta = stay[0][4], highest
+        elif highest > self.highest_delta:
+            self.highest_delta = highest
+        self.count += len(stay)
+        if not self.tombstones:
+            self.tombstones = any(data[span[2]] & 1 for span in stay)
+
+
+def _kept_windows(batch: Batch, keep: Keep) -> Iterator[tuple[bytes, list[Span]]]:
+    for data, count in checked_windows(batch):
+        yield data, keep(data, spans(data, count))
 
 
 class Filtered(NamedTuple):
-    """What is left of a batch: its bytes (None: nothing), and how many records."""
+    """The rest of a batch: its bytes (None if nothing is left), and the number of records."""
 
     content: bytearray | memoryview | None
     record_count: int
@@ -60,32 +105,25 @@ def filter_batch(
 ) -> Filtered:
     """Apply `keep` to every record (None keeps none).
 
-    A batch that keeps a tombstone, or a marker whose transaction is gone, is given `new_horizon_ms` unless it has a
-    delete horizon: from then on they may go (KIP-534).
+    If a batch keeps a tombstone, or a marker whose transaction is gone, and has no delete horizon, it gets
+    `new_horizon_ms`: from then on they may be removed (KIP-534).
     """
-    kept: list[Kept] = []
-    tombstones = False
-    data = b""
+    kept = _Kept()
     if keep is not None and batch.record_count:
-        data = payload_of(batch)
-        base = batch.base_offset
-        for start, after_timestamp, value_at, end, delta_ms, offset_delta, key in spans(data, batch.record_count):
-            has_value = not data[value_at] & 1
-            if keep(base + offset_delta, key, has_value):
-                kept.append(Kept(start, after_timestamp, end, delta_ms))
-                if not has_value:
-                    tombstones = True
-    if not kept:
+        for data, stay in _kept_windows(batch, keep):
+            kept.note(data, stay)
+    if keep is None or not kept.count:
         return Filtered(_emptied(batch) if retain_empty else None, 0)
-    needs_horizon = (tombstones or horizon_for_marker) and not batch.has_delete_horizon
-    if len(kept) == batch.record_count and not needs_horizon:
-        return Filtered(batch.view(), len(kept))
+    needs_horizon = (kept.tombstones or horizon_for_marker) and not batch.has_delete_horizon
+    if kept.count == batch.record_count and not needs_horizon:
+        return Filtered(batch.view(), kept.count)
     horizon_ms = new_horizon_ms if needs_horizon else batch.delete_horizon_ms
-    return Filtered(_rebuilt(batch, data, kept, horizon_ms), len(kept))
+    windows = kept.windows if kept.windows is not None else _kept_windows(batch, keep)
+    return Filtered(_rebuilt(batch, kept, windows, horizon_ms), kept.count)
 
 
 def _emptied(batch: Batch) -> bytearray:
-    """The header alone: offsets, epoch and sequences stay."""
+    """Only the header: offsets, epoch and sequences stay."""
     return pack_batch(
         b"",
         0,
@@ -101,26 +139,32 @@ def _emptied(batch: Batch) -> bytearray:
     )
 
 
-def _rebuilt(batch: Batch, data: bytes, kept: list[Kept], horizon_ms: int | None) -> bytearray:
+def _rebuilt(
+    batch: Batch, kept: _Kept, windows: Iterable[tuple[bytes, list[Span]]], horizon_ms: int | None
+) -> bytearray:
     append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
     old_base = batch.base_timestamp
     if append_time is not None:
         first = highest = append_time
     else:
-        first = old_base + kept[0].timestamp_delta
-        highest = old_base + max([span.timestamp_delta for span in kept])
+        first = old_base + kept.first_delta
+        highest = old_base + kept.highest_delta
     base_timestamp = first if horizon_ms is None else horizon_ms
-    if append_time is None and base_timestamp == old_base:
-        payload = b"".join([data[span.start : span.end] for span in kept])
-    else:
-        payload = b"".join([_with_timestamp(data, span, old_base, base_timestamp, append_time) for span in kept])
-    codec = batch.codec
-    if codec:
-        payload = compression.compress(codec, payload)
+    same_times = append_time is None and base_timestamp == old_base
+    payload = Compressor(batch.codec)
+    for data, stay in windows:
+        if same_times:
+            payload.write(b"".join([data[span[0] : span[3]] for span in stay]))
+            continue
+        for _, after_timestamp, _, end, delta_ms, _, _ in stay:
+            timestamp = old_base + delta_ms if append_time is None else append_time
+            delta = encode_varint(timestamp - base_timestamp)
+            size = 1 + len(delta) + end - after_timestamp
+            payload.write(b"".join((encode_varint(size), b"\0", delta, data[after_timestamp:end])))
     attributes = batch.attributes & ~DELETE_HORIZON_FLAG
     return pack_batch(
-        payload,
-        len(kept),
+        payload.finish(),
+        kept.count,
         base_offset=batch.base_offset,
         leader_epoch=batch.leader_epoch,
         attributes=attributes if horizon_ms is None else attributes | DELETE_HORIZON_FLAG,
@@ -133,15 +177,8 @@ def _rebuilt(batch: Batch, data: bytes, kept: list[Kept], horizon_ms: int | None
     )
 
 
-def _with_timestamp(data: bytes, span: Kept, old_base: int, new_base: int, append_time: int | None) -> bytes:
-    timestamp = old_base + span.timestamp_delta if append_time is None else append_time
-    delta = encode_varint(timestamp - new_base)
-    rest = data[span.after_timestamp : span.end]
-    return b"".join((encode_varint(1 + len(delta) + len(rest)), b"\0", delta, rest))
-
-
-def filter_legacy(batch: LegacyBatch, keep: Keep, *, retain_empty: bool) -> tuple[bytes | memoryview | None, int]:
-    """The same for a message of format 0 or 1, which cannot be empty: one that must stay stays whole."""
+def filter_legacy(batch: LegacyBatch, keep: KeepRecord, *, retain_empty: bool) -> tuple[bytes | memoryview | None, int]:
+    """Like `filter_batch`, for a message of format 0 or 1. It cannot be empty, so one that must stay is kept whole."""
     batch.ensure_valid()
     records: list[Record] = list(batch.records())
     kept = [record for record in records if keep(record.offset, record.key, record.value is not None)]

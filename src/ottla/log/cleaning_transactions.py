@@ -1,8 +1,8 @@
-"""What compaction has to know of transactions while it walks through a log.
+"""The state of transactions during compaction.
 
-Records of an aborted transaction go at once. A marker stays for as long as a batch of its transaction does, even an
-empty one, and from the first pass that finds none on for `delete.retention.ms` more, so that a reader that began
-before sees both or neither.
+Records of an aborted transaction are removed immediately. A marker stays until no batch of its transaction is left, not
+even an empty one. After the first pass that finds none, it stays for another `delete.retention.ms`, so that a reader
+that began earlier sees both or neither.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ottla.records.batch import CONTROL_ABORT, CONTROL_COMMIT, Batch
 
 
 class CleanedTransactions:
-    """Fed every batch of the log in order."""
+    """Receives every batch of the log in order."""
 
     __slots__ = ("_aborted", "_keep", "_ongoing_aborted", "_ongoing_committed")
 
     def __init__(
         self, aborted: Sequence[AbortedTransaction], from_offset: int, keep: Callable[[AbortedTransaction], object]
     ) -> None:
-        """`aborted` are those that touch the log from `from_offset` on; `keep` gets those whose marker stays."""
+        """`aborted` are those that touch the log from `from_offset` on. `keep` gets those whose marker stays."""
         relevant = (entry for entry in aborted if entry.last_offset >= from_offset)
         self._aborted = deque(sorted(relevant, key=lambda entry: entry.first_offset))
         self._keep = keep
@@ -30,7 +30,7 @@ class CleanedTransactions:
         self._ongoing_committed: set[int] = set()
 
     def may_discard(self, batch: Batch) -> bool:
-        """Whether a batch is of no use any more: aborted data, or the marker of a transaction without batches."""
+        """Whether a batch is no longer needed: aborted data, or the marker of a transaction without batches."""
         self._reach(batch.last_offset)
         if batch.is_control:
             return self._marker(batch)

@@ -1,4 +1,4 @@
-"""Which leader wrote from which offset on (KIP-101): `leader-epoch-checkpoint`."""
+"""Which leader epoch starts at which offset (KIP-101): `leader-epoch-checkpoint`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNDEFINED: Final = (-1, -1)
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both growing."""
+    """Epochs and their start offsets, both increasing."""
 
     __slots__ = ("_disk", "_epochs", "_folder", "_offsets", "latest")
 
@@ -26,7 +26,7 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._offsets: list[int] = []
         self.latest = -1
-        """The newest epoch, -1 when none is known."""
+        """The newest epoch, or -1 if none is known."""
         if exists:
             self._read()
 
@@ -40,7 +40,7 @@ class LeaderEpochs:
                 for epoch, offset in pairs:
                     self._add(epoch, offset)
         except (ValueError, IndexError) as error:
-            # The epochs are in the batches too; the log goes on without the file's entries.
+            # The batches hold the epochs too, so the log works without the file's entries.
             logger.warning("%s/%s is malformed and ignored: %s", self._folder, EPOCHS_FILE, error)
             self._epochs, self._offsets = [], []
         self.latest = self._epochs[-1] if self._epochs else -1
@@ -53,20 +53,20 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Epoch `epoch` starts at `start_offset`, if it is news."""
+        """Epoch `epoch` starts at `start_offset`. Ignored if it is already known."""
         if epoch > self.latest >= 0 or (epoch >= 0 and self.latest < 0):
             before = self._epochs[:], self._offsets[:]
             self._add(epoch, start_offset)
             try:
                 self.write()
             except KafkaStorageError:
-                # The append that brought the epoch fails; its next try must find it missing here too.
+                # The append with this epoch fails. Its retry must find the epoch missing here too.
                 self._epochs, self._offsets = before
                 raise
             self.latest = epoch
 
     def _add(self, epoch: int, start_offset: int) -> None:
-        # A newer epoch that starts earlier overwrites what the older ones wrote there.
+        # A newer epoch that starts earlier replaces the entries of older epochs from there on.
         while self._offsets and (self._offsets[-1] >= start_offset or self._epochs[-1] >= epoch):
             self._epochs.pop()
             self._offsets.pop()
@@ -74,12 +74,12 @@ class LeaderEpochs:
         self._offsets.append(start_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch under which `offset` was written; -1 when unknown."""
+        """The epoch in which `offset` was written, or -1 if unknown."""
         slot = bisect_right(self._offsets, offset) - 1
         return self._epochs[slot] if slot >= 0 else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch at or below `epoch`, as OffsetForLeaderEpoch answers."""
+        """(epoch, end offset) of the newest epoch at or below `epoch`, as in OffsetForLeaderEpoch."""
         if epoch == UNDEFINED[0]:
             return UNDEFINED
         if epoch == self.latest:
@@ -92,7 +92,7 @@ class LeaderEpochs:
         return self._epochs[slot - 1], self._offsets[slot]
 
     def previous_epoch(self, epoch: int) -> int:
-        """The newest epoch below `epoch`, -1 if there is none."""
+        """The newest epoch below `epoch`, or -1 if there is none."""
         slot = bisect_right(self._epochs, epoch - 1)
         return self._epochs[slot - 1] if slot else -1
 
@@ -105,7 +105,7 @@ class LeaderEpochs:
             self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that end at or before `start_offset`; the one that spans it now starts there."""
+        """Forget epochs that end at or before `start_offset`. The epoch that spans it now starts there."""
         slot = bisect_right(self._offsets, start_offset) - 1
         if slot > 0 or (slot == 0 and self._offsets[0] < start_offset):
             del self._epochs[:slot], self._offsets[:slot]

@@ -1,23 +1,24 @@
-"""The disk seam: everything the log does to a disk goes through `Disk` and `File`.
+"""The boundary to the disk: all disk access of the log goes through `Disk` and `File`.
 
-`PosixDisk` is a folder, `MemoryDisk` the same surface without one. Paths are relative to the disk's root and use "/".
+`PosixDisk` is a folder, `MemoryDisk` the same interface in memory. Paths are relative to the disk's root and use "/".
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
-import resource
-import sys
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ottla import system
 from ottla.errors import KafkaStorageError
 from ottla.lazy_imports import lazy
 from ottla.log.disk import Chunk as Chunk
 from ottla.log.disk import Disk as Disk
+from ottla.log.disk import DiskFailure as DiskFailure
+from ottla.log.disk import DiskSnapshot as DiskSnapshot
 from ottla.log.disk import File as File
 from ottla.log.disk import FileRegion as FileRegion
 from ottla.log.memory import MemoryDisk as MemoryDisk
@@ -25,29 +26,50 @@ from ottla.log.memory import MemoryFile as MemoryFile
 
 if TYPE_CHECKING:
     import shutil
+
+    from ottla.log import folder_snapshot
 else:
+    folder_snapshot = lazy("ottla.log.folder_snapshot")
     shutil = lazy("shutil")
 
+FolderFailure: TypeAlias = Callable[[str, str], None]
+"""(data folder, what failed)"""
+
 MAX_IOVECS = 1024
-"""Linux refuses a `writev` of more buffers (IOV_MAX)."""
+"""Linux refuses a `writev` with more buffers (IOV_MAX)."""
 DEFAULT_OPEN_FILES = 4096
-"""Handles kept open at a time. A partition in use needs one (its active log file); indexes are opened for moments."""
+"""The most open handles. A partition in use needs one (its active log file); indexes are opened briefly."""
 THREAD_OPEN_FILES = 16
 LOCK_FILE = ".lock"
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-"""New folders and files are for the broker's user alone: the metadata holds keys of SCRAM users, the logs records.
-What is there already keeps its mode, so that an owner may open it to others."""
+"""New folders and files are readable only for the broker's user: the metadata holds keys of SCRAM users, the logs
+records. Existing files keep their mode, so that an owner can open them to others."""
 
 
-def _failure(action: str, path: str, error: OSError) -> KafkaStorageError:
-    return KafkaStorageError(f"{action} {path} failed: {error.strerror or error}")
+_OF_FOLDER: Final = frozenset(
+    number
+    for name in (
+        "EIO",
+        "EROFS",
+        "EACCES",
+        "EPERM",
+        "ENOTDIR",
+        "ENODEV",
+        "ENXIO",
+        "ESTALE",
+        "EUCLEAN",
+    )
+    if (number := getattr(errno, name, None)) is not None
+)
+"""Errors of the folder. Too many open files are an error of the process. A full disk is not a failed one: Kafka takes
+the folder offline or exits, but here the write is refused, and writes succeed again once there is space."""
 
 
 class PosixFile:
-    """A file of a `PosixDisk`; its handle comes and goes."""
+    """A file of a `PosixDisk`. Its handle is opened and closed as needed."""
 
-    __slots__ = ("_disk", "_fd", "_torn", "path", "size", "used")
+    __slots__ = ("_disk", "_fd", "_linked", "_torn", "path", "size", "used")
 
     def __init__(self, disk: PosixDisk, path: str, size: int) -> None:
         self._disk = disk
@@ -55,6 +77,8 @@ class PosixFile:
         self.size = size
         self.used = False
         self._torn = False
+        """The next append needs a repair first: there may be garbage at the end, or the file is linked."""
+        self._linked = False
         self._fd = -1
 
     def append(self, buffers: Sequence[Chunk]) -> int:
@@ -62,29 +86,30 @@ class PosixFile:
         if fd < 0:
             fd = self._open()
         else:
-            self.used = True  # opening alone does not count, else a pass over many files would push out the busy ones
+            self.used = True  # opening alone does not count: a pass over many files would evict the busy ones
         position = self.size
         if self._torn:
-            # Appends go to the file's real end: with rubbish there they would not be where the indexes say.
+            # Appends go to the file's real end. With garbage there, they would not be where the indexes point.
             self.truncate(position)
+            fd = self.fileno()
         try:
             if len(buffers) == 1:
                 wanted = len(buffers[0])
                 written = os.write(fd, buffers[0])
             else:
                 wanted = sum(map(len, buffers))
-                written = os.writev(fd, buffers) if len(buffers) <= MAX_IOVECS else 0
+                written = system.writev(fd, buffers) if len(buffers) <= MAX_IOVECS else 0
             if written != wanted:
                 self._write_rest(fd, buffers, written)
         except OSError as error:
-            # What was half written must not be found by a later read or a recovery.
+            # A later read or a recovery must not find a partial write.
             self.take_back(position)
-            raise _failure("append to", self.path, error) from error
+            raise self._disk.failure("append to", self.path, error) from error
         self.size = position + wanted
         return position
 
     def _write_rest(self, fd: int, buffers: Sequence[Chunk], written: int) -> None:
-        """After a short write: usually the disk is full and the next write says so."""
+        """Continue after a short write. Usually the disk is full, and the next write raises the error."""
         for buffer in buffers:
             if written >= len(buffer):
                 written -= len(buffer)
@@ -103,9 +128,9 @@ class PosixFile:
         else:
             self.used = True
         try:
-            return os.pread(fd, length, position)
+            return system.pread(fd, length, position)
         except OSError as error:
-            raise _failure("read of", self.path, error) from error
+            raise self._disk.failure("read of", self.path, error) from error
 
     def view(self, position: int, length: int) -> Chunk:
         return self.pread(length, position)
@@ -120,18 +145,29 @@ class PosixFile:
         if self._fd < 0 and not self.size and not size:
             return
         try:
+            self.fileno()
+            if self._linked and os.fstat(self._fd).st_nlink > 1:
+                self._own()
             os.ftruncate(self.fileno(), size)
         except OSError as error:
-            raise _failure("truncation of", self.path, error) from error
+            raise self._disk.failure("truncation of", self.path, error) from error
         self.size = size
         self._torn = False
 
+    def _own(self) -> None:
+        """Replace the file with a copy: it has other hard links, as in a snapshot, which must not change."""
+        target = self._disk.resolve(self.path)
+        shutil.copy2(target, target + ".tmp")
+        self.close()
+        os.replace(target + ".tmp", target)
+        self._linked = False
+
     def take_back(self, size: int) -> None:
-        self.size = size
         try:
-            os.ftruncate(self.fileno(), size)
+            self.truncate(size)
         except (OSError, KafkaStorageError):
             self._torn = True
+        self.size = size
 
     def fsync(self) -> None:
         if self._fd < 0 and not self._disk.exists(self.path):
@@ -139,7 +175,7 @@ class PosixFile:
         try:
             os.fsync(self.fileno())
         except OSError as error:
-            raise _failure("flush of", self.path, error) from error
+            raise self._disk.failure("flush of", self.path, error) from error
 
     def fileno(self) -> int:
         if self._fd < 0:
@@ -150,34 +186,58 @@ class PosixFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            self._disk.opened -= 1
+            del self._disk.handles[self]
             os.close(fd)
 
     def _open(self) -> int:
         disk = self._disk
-        if disk.opened >= disk.max_open_files:
+        if len(disk.handles) >= disk.max_open_files:
             disk.close_unused()
         try:
-            fd = os.open(disk.resolve(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+            fd = os.open(disk.resolve(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND | system.OPEN_FLAGS, FILE_MODE)
         except OSError as error:
-            raise _failure("open of", self.path, error) from error
+            raise self._disk.failure("open of", self.path, error) from error
         self._fd = fd
-        disk.opened += 1
-        disk.handles.append(self)
+        disk.handles[self] = None
+        if os.fstat(fd).st_nlink > 1:
+            self._linked = self._torn = True
         return fd
 
 
 class PosixDisk:
-    """A folder. Handles are opened on use and the ones unused for longest are closed beyond `max_open_files`."""
+    """A folder. Handles are opened on use. Beyond `max_open_files`, the least recently used ones are closed."""
+
+    is_spread = False
 
     def __init__(self, root: str | os.PathLike[str], *, max_open_files: int = DEFAULT_OPEN_FILES) -> None:
         self.root = os.path.abspath(root)
-        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        # Half of what the process may open is left for sockets.
+        soft_limit = system.open_files_limit()
+        # Leave half of the process's file descriptors for sockets.
         self.max_open_files = max_open_files if soft_limit < 0 else max(min(max_open_files, soft_limit // 2), 16)
-        self.opened = 0
-        self.handles: deque[PosixFile] = deque()
+        self.handles: OrderedDict[PosixFile, None] = OrderedDict()
+        """The files that are open, in the order in which `close_unused` looks at them."""
         self.lock_handle = -1
+        self.is_offline = False
+        """It failed, and is not used until the next start."""
+        self.on_failure: FolderFailure | None = None
+
+    def failure(self, action: str, path: str, error: OSError) -> DiskFailure:
+        """The exception for an OSError. Calls `on_failure`, in the current thread."""
+        failure = DiskFailure(f"{action} {path} failed: {error.strerror or error}")
+        if self.on_failure is not None:
+            root = self.root_of(path)
+            if error.errno in _OF_FOLDER or not os.path.isdir(root):
+                failure.is_reported = True
+                self.on_failure(root, f"{action} {path}: {error.strerror or error}")
+        return failure
+
+    def root_of(self, path: str) -> str:
+        """The data folder of a path."""
+        return self.root
+
+    def watch(self, on_failure: FolderFailure) -> None:
+        """Set the callback for a failed data folder. It may be called several times, and from other threads."""
+        self.on_failure = on_failure
 
     def __str__(self) -> str:
         return self.root
@@ -186,17 +246,15 @@ class PosixDisk:
         return f"{self.root}/{path}" if path else self.root
 
     def close_unused(self) -> None:
-        """Second chance: a file that was used since the last round stays, and is asked again in the next one."""
+        """Second chance: a file that was used since the last round stays open, and is checked again in the next one."""
         handles = self.handles
         for _ in range(2 * len(handles)):
-            if self.opened < self.max_open_files or not handles:
+            if len(handles) < self.max_open_files:
                 return
-            file = handles.popleft()
-            if file._fd < 0:
-                continue
+            file = next(iter(handles))
             if file.used:
                 file.used = False
-                handles.append(file)
+                handles.move_to_end(file)
             else:
                 file.close()
 
@@ -207,7 +265,7 @@ class PosixDisk:
             except FileNotFoundError:
                 size = 0
             except OSError as error:
-                raise _failure("look-up of", path, error) from error
+                raise self.failure("look-up of", path, error) from error
         return PosixFile(self, path, size)
 
     def scan(self, folder: str) -> dict[str, int]:
@@ -221,7 +279,7 @@ class PosixDisk:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _failure("listing of", folder or self.root, error) from error
+            raise self.failure("listing of", folder or self.root, error) from error
         return found
 
     def exists(self, path: str) -> bool:
@@ -231,40 +289,44 @@ class PosixDisk:
         try:
             os.makedirs(self.resolve(folder), FOLDER_MODE, exist_ok=True)
         except OSError as error:
-            raise _failure("creation of", folder or self.root, error) from error
+            raise self.failure("creation of", folder or self.root, error) from error
 
     def rename(self, path: str, to: str) -> None:
         try:
+            if not system.RENAMES_OPEN_FILES:
+                self.close_handles()
             os.replace(self.resolve(path), self.resolve(to))
         except OSError as error:
-            raise _failure("rename of", path, error) from error
+            raise self.failure("rename of", path, error) from error
 
     def remove(self, path: str) -> None:
         try:
+            if not system.RENAMES_OPEN_FILES:
+                self.close_handles()
             os.remove(self.resolve(path))
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _failure("removal of", path, error) from error
+            raise self.failure("removal of", path, error) from error
 
     def remove_tree(self, folder: str) -> None:
         shutil.rmtree(self.resolve(folder), ignore_errors=True)
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole file; FileNotFoundError where there is none."""
+        """The whole file. FileNotFoundError if there is none."""
         try:
             with open(self.resolve(path), "rb") as file:
                 return file.read()
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _failure("read of", path, error) from error
+            raise self.failure("read of", path, error) from error
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = False) -> None:
         target = self.resolve(path)
         temporary = target + ".tmp"
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | system.OPEN_FLAGS, FILE_MODE)
             try:
                 rest = memoryview(data)
                 while rest:
@@ -273,34 +335,38 @@ class PosixDisk:
                     os.fsync(fd)
             finally:
                 os.close(fd)
+            if not system.RENAMES_OPEN_FILES:
+                self.close_handles()
             os.replace(temporary, target)
         except OSError as error:
             with suppress(OSError):
                 os.remove(temporary)
-            raise _failure("write of", path, error) from error
+            raise self.failure("write of", path, error) from error
         if sync:
             self.sync_folder(path.rpartition("/")[0])
 
     def touch(self, path: str) -> None:
         try:
-            os.close(os.open(self.resolve(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+            os.close(os.open(self.resolve(path), os.O_WRONLY | os.O_CREAT | system.OPEN_FLAGS, FILE_MODE))
         except OSError as error:
-            raise _failure("creation of", path, error) from error
+            raise self.failure("creation of", path, error) from error
 
     def modified_ms(self, path: str) -> int:
         try:
             return os.stat(self.resolve(path)).st_mtime_ns // 1_000_000
         except OSError as error:
-            raise _failure("look-up of", path, error) from error
+            raise self.failure("look-up of", path, error) from error
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         try:
             os.utime(self.resolve(path), ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
         except OSError as error:
-            raise _failure("dating of", path, error) from error
+            raise self.failure("dating of", path, error) from error
 
     def for_thread(self) -> PosixDisk:
-        return PosixDisk(self.root, max_open_files=THREAD_OPEN_FILES)
+        disk = PosixDisk(self.root, max_open_files=THREAD_OPEN_FILES)
+        disk.on_failure = self.on_failure
+        return disk
 
     def parts(self) -> Sequence[PosixDisk]:
         return [self]
@@ -310,18 +376,14 @@ class PosixDisk:
 
     def sync_folder(self, folder: str) -> None:
         try:
-            fd = os.open(self.resolve(folder), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            system.sync_folder(self.resolve(folder))
         except OSError as error:
-            raise _failure("flush of", folder or self.root, error) from error
+            raise self.failure("flush of", folder or self.root, error) from error
 
     def sync_paths(self, paths: Sequence[str]) -> None:
         for path in paths:
             try:
-                fd = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(self.resolve(path), os.O_RDONLY | system.OPEN_FLAGS)
                 try:
                     os.fsync(fd)
                 finally:
@@ -329,36 +391,53 @@ class PosixDisk:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _failure("flush of", path, error) from error
+                raise self.failure("flush of", path, error) from error
 
     def sync_all(self) -> bool:
-        if sys.platform != "linux":  # elsewhere sync() returns before the disk is done
+        if not system.SYNC_WAITS:
             return False
         os.sync()
         return True
 
     def lock(self) -> None:
-        """Keep a second process off this folder for as long as this one lives."""
+        """Keep other processes out of this folder while this one lives."""
         if self.lock_handle >= 0:
             return
         try:
-            fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            fd = os.open(self.resolve(LOCK_FILE), os.O_RDWR | os.O_CREAT | system.OPEN_FLAGS, FILE_MODE)
         except OSError as error:
-            raise _failure("lock of", self.root, error) from error
+            raise self.failure("lock of", self.root, error) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The kind of lock that Apache Kafka takes on this file, so that neither starts on the other's folder.
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock_file(fd)
         except OSError as error:
             os.close(fd)
             advice = "is another broker running on it?"
             raise KafkaStorageError(f"another process uses the data folder {self.root} ({advice})") from error
         self.lock_handle = fd
 
+    def snapshot(self) -> DiskSnapshot:
+        self.close_handles()  # the next write opens its file again, and finds that it is linked
+        try:
+            return folder_snapshot.FolderSnapshot(self.root)
+        except OSError as error:
+            raise self.failure("snapshot of", self.root, error) from error
+
+    def restore(self, snapshot: DiskSnapshot) -> None:
+        if not isinstance(snapshot, folder_snapshot.FolderSnapshot):
+            raise KafkaStorageError("this snapshot is of a broker in memory, and this one has a data folder")
+        self.close_handles()
+        try:
+            snapshot.restore_to(self.root)
+        except OSError as error:
+            raise self.failure("restoring of", self.root, error) from error
+
+    def close_handles(self) -> None:
+        for file in list(self.handles):
+            file.close()
+
     def close(self) -> None:
-        """Close every handle and give up the lock."""
-        while self.handles:
-            self.handles.popleft().close()
+        """Close every handle and release the lock."""
+        self.close_handles()
         if self.lock_handle >= 0:
             os.close(self.lock_handle)
             self.lock_handle = -1

@@ -1,8 +1,8 @@
-"""The sparse indexes beside a segment: offset to position, timestamp to offset, and aborted transactions.
+"""The sparse indexes of a segment: offset to position, timestamp to offset, and aborted transactions.
 
-Entries are written in pages; until a page is full they wait in memory, which is safe since an unclean stop rebuilds the
-indexes of every segment that was not flushed. For look-ups only the first key of each page is held, so a 2 MB index
-costs 4 KB of memory and one read of a page, whatever the size of the log.
+Entries are written in pages. Until a page is full they stay in memory, which is safe because recovery after an unclean
+stop rebuilds the indexes of every unflushed segment. Look-ups keep only the first key of each page in memory, so a 2 MB
+index takes 4 KB of memory and one page read, regardless of the size of the log.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF
 
 
 class CorruptIndex(Exception):
-    """An index that contradicts itself; its segment makes a new one from the log."""
+    """An index contradicts itself. Its segment rebuilds it from the log."""
 
 
 class PagedIndex:
-    """Fixed-size entries (key, value), both growing, found by binary search over pages."""
+    """Fixed-size entries (key, value), both increasing, found by binary search over pages."""
 
     ENTRY: ClassVar[Struct]
 
@@ -52,14 +52,14 @@ class PagedIndex:
         self._pending = bytearray()
         self._firsts = array("q")
         self._last_key: int | None = None
-        """None where it has to be read."""
+        """None if it must be read."""
         self._page = b""
         self._page_number = -1
         self._loaded = file.size == 0
         self._distrusted = False
 
     def load(self) -> None:
-        """Read the file once, and cut the zeros that Kafka preallocates and leaves behind when it is killed."""
+        """Read the file once, and cut the zeros of Kafka's preallocation, which remain if Kafka is killed."""
         if self._loaded:
             return
         if self._distrusted:
@@ -91,7 +91,7 @@ class PagedIndex:
         return key, value
 
     def slot_for(self, key: int) -> int:
-        """The last slot whose key is at most `key`, -1 if there is none."""
+        """The last slot whose key is at most `key`, or -1 if there is none."""
         if not self._loaded:
             self.load()
         number = bisect_right(self._firsts, key) - 1
@@ -109,7 +109,7 @@ class PagedIndex:
         return first + low
 
     def _page_of(self, number: int) -> tuple[bytes | bytearray, int]:
-        """A page's bytes and its first slot. Only what is on disk is cached: it does not change."""
+        """A page's bytes and its first slot. Only pages on disk are cached, because they do not change."""
         first = number * PAGE_ENTRIES
         if number == self._page_number:
             return self._page, first
@@ -134,13 +134,13 @@ class PagedIndex:
         self._last_key = key
         self.count += 1
         if len(self._pending) >= PAGE_ENTRIES * self.ENTRY.size:
-            # A full disk will fail the log's own append; entries can wait in memory for as long as that lasts.
+            # On a full disk, the log's own append fails as well. Until there is space, entries stay in memory.
             with suppress(KafkaStorageError):
                 self.write_pending()
                 self.file.close()
 
     def write_pending(self) -> None:
-        """Hand waiting entries to the file."""
+        """Write the pending entries to the file."""
         if self._pending:
             self.file.append([self._pending])
             self._pending = bytearray()
@@ -152,7 +152,7 @@ class PagedIndex:
             self.load()
         if count >= self.count:
             return
-        if count >= self._written:  # what was never written goes without a word to the disk
+        if count >= self._written:  # entries that were never written need no disk access
             del self._pending[(count - self._written) * self.ENTRY.size :]
         else:
             self.file.truncate(count * self.ENTRY.size)
@@ -164,13 +164,13 @@ class PagedIndex:
         self._page, self._page_number = b"", -1
 
     def distrust(self) -> None:
-        """Entries are wrong and the disk does not let us remove them: use none until `reset` succeeds."""
+        """Entries are wrong and cannot be removed from the disk: use none until `reset` succeeds."""
         self._loaded = False
         self._last_key = None
         self._distrusted = True
 
     def reset(self) -> None:
-        """Throw all entries away, also those of a file that cannot be understood."""
+        """Discard all entries, even those of an unreadable file."""
         self._pending = bytearray()
         self.file.truncate(0)
         self.count = self._written = 0
@@ -190,7 +190,7 @@ class PagedIndex:
 
 
 class OffsetIndex(PagedIndex):
-    """Last offset of a batch, relative to the segment's base, to the position where that batch starts."""
+    """Maps the last offset of a batch, relative to the segment's base, to the position of that batch."""
 
     ENTRY = Struct(">ii")
     __slots__ = ()
@@ -205,7 +205,7 @@ class OffsetIndex(PagedIndex):
         self._append(offset - self.base_offset, position)
 
     def entry_before(self, offset: int) -> tuple[int, int]:
-        """The last entry at or before `offset`: relative offset and position; (0, 0) when there is none."""
+        """The last entry at or before `offset`: relative offset and position. (0, 0) if there is none."""
         slot = self.slot_for(offset - self.base_offset)
         return self.entry(slot) if slot >= 0 else (0, 0)
 
@@ -216,14 +216,14 @@ class OffsetIndex(PagedIndex):
 
 
 class TimeIndex(PagedIndex):
-    """The largest timestamp so far, to the relative offset of the batch that brought it."""
+    """Maps the largest timestamp so far to the relative offset of the batch that holds it."""
 
     ENTRY = Struct(">qi")
     __slots__ = ()
 
     @property
     def last_entry(self) -> tuple[int, int]:
-        """Timestamp and offset; (-1, base offset) when empty."""
+        """Timestamp and offset, or (-1, base offset) if empty."""
         if not self._loaded:
             self.load()
         if not self.count:
@@ -257,7 +257,7 @@ class TimeIndex(PagedIndex):
 
 
 class AbortedTransaction(NamedTuple):
-    """What a consumer needs to skip a transaction, and where it may stop looking."""
+    """What a consumer needs to skip a transaction, and how far to search."""
 
     version: int
     producer_id: int
@@ -267,7 +267,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Aborted transactions of a segment, in order of their markers. Most segments have no such file."""
+    """The aborted transactions of a segment, in the order of their markers. Most segments have no such file."""
 
     ENTRY: Final = Struct(">hqqqq")
 
@@ -304,17 +304,17 @@ class TransactionIndex:
             file.append([data[before:]])
             file.close()
         except KafkaStorageError:
-            # The marker is in the log by now. Readers see the entry; the next flush, roll or close writes it or fails.
+            # The marker is already in the log. Readers see the entry; the next flush, roll or close writes it or fails.
             self._unwritten = True
 
     def write_unwritten(self) -> None:
-        """Write again what could not be written."""
+        """Retry the entries that could not be written."""
         if self._unwritten:
             self._replace(self._entries())
             self._unwritten = False
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
-        """Add the transactions that touch [fetch_offset, upper_bound); True when no later segment can add more."""
+        """Add the transactions that overlap [fetch_offset, upper_bound). True if no later segment can add more."""
         data = self._entries()
         size, unpack = self.ENTRY.size, self.ENTRY.unpack_from
         low, high = 0, len(data) // size
@@ -332,11 +332,17 @@ class TransactionIndex:
                 return True
         return False
 
-    def check(self, base_offset: int) -> None:
-        data = self._entries()
-        for entry in self.ENTRY.iter_unpack(data):
-            if entry[3] < base_offset or entry[0] > 0:
-                raise CorruptIndex(f"{self.path}: impossible entry {entry}")
+    def check(self, base_offset: int, size: int) -> list[AbortedTransaction]:
+        """The entries, if they are plausible. `size` is the file's size."""
+        if not size or size % self.ENTRY.size:
+            raise CorruptIndex(f"{self.path} is damaged: {size} bytes are no number of entries")
+        entries = [AbortedTransaction(*entry) for entry in self.ENTRY.iter_unpack(self._entries())]
+        last = base_offset
+        for entry in entries:
+            if entry.version or entry.producer_id < 0 or not last <= entry.last_offset >= entry.first_offset >= 0:
+                raise CorruptIndex(f"{self.path} is damaged: impossible entry {tuple(entry)}")
+            last = entry.last_offset
+        return entries
 
     def truncate_to(self, offset: int) -> None:
         data = self._entries()

@@ -1,10 +1,10 @@
-"""Open a partition folder: finish what a stop interrupted, recover what was not flushed, load the state.
+"""Opens a partition folder: finishes interrupted operations, recovers unflushed data, loads the state.
 
-leftovers   .deleted and .cleaned go; .swap replaces what it was made from, unless a .cleaned says it is half-made
-segments    indexes without a log go; a log without its index is read again
-recovery    after an unclean stop, from the recovery point on: every batch is checked, the first bad byte and
-            all that follows is cut
-state       leader epochs are cut to the log, producers come from the newest snapshot plus a replay of the rest
+leftovers   .deleted and .cleaned are removed; .swap replaces its sources, unless a .cleaned shows it is incomplete
+segments    indexes without a log are removed; a log without its index is read again
+recovery    after an unclean stop, from the recovery point on: every batch is checked, and the log is cut at the
+            first bad byte
+state       leader epochs are cut to the log; producers come from the newest snapshot and a replay of later batches
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from typing import Final
 
 from ottla.clock import Clock
 from ottla.errors import KafkaStorageError
+from ottla.log import integrity
 from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.epochs import EPOCHS_FILE, LeaderEpochs
 from ottla.log.files import Disk
 from ottla.log.index import CorruptIndex
-from ottla.log.log import DELETED_SUFFIX, SWAP_SUFFIX, Log, Scheduler
+from ottla.log.integrity import segment_offset as _offset
+from ottla.log.log import Log
 from ottla.log.options import LogConfig
 from ottla.log.producer_replay import rebuild_producers
 from ottla.log.producers import SNAPSHOT_SUFFIX, ProducerStateManager
+from ottla.log.removal import DELETED_SUFFIX, Scheduler
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from ottla.log.segments import SWAP_SUFFIX
 
 logger = logging.getLogger(__name__)
 
 CLEANED_SUFFIX: Final = ".cleaned"
 TEMPORARY_SUFFIX: Final = ".tmp"
-_SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 def open_log(
@@ -46,7 +49,7 @@ def open_log(
     schedule: Scheduler | None = None,
     topic_id: bytes | None = None,
 ) -> Log:
-    """The log in `folder` (made if it is not there). `clean` says that the last stop was; see `checkpoints`."""
+    """The log in `folder`, which is created if missing. `clean`: whether the last stop was clean; see `checkpoints`."""
     folder = f"{topic}-{partition}" if folder is None else folder
     disk.mkdir(folder)
     loader = _Loader(disk, f"{topic}-{partition}", folder, config, clock, log_start_offset, recovery_point, clean)
@@ -64,6 +67,7 @@ def open_log(
         log_start_offset=loader.log_start_offset,
         log_end_offset=loader.log_end_offset,
         recovery_point=loader.recovery_point,
+        missing=loader.missing,
         schedule=schedule,
         topic_id=topic_id,
     )
@@ -91,7 +95,11 @@ class _Loader:
         self.clean = clean
         self.log_end_offset = 0
         self.segments: list[Segment] = []
-        self.sizes = self._finish_interrupted(disk.scan(folder))
+        sizes = disk.scan(folder)
+        integrity.check_files(folder, sizes)
+        self.sizes = self._finish_interrupted(sizes)
+        self.missing: list[tuple[int, int]] = []
+        self._orphans: set[int] = set()
         snapshots = [_offset(name) for name in self.sizes if name.endswith(SNAPSHOT_SUFFIX)]
         self.epochs = LeaderEpochs(disk, folder, exists=EPOCHS_FILE in self.sizes)
         self.producers = self._producer_manager(snapshots)
@@ -105,6 +113,8 @@ class _Loader:
             self._recover()
         end = self._end_or_restart()
         self._report_missing(end)
+        self.missing = integrity.missing_ranges(self.segments, self._orphans, compacted=self.config.compact)
+        integrity.report(self.name, self.missing)
         if not self.segments:
             self.segments.append(self._segment(self.log_start_offset, None))
             end = self.log_start_offset
@@ -126,7 +136,7 @@ class _Loader:
         first_cleaned = min((_offset(n) for n in leftovers if n.endswith(CLEANED_SUFFIX)), default=1 << 63)
         swaps = []
         for name in leftovers:
-            # A .cleaned beside a .swap: the swap had not got all its files yet, and the originals are whole.
+            # A .cleaned next to a .swap: the swap did not have all its files yet, and the originals are complete.
             if name.endswith(SWAP_SUFFIX) and _offset(name) < first_cleaned:
                 swaps.append(name)
             else:
@@ -137,7 +147,7 @@ class _Loader:
         return self.disk.scan(self.folder)
 
     def _remove_replaced(self, swaps: list[str], sizes: dict[str, int]) -> None:
-        """Delete the segments that a complete swap was made from."""
+        """Delete the source segments of a complete swap."""
         ranges = []
         for name in swaps:
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
@@ -149,7 +159,7 @@ class _Loader:
             return
         start, end = min(r[0] for r in ranges), max(r[1] for r in ranges)
         for name in sizes:
-            if name.endswith(_SEGMENT_SUFFIXES) and start <= _offset(name) < end:
+            if name.endswith(integrity.SEGMENT_SUFFIXES) and start <= _offset(name) < end:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
@@ -161,11 +171,16 @@ class _Loader:
         return Segment(self.disk, self.folder, base_offset, self.config, self.clock.now_ms(), sizes=sizes)
 
     def _load_segments(self) -> None:
+        last_base = max((_offset(name) for name in self.sizes if name.endswith(LOG_SUFFIX)), default=-1)
         for name in sorted(self.sizes):
-            if name.endswith(_SEGMENT_SUFFIXES) and _offset(name) < 0:
+            if name.endswith(integrity.SEGMENT_SUFFIXES) and _offset(name) < 0:
                 logger.warning("%s: %s is no file of a segment and is left alone", self.name, name)
             elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
-                if f"{_offset(name):020d}{LOG_SUFFIX}" not in self.sizes:
+                if f"{_offset(name):020d}{LOG_SUFFIX}" in self.sizes:
+                    continue
+                if self.clean and _offset(name) < last_base:
+                    self._orphans.add(_offset(name))  # kept as evidence of the missing segment
+                else:
                     logger.warning("%s: index file %s has no log file and is removed", self.name, name)
                     self._remove(name)
             elif name.endswith(LOG_SUFFIX):
@@ -181,9 +196,9 @@ class _Loader:
             self._recover_segment(segment)
         elif stem + TIME_INDEX_SUFFIX not in self.sizes:
             segment.rebuild_indexes()
-        elif self.sizes.get(stem + TXN_INDEX_SUFFIX):
+        elif (txn_index_size := self.sizes.get(stem + TXN_INDEX_SUFFIX)) is not None:
             try:
-                segment.txn_index.check(base_offset)
+                integrity.check_txn_index(segment, txn_index_size, compacted=self.config.compact)
             except CorruptIndex as error:
                 logger.warning("%s: %s; reading the segment again", self.name, error)
                 self._recover_segment(segment)
@@ -227,7 +242,7 @@ class _Loader:
                 return
 
     def _report_missing(self, end: int) -> None:
-        """Recovery says what it cut. What was gone before shows in the checkpoint of a stop only."""
+        """Recovery reports what it cuts. Earlier losses only show after a clean stop, by its recovery point."""
         if end < self.recovery_point and self.clean:
             logger.error(
                 "%s: the log ends at offset %d, but went up to %d when it was closed; whatever removed the rest, "
@@ -238,12 +253,12 @@ class _Loader:
             )
 
     def _end_or_restart(self) -> int:
-        """The log's end; a log that ends before its start offset is thrown away."""
+        """The log's end. A log that ends before its start offset is discarded."""
         if not self.segments:
             return 0
         end, excess = self.segments[-1].find_end()
         if excess:
-            # Only after a stop that was said to be clean: appends would go behind bytes that no reader gets past.
+            # Only after a clean stop: appends would follow bytes that no reader can get past.
             logger.warning(
                 "%s: %d bytes behind the last batch of segment %d are no batch; reading the segment again",
                 self.name,
@@ -271,16 +286,10 @@ class _Loader:
 
 
 def _check_torn(segment: Segment, position: int) -> None:
-    """What an interrupted write leaves has nothing sound behind it; anything else is damage."""
+    """An interrupted write has no valid batch after it. Anything else is damage."""
     for batch in segment.batches(position):
         if batch.crc_ok():
             raise KafkaStorageError(
                 f"{segment.log.path} is damaged at position {position}, in front of offset {batch.base_offset}: "
                 f"cut there it would lose what follows. `ottla verify` says more; {RESTORE_HINT}"
             )
-
-
-def _offset(name: str) -> int:
-    """The offset a file is named by. Names that are none sort before everything."""
-    digits = name.partition(".")[0]
-    return int(digits) if len(digits) == 20 and digits.isdigit() else -1

@@ -1,46 +1,77 @@
 """Which offset holds the newest record of each key, in a bounded amount of memory.
 
-Kafka packs 24 bytes a key into a fixed buffer. A dict is several times as fast here as any table of our own would be,
-and several times as large; so the same setting, `log.cleaner.dedupe.buffer.size`, holds fewer keys, and a log with more
-of them than fit takes another round. A short key stands for itself; of a longer one only a digest is kept.
+Kafka packs 24 bytes per key into a fixed buffer. In Python a dict is several times faster than a custom table, and
+several times larger. So the same setting, `log.cleaner.dedupe.buffer.size`, holds fewer keys, and a log with more keys
+takes another round. A short key is kept as it is; a longer one is replaced by a digest.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-DIGEST_BYTES: Final = 16
-"""A longer key is replaced by a digest of this size. Keys of exactly this size are digested too, so that a key is never
-mistaken for the digest of another."""
+DIGEST_BYTES: Final = 31
+"""A longer key is replaced by a digest of this size, the largest whose object takes 64 bytes. Keys of exactly this size
+are digested too, so that a key is never mistaken for the digest of another."""
 BYTES_PER_ENTRY: Final = 192
-"""Key object 64, offset 32, and the dict's share in the worst moment, right after it grew with the old table still
-there; measured in the tests."""
+"""Key object 64, offset 32, and the dict's share in the worst case, right after it grew while the old table still
+exists. Measured in the tests."""
 
 
 class OffsetMap:
-    """Key to its newest offset. `latest_offset` is how far the log was read, whether or not there were keys."""
+    """Maps each key to its newest offset. `latest_offset` is the last offset that was read, with or without a key.
 
-    __slots__ = ("_offsets", "capacity", "latest_offset")
+    A value is twice the offset, plus one if the record is a tombstone.
+    """
+
+    __slots__ = ("_marks", "capacity", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
         self.capacity = max(int(memory_bytes // BYTES_PER_ENTRY * load_factor), 1)
-        self._offsets: dict[bytes, int] = {}
+        self._marks: dict[bytes, int] = {}
         self.latest_offset = -1
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._marks)
 
     @property
     def is_full(self) -> bool:
-        return len(self._offsets) >= self.capacity
+        return len(self._marks) >= self.capacity
 
-    def put(self, key: bytes, offset: int) -> None:
-        self._offsets[key if len(key) < DIGEST_BYTES else digest(key)] = offset
+    def put(self, key: bytes, offset: int, tombstone: bool = False) -> None:
+        self._marks[key if len(key) < DIGEST_BYTES else digest(key)] = offset << 1 | tombstone
+
+    def put_all(self, keys: Sequence[bytes], base_offset: int, offset_deltas: Sequence[int]) -> None:
+        """Records with values, in order. There must be room for all of them."""
+        if max(map(len, keys), default=0) >= DIGEST_BYTES:
+            keys = [key if len(key) < DIGEST_BYTES else digest(key) for key in keys]
+        self._marks.update(zip(keys, [base_offset + delta << 1 for delta in offset_deltas], strict=True))
 
     def get(self, key: bytes) -> int:
-        """-1 for a key that was not seen."""
-        return self._offsets.get(key if len(key) < DIGEST_BYTES else digest(key), -1)
+        """The newest offset, or -1 for an unknown key."""
+        return self._marks.get(key if len(key) < DIGEST_BYTES else digest(key), -2) >> 1
+
+    def newest(self) -> NewestOffsets:
+        """Only the offsets, once all keys are in."""
+        return NewestOffsets(array("q", sorted(self._marks.values())))
+
+
+class NewestOffsets:
+    """The offsets of the newest record of each key, to judge batches without decoding them."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self, marks: array[int]) -> None:
+        self._marks = marks
+
+    def between(self, first_offset: int, end_offset: int) -> tuple[list[int], bool]:
+        """The offsets from `first_offset` up to, but not including, `end_offset`, and whether one is a tombstone."""
+        first = bisect_left(self._marks, first_offset << 1)
+        marks = self._marks[first : bisect_left(self._marks, end_offset << 1, first)]
+        return [mark >> 1 for mark in marks], any(mark & 1 for mark in marks)
 
 
 def digest(key: bytes) -> bytes:

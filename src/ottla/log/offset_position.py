@@ -1,4 +1,4 @@
-"""Where something is in a log."""
+"""Positions in a log."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Located(NamedTuple):
 
 
 def in_order(entries: Iterable[tuple[Located, T]], low: int, high: int) -> Iterator[tuple[Located, T, bool]]:
-    """Each batch, and whether its offsets follow those of the batches before it, all of them from `low` to `high`.
+    """Each batch, and whether its offsets follow those of earlier batches and are between `low` and `high`.
 
-    No checksum covers the offset of a batch. One that goes back, or leaves a gap into which the next batch falls, is
-    the damaged one: those around it are sound, and Kafka keeps them all.
+    The offset of a batch has no checksum. A batch whose offset goes back, or leaves a gap into which the next batch
+    falls, is damaged. The batches around it are valid, and Kafka keeps all of them.
     """
 
     def follows(batch: Located, next_offset: int) -> bool:
@@ -44,7 +44,7 @@ def in_order(entries: Iterable[tuple[Located, T]], low: int, high: int) -> Itera
 
 
 class TimestampedOffset(NamedTuple):
-    """A record found by time; the epoch is -1 when unknown."""
+    """A record found by time. The epoch is -1 if unknown."""
 
     timestamp: int
     offset: int

@@ -1,4 +1,4 @@
-"""The settings of one log, resolved from topic configs once: the append path reads attributes, not a mapping."""
+"""The settings of one log, resolved once from the topic configs: the append path reads attributes, not a mapping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NEVER: Final = (1 << 63) - 1
 
 
 class TopicSettings(Protocol):
-    """Anything that answers `settings["segment.bytes"]`."""
+    """Any object that supports `settings["segment.bytes"]`."""
 
     def __getitem__(self, key: str, /) -> Any: ...
 
@@ -39,11 +39,11 @@ class LogConfig:
     max_message_bytes: int = 1024 * 1024 + 12
     producer_id_expiration_ms: int = _DAY_MS
     refuse_damage: bool = False
-    """A log that is damaged in the middle is not opened, instead of being cut there."""
+    """Refuse to open a log that is damaged in the middle, instead of cutting it there."""
 
     @classmethod
     def from_topic_config(cls, topic: TopicSettings, producer_id_expiration_ms: int = _DAY_MS) -> LogConfig:
-        """Resolve a topic's configs; `producer.id.expiration.ms` is the broker's."""
+        """Resolve a topic's configs. `producer.id.expiration.ms` is a broker setting."""
         policy = topic["cleanup.policy"]
         policies = {part.strip() for part in policy.split(",")} if isinstance(policy, str) else set(policy)
         return cls(
@@ -69,7 +69,7 @@ class LogConfig:
 
 
 def _segment_bytes(topic: TopicSettings) -> int:
-    """Kafka's internal key goes below the least that `segment.bytes` may be."""
+    """Kafka's internal key allows values below the minimum of `segment.bytes`."""
     try:
         internal: int | None = topic["internal.segment.bytes"]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Whose data folders these are: `meta.properties` in each of them, looked at before anything is touched."""
+"""The owner of the data folders: `meta.properties` in each of them, checked before anything is touched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ottla.log.files import Disk
 from ottla.wire.primitives import uuid_to_base64
 
 Found: TypeAlias = Sequence[tuple[Disk, MetaProperties | None]]
-"""What each folder says; None of a new one."""
+"""The owner of each folder; None for a new one."""
 
 
 def read_owners(disk: Disk, node_id: int) -> Found:
-    """Refuses folders of another node, of different clusters, and those that are no data folders."""
+    """Refuse folders of another node, of different clusters, and folders that are not data folders."""
     found = [(part, _owner(part, node_id)) for part in disk.parts()]
     ids = {meta.cluster_id for _, meta in found if meta is not None}
     if len(ids) > 1:
@@ -34,7 +34,7 @@ def _owner(part: Disk, node_id: int) -> MetaProperties | None:
 
 
 def _refuse_foreign(part: Disk) -> None:
-    """A folder with files but without meta.properties is somebody else's."""
+    """A folder with files but without meta.properties belongs to something else."""
     others = sorted(name for name in part.scan("") if name not in (".lock", "lost+found"))
     if others:
         raise KafkaStorageError(
@@ -44,7 +44,7 @@ def _refuse_foreign(part: Disk) -> None:
 
 
 def claim(found: Found, fresh: MetaProperties, new_token: Callable[[], str]) -> list[MetaProperties]:
-    """Write down whose folders they are where they do not say so yet. `fresh` is for the first, if all are new."""
+    """Write the owner into folders that have none. `fresh` is for the first folder if all are new."""
     metas: list[MetaProperties] = []
     cluster_id = next((meta.cluster_id for _, meta in found if meta is not None), fresh.cluster_id)
     for part, meta in found:

@@ -1,4 +1,4 @@
-"""Producer state from what is on the disk: the newest snapshot, then the batches after it."""
+"""Rebuilds producer state from the disk: the newest snapshot, then the batches after it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def rebuild_producers(
     *,
     clean: bool,
 ) -> None:
-    """Bring the producer state to `last_offset`: newest snapshot, then the batches after it.
+    """Advance the producer state to `last_offset`: newest snapshot, then the batches after it.
 
-    A log that was closed cleanly without any snapshot never had producers to remember (it predates them), so it is not
-    read; its next start finds the snapshots written here.
+    A cleanly closed log without any snapshot predates producer state, so it is not read. Its next start finds the
+    snapshots written here.
     """
     bases = [segment.base_offset for segment in segments]
     to_snapshot = set(bases[-2:])

@@ -1,6 +1,6 @@
-"""What a partition remembers of its producers: sequences, epochs, open transactions, and snapshots of all that.
+"""A partition's producer state: sequences, epochs, open transactions, and snapshots of these.
 
-Kafka keeps the last five batches of a producer in memory and only the last one in a snapshot, so after a restart only
+Kafka keeps the last five batches of a producer in memory but only the last one in a snapshot, so after a restart only
 that one is recognised as a duplicate.
 """
 
@@ -27,7 +27,7 @@ from ottla.records.checksum import crc32c
 logger = logging.getLogger(__name__)
 
 BATCHES_REMEMBERED: Final = 5
-"""A Java producer has at most five requests in flight to a partition, so an older duplicate cannot come."""
+"""A Java producer has at most five requests in flight to a partition, so an older duplicate cannot arrive."""
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
@@ -37,7 +37,7 @@ _TRANSACTION_KIND: Final = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class Origin(Enum):
-    """Who appends: sequences are checked for clients only, and replicas take what their leader accepted."""
+    """The source of an append. Sequences are checked for clients only; replicas accept what their leader accepted."""
 
     CLIENT = 0
     REPLICATION = 1
@@ -45,7 +45,7 @@ class Origin(Enum):
 
 
 class StoredBatch(NamedTuple):
-    """A batch of a producer, as far as recognising its duplicate needs."""
+    """The fields of a producer's batch that are needed to recognise a duplicate."""
 
     first_sequence: int
     last_sequence: int
@@ -62,7 +62,7 @@ _new: Final = tuple.__new__
 
 
 class Transaction:
-    """A transaction with data in this partition; `last_offset` is its marker's, -1 while it is open."""
+    """A transaction with data in this partition. `last_offset` is that of its marker, or -1 while it is open."""
 
     __slots__ = ("first_offset", "last_offset", "producer_id")
 
@@ -129,7 +129,7 @@ class ProducerState:
 
 
 class PreparedAppend:
-    """What an append will change, worked out before the bytes are written and applied only after they are."""
+    """The changes of an append, prepared before the bytes are written and applied only after that."""
 
     __slots__ = ("completed", "started", "states", "verified")
 
@@ -141,7 +141,7 @@ class PreparedAppend:
 
 
 class Unverified:
-    """A producer whose transaction has not begun yet in this partition: the first sequence that was to begin it."""
+    """A producer whose transaction has not begun in this partition, and the first sequence that tried to begin it."""
 
     __slots__ = ("bumps", "epoch", "sequence", "since_ms")
 
@@ -149,16 +149,16 @@ class Unverified:
         self.epoch = epoch
         self.sequence = sequence
         self.bumps = bumps
-        """Whether each transaction has an epoch of its own (KIP-890)."""
+        """Whether each transaction has its own epoch (KIP-890)."""
         self.since_ms = since_ms
 
     def outlives(self, batch: Batch) -> bool:
-        """A marker with that very epoch ended the transaction before, late."""
+        """Whether a batch is the late marker of the previous transaction, with this same epoch."""
         return bool(self.bumps and batch.attributes & CONTROL_FLAG and batch.producer_epoch == self.epoch)
 
 
 class ProducerStateManager:
-    """All producers of one partition, and which transactions hold back the last stable offset."""
+    """All producers of one partition, and the transactions that hold back the last stable offset."""
 
     __slots__ = (
         "_disk",
@@ -181,7 +181,7 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
         self.unverified: dict[int, Unverified] = {}
-        # Both in order of first offset: appends come in that order, and loading sorts.
+        # Both are in the order of first offsets: appends come in that order, and loading sorts.
         self._ongoing: dict[int, Transaction] = {}
         self._unreplicated: dict[int, Transaction] = {}
         self._snapshots: set[int] = set(snapshots)
@@ -191,9 +191,9 @@ class ProducerStateManager:
     # --- checks and updates ------------------------------------------------------------------------------------------
 
     def continues(self, batch: Batch) -> ProducerState | None:
-        """The producer's state if its batch simply comes next and no transaction starts or ends with it.
+        """The producer's state, if its batch is next in sequence and starts or ends no transaction.
 
-        That is nearly every batch of a client, and it needs no copy of the state to be prepared.
+        That is almost every batch of a client, and needs no copy of the state.
         """
         state = self.producers.get(batch.producer_id)
         if state is None or state.epoch != batch.producer_epoch or not state.batches:
@@ -208,7 +208,7 @@ class ProducerStateManager:
         return None
 
     def run_of(self, batches: Sequence[Batch]) -> tuple[int, ProducerState | None]:
-        """How many of a client's batches simply come one after the other, and the state of their producer, if any."""
+        """How many of a client's batches directly follow each other, and the state of their producer, if any."""
         state: ProducerState | None = None
         producer_id = batches[0].producer_id if batches else -1
         expected = -1
@@ -234,10 +234,10 @@ class ProducerStateManager:
     def prepare(
         self, batches: Iterable[Batch], base_offset: int, origin: Origin, transaction_version: int = 0
     ) -> PreparedAppend | StoredBatch:
-        """Check the batches as they will be stored from `base_offset` on; a duplicate of a client's batch is returned.
+        """Check the batches as stored from `base_offset` on. Returns the original if a client's batch is a duplicate.
 
-        Replicated batches keep the offsets they have. `transaction_version` concerns markers: from 2 on (KIP-890)
-        the coordinator has raised the epoch, so a marker with the producer's own epoch is a late one.
+        Replicated batches keep their offsets. `transaction_version` is for markers: from 2 on (KIP-890) the coordinator
+        has raised the epoch, so a marker with the producer's own epoch is late.
         """
         prepared = PreparedAppend()
         offset = base_offset
@@ -301,7 +301,7 @@ class ProducerStateManager:
     def _check_marker_epoch(
         self, state: ProducerState, epoch: int, offset: int, origin: Origin, transaction_version: int
     ) -> None:
-        # The same epoch with no transaction open is the coordinator's own retry: the marker is written once more.
+        # The same epoch without an open transaction is a retry of the coordinator: the marker is written again.
         if transaction_version >= 2 and epoch == state.epoch and state.txn_first_offset >= 0:
             message = (
                 f"Epoch of producer {state.producer_id} at offset {offset} in {self._name} is {epoch}, "
@@ -315,7 +315,7 @@ class ProducerStateManager:
     def _check_sequence(self, state: ProducerState, batch: Batch, offset: int) -> None:
         sequence = batch.base_sequence
         waiting = self.unverified.get(batch.producer_id)
-        # Before KIP-890 a producer that the log forgot may go on anywhere; now a transaction is an epoch.
+        # Before KIP-890 a forgotten producer may continue with any sequence. Now each transaction has its own epoch.
         forgotten = waiting is not None and waiting.bumps and state.epoch == -1 and sequence != 0
         if waiting is not None and (forgotten or sequence > waiting.sequence):
             raise OutOfOrderSequenceNumber(
@@ -329,7 +329,7 @@ class ProducerStateManager:
                     f"in partition {self._name}: {batch.producer_epoch} (request epoch), {sequence} (seq. number), "
                     f"{state.epoch} (current producer epoch)"
                 )
-            # A producer that is not known may start anywhere: retention may have taken what it wrote.
+            # An unknown producer may start anywhere, because retention may have removed its records.
             return
         last = state.last_sequence
         if sequence != last + 1 and not (sequence == 0 and last == MAX_SEQUENCE):
@@ -342,7 +342,7 @@ class ProducerStateManager:
         self, state: ProducerState, batch: Batch, offset: int, origin: Origin, transaction_version: int
     ) -> CompletedTransaction | None:
         record = next(batch.control_records(), None)
-        if record is None:  # compaction took the marker: the transaction is gone altogether
+        if record is None:  # compaction removed the marker: the transaction is completely gone
             return None
         if record.type > 1:  # not an end-of-transaction marker
             return None
@@ -360,13 +360,13 @@ class ProducerStateManager:
         state.coordinator_epoch = record.coordinator_epoch
         state.last_timestamp = record.timestamp
         state.txn_first_offset = -1
-        # A marker without data in this partition does not concern the last stable offset.
+        # A marker without data in this partition does not affect the last stable offset.
         if first < 0:
             return None
         return CompletedTransaction(state.producer_id, first, offset, record.type == CONTROL_ABORT)
 
     def commit(self, prepared: PreparedAppend) -> list[tuple[CompletedTransaction, int]]:
-        """Apply what was prepared; gives each completed transaction with the last stable offset at that moment."""
+        """Apply the prepared changes. Returns each completed transaction with the last stable offset at that moment."""
         self.producers.update(prepared.states)
         for producer_id in prepared.verified:
             self.unverified.pop(producer_id, None)
@@ -387,7 +387,7 @@ class ProducerStateManager:
         return completed.last_offset + 1
 
     def replay(self, batch: Batch) -> list[tuple[CompletedTransaction, int]]:
-        """Take a stored batch into account, as recovery and reloading do."""
+        """Apply a stored batch, in recovery and reloading."""
         done: list[tuple[CompletedTransaction, int]] = []
         if batch.producer_id >= 0:
             prepared = PreparedAppend()
@@ -405,7 +405,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction starts that is open, or whose marker is not below the high watermark yet."""
+        """The start of the first transaction that is open, or whose marker is not below the high watermark yet."""
         first = next(iter(self._ongoing), None)
         unreplicated = min(self._unreplicated, default=None)
         if first is None or (unreplicated is not None and unreplicated < first):
@@ -413,7 +413,7 @@ class ProducerStateManager:
         return first
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Transactions whose marker is replicated hold back nothing any more."""
+        """Transactions with a replicated marker no longer hold back the last stable offset."""
         for first in [t.first_offset for t in self._unreplicated.values() if t.last_offset < high_watermark]:
             del self._unreplicated[first]
 
@@ -424,9 +424,9 @@ class ProducerStateManager:
         return producer_epoch is None or producer_epoch == state.epoch
 
     def begins(self, producer_id: int, epoch: int, sequence: int, *, bumps: bool, now_ms: int) -> None:
-        """A batch is about to begin a transaction, once the coordinator agrees.
+        """A batch is about to begin a transaction, if the coordinator agrees.
 
-        Until one has, nothing behind it in the producer's sequence is written: it may have to be sent again.
+        Until a batch has begun it, later sequences of the producer are not written, because this one may be retried.
         """
         waiting = self.unverified.get(producer_id)
         if waiting is None:
@@ -439,7 +439,7 @@ class ProducerStateManager:
         return not self.producers and not self._unreplicated
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers that wrote nothing for the expiration time and have no transaction open."""
+        """Forget producers that wrote nothing for the expiration time and have no open transaction."""
         for producer_id in [p.producer_id for p in self.producers.values() if self._expired(p, now_ms)]:
             del self.producers[producer_id]
         for producer_id in [p for p, one in self.unverified.items() if now_ms - one.since_ms >= self.expiration_ms]:
@@ -465,7 +465,7 @@ class ProducerStateManager:
         return max(self._snapshots, default=None)
 
     def take_snapshot(self, *, sync: bool = False) -> None:
-        """Write the state as of `map_end_offset`, unless nothing moved since the last one."""
+        """Write the state as of `map_end_offset`, unless nothing changed since the last snapshot."""
         if self.map_end_offset > self._last_snapshot:
             self._disk.write_atomic(
                 self.snapshot_path(self.map_end_offset), encode_snapshot(self.producers.values()), sync=sync
@@ -474,10 +474,11 @@ class ProducerStateManager:
             self._last_snapshot = self.map_end_offset
 
     def load(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go to the newest valid snapshot within the log, or to nothing; the caller replays the rest.
+        """Load the newest valid snapshot within the log, or start empty. The caller replays the rest.
 
-        `first_offset` is where the first segment starts. Kafka drops snapshots at or below the log start offset, and
-        with them what it knows of producers whose records were deleted; here a restart forgets no more than running on.
+        `first_offset` is the start of the first segment. Kafka drops snapshots at or below the log start offset, and
+        with them the state of producers whose records were deleted. Here a restart forgets no more than a running
+        broker does.
         """
         for offset in [o for o in self._snapshots if o > log_end_offset]:
             self.remove_snapshot(offset)
@@ -508,11 +509,11 @@ class ProducerStateManager:
         self.high_watermark_moved(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
-        # Kafka takes the start offset for a snapshot that is there; a clean stop right after that would forget all.
+        # Kafka treats the start offset as an existing snapshot, so a clean stop right after this would lose the state.
         self._last_snapshot = -1 if latest is None else latest
 
     def start_at(self, offset: int) -> None:
-        """Forget everything: the log restarts empty at `offset`."""
+        """Forget everything: the log starts again, empty, at `offset`."""
         self._clear()
         for snapshot in list(self._snapshots):
             self.remove_snapshot(snapshot)
@@ -525,14 +526,14 @@ class ProducerStateManager:
             self._disk.remove(self.snapshot_path(offset))
 
     def forget_snapshot(self, offset: int) -> str | None:
-        """Stop using a snapshot and give its path for a delayed removal."""
+        """Stop using a snapshot. Returns its path for a delayed removal."""
         if offset not in self._snapshots:
             return None
         self._snapshots.discard(offset)
         return self.snapshot_path(offset)
 
     def remove_stray_snapshots(self, base_offsets: Collection[int]) -> None:
-        """Keep snapshots at segment starts, and the newest other one if it lies beyond the last segment's start."""
+        """Keep snapshots at segment starts, and the newest other one if it is after the start of the last segment."""
         stray = sorted(self._snapshots.difference(base_offsets))
         last_base = max(base_offsets, default=-1)
         keep = stray[-1] if stray and stray[-1] >= last_base else None
@@ -542,11 +543,11 @@ class ProducerStateManager:
 
 
 class CorruptSnapshot(KafkaError):
-    """A producer snapshot that cannot be read; the state is then rebuilt from the log."""
+    """A producer snapshot cannot be read. The state is then rebuilt from the log."""
 
 
 def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
-    """Kafka's `.snapshot`: version, CRC-32C of what follows it, count, and 46 bytes a producer."""
+    """Kafka's `.snapshot`: version, CRC-32C of the rest, count, and 46 bytes per producer."""
     entries = bytearray()
     count = 0
     for state in states:

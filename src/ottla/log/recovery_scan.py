@@ -1,4 +1,4 @@
-"""What a crash left in a segment, entry by entry, up to the first that is torn or damaged."""
+"""The entries of a segment after a crash, up to the first torn or damaged one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCAN_BYTES: Final = 1 << 20
 
 
 def valid_entries(segment: Segment) -> Iterator[tuple[Located, Batch | None]]:
-    """Every entry that is whole and right by its checksum; no batch for those of format 0 and 1."""
+    """Every complete entry with a valid checksum. Entries of format 0 and 1 have no batch."""
     for located, chunk in _whole_entries(segment):
         batch = Batch(chunk) if memoryview(chunk)[MAGIC_OFFSET] >= CURRENT_MAGIC else None
         if not (batch.crc_ok() if batch is not None else LegacyBatch(chunk).crc_ok()):
@@ -26,7 +26,7 @@ def valid_entries(segment: Segment) -> Iterator[tuple[Located, Batch | None]]:
 
 
 def _whole_entries(segment: Segment) -> Iterator[tuple[Located, Chunk]]:
-    """Every entry with its bytes, read in pieces of a megabyte or more."""
+    """Every complete entry with its bytes, read in pieces of a megabyte or more."""
     chunk: Chunk = b""
     start = 0
     for located in segment.locate_from(0):

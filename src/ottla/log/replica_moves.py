@@ -1,12 +1,12 @@
-"""Moves of logs between the folders of a disk (KIP-113), while they are written and read.
+"""Moves of logs between the folders of a disk (KIP-113), while they are in use.
 
-A log is copied in a thread into a folder `topic-0.…-future` beside the other partitions of its new place, round after
-round, until little is missing. The rest is copied on the event loop, where nothing can be appended meanwhile, and the
-two folders change their names. Readers and writers keep using the same log: its files have the same names and
-bytes, and are reopened in their new place.
+A thread copies a log into a folder `topic-0.…-future` in the target data folder, round after round, until little is
+left. The rest is copied on the event loop, where nothing can be appended in the meantime, and the two folders swap
+names. Readers and writers keep using the same log: its files have the same names and bytes, and are reopened in their
+new place.
 
-A copy never holds more than the log had when the round began: what an append has half written is not copied. A file
-that was replaced (compaction does that) is another one to the system, and is copied again.
+A copy never holds more than the log had at the start of the round, so a partial append is not copied. A replaced file
+(as in compaction) is a different file to the system, and is copied again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from typing import Final
 from ottla.errors import KafkaStorageError
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.files import PosixDisk
-from ottla.log.log import DELETED_SUFFIX, Log
-from ottla.log.manager import FUTURE_SUFFIX, LogManager, marked_folder
+from ottla.log.folder_names import FUTURE_SUFFIX, marked_folder
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
 from ottla.log.multi_dir_disk import MultiDirDisk
+from ottla.log.removal import DELETED_SUFFIX
 
 logger = logging.getLogger(__name__)
 
 _REST_BYTES: Final = 4 << 20
-"""What may be left to be copied on the event loop: some milliseconds."""
+"""How much may be left to copy on the event loop: this takes some milliseconds."""
 _ROUNDS_MAX: Final = 20
-"""A log that is written faster than it can be copied is moved all the same."""
+"""After this many rounds a log is moved even if it is written faster than it can be copied."""
 _BUSY_PAUSE_MS: Final = 200
 
 Run = Callable[[Callable[[], None], Callable[[], None]], object]
 
 
 class Move:
-    """One log on its way to `target`."""
+    """The move of one log to `target`."""
 
     __slots__ = ("copied", "error", "folder", "is_off", "key", "log", "rounds", "target")
 
@@ -44,19 +46,19 @@ class Move:
         self.target = target
         self.folder = folder
         self.copied: dict[str, tuple[int, int]] = {}
-        """{file: (its number in the file system, how much of it is copied)}"""
+        """{file: (its inode number, bytes copied)}"""
         self.rounds = 0
         self.error: Exception | None = None
         self.is_off = False
 
     @property
     def size_bytes(self) -> int:
-        """How much of the log is there already."""
+        """How many bytes of the log are copied."""
         return sum(size for name, (_, size) in list(self.copied.items()) if name.endswith(".log"))
 
     @property
     def offset_lag(self) -> int:
-        """How far the copy is behind, counted in whole segments."""
+        """The lag of the copy, in whole segments."""
         done = 0
         for segment in self.log.segments:
             if self.copied.get(segment.log.path.rpartition("/")[2], (0, -1))[1] < segment.log.size:
@@ -91,7 +93,7 @@ class Moves:
         return list(self._moves.values())
 
     def start(self, key: TopicPartition, target: PosixDisk) -> None:
-        """Move a log there; a move that was under way to another place ends."""
+        """Move a log there. Ends a running move of the log to another place."""
         under_way = self._moves.get(key)
         if under_way is not None and under_way.target is target:
             return
@@ -106,14 +108,14 @@ class Moves:
         self._next_round(move)
 
     def cancel(self, key: TopicPartition) -> None:
-        """Leave a log where it is; also because it is about to be deleted."""
+        """Leave a log where it is, for example because it is about to be deleted."""
         move = self._moves.pop(key, None)
         if move is not None:
             move.is_off = True
             self._disk.remove_tree(move.folder)
 
     def stop(self) -> None:
-        """Moves that are not finished begin again at the next start."""
+        """Unfinished moves start again at the next start."""
         self._is_stopped = True
         for move in self._moves.values():
             move.is_off = True
@@ -135,11 +137,11 @@ class Moves:
 
     @staticmethod
     def _sizes(log: Log) -> dict[str, int]:
-        """The files of records, with what they hold now. The small files beside them change, and are copied last."""
+        """The record files with their current sizes. The other small files change, and are copied last."""
         return {segment.log.path.rpartition("/")[2]: segment.log.size for segment in log.segments}
 
     def _copy(self, move: Move, name: str, size: int) -> bool:
-        """Copy what is missing of a file up to `size`; whether there was anything. A file that is gone is nothing."""
+        """Copy the missing part of a file up to `size`; whether there was any. A missing file counts as empty."""
         path, to = f"{move.log.folder}/{name}", f"{move.folder}/{name}"
         number = self._disk.number_of(path)
         if number is None or move.is_off:
@@ -157,7 +159,7 @@ class Moves:
         if self._is_stopped:
             return
         if move.is_off:
-            self._disk.remove_tree(move.folder)  # the thread may have written behind `cancel`
+            self._disk.remove_tree(move.folder)  # the thread may have written after `cancel`
             return
         if move.error is not None:
             logger.error("%s stays where it is: %s", move.log.name, move.error)
@@ -173,8 +175,8 @@ class Moves:
             self._change_over(move, sizes)
 
     def _copy_rest(self, move: Move, sizes: dict[str, int]) -> None:
-        """The end of the log and the small files, and nothing that the log has no more. All of it is kept by the disk:
-        what it was copied from is about to go."""
+        """Copy the end of the log and the small files, and remove files that the log no longer has. Everything is
+        flushed, because the source is about to be deleted."""
         disk, changed = self._disk, []
         present = {name: size for name, size in disk.scan(move.log.folder).items() if not name.endswith(DELETED_SUFFIX)}
         for name, size in present.items():
@@ -185,7 +187,7 @@ class Moves:
                 disk.remove(f"{move.folder}/{name}")
         disk.sync_paths([*changed, move.folder])
 
-    # -- changing over -----------------------------------------------------------------------------------------
+    # -- switching over ----------------------------------------------------------------------------------------
 
     def _change_over(self, move: Move, sizes: dict[str, int]) -> None:
         log, key = move.log, move.key

@@ -1,4 +1,4 @@
-"""What an append, or a read, of a log gives back."""
+"""The results of an append and of a read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.log.files import FileRegion
 
 
 class AppendInfo:
-    """Where an append went. Of a duplicate: where the first one went."""
+    """The position of an append. For a duplicate, that of the original."""
 
     __slots__ = ("append_time_ms", "duplicate", "first_offset", "last_offset", "log_start_offset")
 
@@ -26,7 +26,7 @@ class AppendInfo:
 
 
 class ReadResult(NamedTuple):
-    """A part of one segment. `segment_base_offset` tells whether two reads came from the same one."""
+    """A part of one segment. `segment_base_offset` shows whether two reads came from the same segment."""
 
     records: FileRegion | bytes
     segment_base_offset: int

@@ -1,4 +1,4 @@
-"""Which segments are past keeping. Each rule counts them from the oldest on and stops at the first it must keep."""
+"""Which segments are past their retention. Each rule counts from the oldest segment and stops at the first to keep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def past_time(log: Log) -> int:
 
 
 def past_size(log: Log) -> int:
-    """Segments without which the log still has `retention.bytes`."""
+    """Segments that can be dropped while the log keeps `retention.bytes`."""
     excess = log.size_bytes - log.config.retention_bytes
     if log.config.retention_bytes < 0 or excess < 0:
         return 0
@@ -50,7 +50,7 @@ def below_start_offset(log: Log) -> int:
 
 
 def _count(log: Log, condition: Callable[[Segment, int | None], bool]) -> int:
-    """Never what is not replicated yet, and not an active segment that is empty."""
+    """Never counts unreplicated records, or an empty active segment."""
     segments = log.segments
     for slot, segment in enumerate(segments):
         next_base = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
@@ -63,7 +63,7 @@ def _count(log: Log, condition: Callable[[Segment, int | None], bool]) -> int:
 
 
 def explain(log: Log, segment: Segment, reason: str) -> str:
-    """Which segment goes, and why, in one line."""
+    """Which segment is deleted, and why, in one line."""
     what = f"{segment.base_offset} (size {segment.size}, largest timestamp {segment.max_timestamp})"
     if reason == TIME:
         by = "record" if segment.max_timestamp >= 0 else "file"
@@ -75,14 +75,14 @@ def explain(log: Log, segment: Segment, reason: str) -> str:
 
 
 def due_ms(disk: Disk, folder: str, config: LogConfig, log_start_offset: int, now_ms: int) -> int:
-    """When a log that nobody has opened may lose its first segment, going by its files; `NEVER_MS` if it cannot.
+    """When an unopened log may lose its first segment, judged by its files. `NEVER_MS` if it cannot.
 
-    Never too late, perhaps too early: opening the log then settles it.
+    Never too late, perhaps too early: opening the log decides.
     """
     sizes = disk.scan(folder)
     names = sorted(name for name in sizes if name.endswith(LOG_SUFFIX))
     if any(name.endswith((".deleted", ".cleaned", ".swap")) for name in sizes):
-        return now_ms  # opening it also takes away what an earlier run left
+        return now_ms  # opening it also removes the leftovers of an earlier run
     if not names or (len(names) == 1 and not sizes[names[0]]):
         return NEVER_MS
     if len(names) > 1 and int(names[1].removesuffix(LOG_SUFFIX)) <= log_start_offset:
@@ -98,7 +98,7 @@ def due_ms(disk: Disk, folder: str, config: LogConfig, log_start_offset: int, no
 
 
 def _largest_timestamp(disk: Disk, folder: str, name: str, sizes: dict[str, int]) -> int:
-    """The last entry of a closed segment's time index; a file without one tells when it was written."""
+    """The last entry of a closed segment's time index, or the file's modification time if there is none."""
     index = name.removesuffix(LOG_SUFFIX) + TIME_INDEX_SUFFIX
     size = sizes.get(index, 0)
     if size and size % TimeIndex.ENTRY.size == 0:

@@ -1,4 +1,4 @@
-"""A segment: one `.log` file and the indexes beside it, all named by the offset it starts at."""
+"""A segment: one `.log` file and its indexes, all named by the first offset."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from ottla.log.index import (
     TransactionIndex,
 )
 from ottla.log.offset_position import Located, TimestampedOffset, in_order
-from ottla.records.batch import HEADER_SIZE, LOCATOR, LOG_OVERHEAD, MIN_BATCH_LENGTH, MIN_LENGTH, Batch
+from ottla.records.batch import HEADER_SIZE, LOCATOR, LOG_OVERHEAD, MAGIC_OFFSET, MIN_BATCH_LENGTH, MIN_LENGTH, Batch
+from ottla.records.streaming import WINDOW_BYTES
 
 if TYPE_CHECKING:
+    from ottla.answers import Steps
     from ottla.clock import Clock
     from ottla.log import recovery_scan
     from ottla.log.epochs import LeaderEpochs
@@ -43,12 +45,12 @@ _PROBE_BYTES: Final = 4096
 _SCAN_BYTES: Final = 1 << 20
 _FAR: Final = 1 << 62
 _HINTS: Final = 128
-"""Positions of the newest batches and of those asked for last: readers at the tail, and those who read what others
-have just read, neither search nor scan."""
+"""Positions of the newest batches and of recently read ones. Readers at the tail, and readers that follow others, need
+neither a search nor a scan."""
 
 
 class Segment:
-    """Appends go to the file and now and then to an index; a read is a position and a length."""
+    """Appends go to the file and occasionally to an index. A read is a position and a length."""
 
     __slots__ = (
         "_before_append",
@@ -84,10 +86,10 @@ class Segment:
         suffix: str = "",
         roll_jitter_ms: int = 0,
     ) -> None:
-        """`sizes` is a scan of the folder for a segment that exists; without it a new one is made.
+        """`sizes` is a scan of the folder for an existing segment. Without it a new one is created.
 
-        Its files come with the first append, since most of a broker's partitions may be empty. Only a segment that
-        does not start at 0 gets its log at once: the name says where the log goes on.
+        The first append creates its files, because most partitions of a broker may be empty. Only a segment that does
+        not start at 0 gets its log immediately: the name holds the offset where the log continues.
         """
         self._disk = disk
         self.folder = folder
@@ -127,7 +129,7 @@ class Segment:
         return self.log.size
 
     def append(self, views: Sequence[Chunk], batches: Sequence[Batch]) -> None:
-        """Write stamped batches with one call and index them. `should_roll` was asked before."""
+        """Write stamped batches with one call and index them. The caller has checked `should_roll`."""
         if not self.log.size:
             for index in (self.offset_index, self.time_index):
                 self._disk.touch(index.file.path)
@@ -153,15 +155,15 @@ class Segment:
                 self.offset_index.append(last_offset, position)
                 self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)  # type: ignore[arg-type]
             except (KafkaStorageError, CorruptIndex):
-                pass  # the bytes are in the log by now; an index is sparse: it lacks an entry, no more
+                pass  # the bytes are already in the log; the sparse index only lacks an entry
             self._bytes_since_index = size
         else:
             self._bytes_since_index += size
 
     def take_back(self, next_offset: int) -> None:
-        """Undo the last append, whose first record had `next_offset`: it could not be kept after all.
+        """Undo the last append, whose first record had `next_offset`, because it could not be kept.
 
-        Never fails: what the disk does not do now, it has to do before the next append.
+        Never fails: if the disk cannot do it now, it must before the next append.
         """
         size, self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index = self._before_append
         self.log.take_back(size)
@@ -178,14 +180,14 @@ class Segment:
     def should_roll(
         self, size: int, max_timestamp: int, last_offset: int, clock: Clock, config: LogConfig, entries: int = 1
     ) -> bool:
-        """Whether batches of `size` bytes, and so many entries in the indexes, have to go to a new segment."""
+        """Whether batches of `size` bytes, with so many index entries, must go to a new segment."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         current = self.log.size
         if current > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if current:
-            # How long the segment has been filled, by record timestamps where there are any (KAFKA-3163).
+            # How long the segment has been filled, by record timestamps if there are any (KAFKA-3163).
             first = self._first_timestamp
             if first is None:
                 first = self.first_timestamp
@@ -202,7 +204,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Of the first batch; -1 when there is none."""
+        """The timestamp of the first batch, or -1 if there is none."""
         if self._first_timestamp is None:
             if not self.log.size:
                 return -1
@@ -216,7 +218,7 @@ class Segment:
         return self.txn_index.collect(fetch_offset, upper_bound, into)
 
     def become_inactive(self) -> None:
-        """The last time index entry carries the segment's largest timestamp: retention and restarts read it there."""
+        """Store the segment's largest timestamp in the last time index entry, for retention and restarts."""
         if self.log.size:
             try:
                 self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
@@ -231,7 +233,7 @@ class Segment:
     # --- finding -----------------------------------------------------------------------------------------------------
 
     def locate_from(self, position: int, end: int | None = None) -> Iterator[Located]:
-        """Headers of whole batches from a batch's position on; ends quietly where no whole batch is."""
+        """Headers of complete batches from a batch's position on. Ends silently at the first incomplete one."""
         stop = self.log.size if end is None else min(end, self.log.size)
         chunk: Chunk = b""
         start = position
@@ -246,7 +248,7 @@ class Segment:
             size = length + LOG_OVERHEAD
             if position + size > stop or magic < 0:
                 return
-            if magic >= 2:  # no checksum covers it: as in Kafka, a larger one is this format until a CRC says otherwise
+            if magic >= 2:  # no checksum covers the magic: as in Kafka, a larger one counts as v2 until its CRC fails
                 if length < MIN_BATCH_LENGTH:
                     return
                 batch = Batch(chunk, inside)
@@ -278,9 +280,9 @@ class Segment:
         return self._scan_for(offset, self.start_before(offset))
 
     def start_before(self, offset: int) -> int:
-        """The position of a batch at or before the one that holds `offset`, by the index.
+        """The position, from the index, of a batch at or before the one that holds `offset`.
 
-        The batch there must fit the entry, else the index is rebuilt: a wrong one must not hide records.
+        If the batch there does not match the entry, the index is rebuilt: a wrong index must not hide records.
         """
         try:
             relative, position = self.offset_index.entry_before(offset)
@@ -293,17 +295,17 @@ class Segment:
         return self.offset_index.entry_before(offset)[1]
 
     def _fits(self, header: Chunk, last_offset: int) -> bool:
-        """Whether a batch begins with `header` that an entry for `last_offset` may point at."""
+        """Whether `header` starts a batch that an entry for `last_offset` may point to."""
         if len(header) < LOCATOR.size:
             return False
         base_offset, length, magic, delta = LOCATOR.unpack_from(header)
         if magic < 0 or length < MIN_LENGTH or base_offset < self.base_offset:
             return False
-        # Not equal: Kafka notes the last offset of all batches that were appended together.
+        # Not equal: Kafka indexes the last offset of all batches that were appended together.
         return bool(base_offset + (delta if magic >= 2 else 0) <= last_offset)
 
     def _scan_for(self, offset: int, position: int, chunk: Chunk = b"") -> tuple[int, int] | None:
-        """Position and size of the batch, from a batch's position on; `chunk` is what was read there already."""
+        """Position and size of the batch, searched from a batch's position on. `chunk` was already read there."""
         stop = self.log.size
         unpack = LOCATOR.unpack_from
         start = position
@@ -323,7 +325,7 @@ class Segment:
         return None
 
     def read(self, offset: int, max_bytes: int, max_position: int, min_one: bool) -> FileRegion | None:
-        """From the batch that holds `offset`, or the next there is, to `max_position` at most; None beyond the end."""
+        """From the batch that holds `offset`, or the next one, up to `max_position`. None beyond the end."""
         if (found := self.find(offset)) is None:
             return None
         position, size = found
@@ -331,11 +333,11 @@ class Segment:
         return self.log.region(position, max(min(max_position - position, wanted), 0))
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset` starts; the end when there is none."""
+        """The position of the batch that holds `offset`, or the end if there is none."""
         return found[0] if (found := self.find(offset)) is not None else self.log.size
 
     def offset_after_position(self, position: int, default: int) -> int:
-        """The offset of the first index entry at or after a position: a cheap upper bound for what lies before it."""
+        """The offset of the first index entry at or after a position: a cheap upper bound for everything before it."""
         index = self.offset_index
         index.load()
         low, high = 0, index.count
@@ -348,11 +350,11 @@ class Segment:
         return self.base_offset + index.entry(low)[0] if low < index.count else default
 
     def next_offset(self) -> int:
-        """One past the last record, found from the last index entry on."""
+        """One past the last record, searched from the last index entry on."""
         return self.find_end()[0]
 
     def find_end(self) -> tuple[int, int]:
-        """One past the last record, and how many bytes lie behind it that are no whole batch."""
+        """One past the last record, and the number of bytes after it that form no complete batch."""
         position = self.start_before(_FAR)
         last = self.base_offset - 1
         for batch in self._in_order_from(position):
@@ -361,17 +363,17 @@ class Segment:
         return last + 1, self.log.size - position
 
     def _in_order_from(self, position: int) -> Iterator[Located]:
-        """As `locate_from`, without batches out of order: damage must not make an index or an end of the log."""
+        """Like `locate_from`, without batches out of order: damage must not affect an index or the log's end."""
         found = ((batch, None) for batch in self.locate_from(position))
         return (batch for batch, _, follows in in_order(found, *self._range) if follows)
 
     @property
     def _range(self) -> tuple[int, int]:
-        """The offsets that an index of this segment has room for."""
+        """The range of offsets that this segment's index can hold."""
         return self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
-        """Whole v2 batches with their bytes, read in large pieces."""
+        """Complete v2 batches with their bytes, read in large pieces."""
         stop = self.log.size if end is None else min(end, self.log.size)
         chunk: Chunk = b""
         start = position
@@ -397,7 +399,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest record timestamp, -1 if unknown."""
+        """The largest record timestamp, or -1 if unknown."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         return self._max_timestamp  # type: ignore[return-value]
@@ -410,14 +412,14 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """What retention compares: the largest record timestamp, else when the file was last written."""
+        """The timestamp for retention: the largest record timestamp, or the file's modification time."""
         timestamp = self.max_timestamp
         if timestamp >= 0:
             return timestamp
         return self._disk.modified_ms(self.log.path) if self.log.size else self.created_ms
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
-        """The first record at or after `start_offset` with this timestamp or a later one. Decodes one batch."""
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Steps[TimestampedOffset | None]:
+        """The first record at or after `start_offset` with this timestamp or a later one. Reads one batch."""
         try:
             offset = self.time_index.offset_before(timestamp)
         except CorruptIndex:
@@ -427,10 +429,15 @@ class Segment:
         for located in self.locate_from(position):
             if located.max_timestamp < timestamp or located.last_offset < start_offset:
                 continue
-            for batch in self.batches(located.position, located.position + located.size):
-                for record in batch.records(with_headers=False):
-                    if record.timestamp >= timestamp and record.offset >= start_offset:
-                        return TimestampedOffset(record.timestamp, record.offset, batch.leader_epoch)
+            data = self.log.view(located.position, located.size)
+            batch = Batch(data) if data[MAGIC_OFFSET] >= 2 else legacy.LegacyBatch(data)
+            for times in batch.record_times():
+                for record_timestamp, offset in times:
+                    if record_timestamp >= timestamp and offset >= start_offset:
+                        return TimestampedOffset(record_timestamp, offset, batch.leader_epoch)
+                yield WINDOW_BYTES
+                if self.suffix:
+                    raise KafkaStorageError(f"{self.log.path} was removed while it was read")
         return None
 
     # --- recovery ----------------------------------------------------------------------------------------------------
@@ -465,11 +472,11 @@ class Segment:
         *,
         is_last: bool = True,
     ) -> int:
-        """Check every batch, rebuild all indexes, cut what is not whole and right (`before_cut` may raise instead);
-        returns how many bytes went.
+        """Check every batch, rebuild all indexes, and cut incomplete or damaged data (`before_cut` may raise instead).
+        Returns how many bytes were cut.
 
-        Batches whose offsets are out of order stay, as in Kafka, where sound ones follow them; at the end of the last
-        segment they go, so that the log's end is where the last sound one ends.
+        As in Kafka, batches with offsets out of order stay if valid ones follow. At the end of the last segment they
+        are cut, so that the log ends after the last valid batch.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -510,7 +517,7 @@ class Segment:
                     self.add_aborted(done.producer_id, done.first_offset, done.last_offset, stable_offset)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop everything from the batch that holds `offset` on; returns how many bytes went."""
+        """Drop everything from the batch that holds `offset` on. Returns how many bytes were dropped."""
         found = self.find(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -554,7 +561,7 @@ class Segment:
         return [*files, self.txn_index.path] if self.txn_index.on_disk else files
 
     def change_suffix(self, suffix: str) -> None:
-        """Rename all files of the segment; open handles go on."""
+        """Rename all files of the segment. Open handles stay valid."""
         stem = f"{self.folder}/{self.base_offset:020d}"
         for file, kind in (
             (self.log, LOG_SUFFIX),
@@ -577,7 +584,7 @@ class Segment:
         self.txn_index.path = f"{folder}/{self.txn_index.path.rpartition('/')[2]}"
 
     def release(self) -> list[str]:
-        """Close the handles of a segment that goes away; returns the files that are left to remove."""
+        """Close the handles of a removed segment. Returns the files that are left to remove."""
         for file in (self.log, self.offset_index.file, self.time_index.file):
             file.close()
         return self.paths()

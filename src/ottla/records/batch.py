@@ -1,8 +1,7 @@
 """Record batch v2: a view over the bytes, and the builder.
 
-A batch is a 61-byte header and an opaque payload. The broker reads headers only; `Batch.records()` is for the few
-places that must look inside (compaction, conversion, coordinator logs, tools). Nothing here copies a payload unless
-it is asked for records.
+A batch is a 61-byte header and an opaque payload. The broker reads only headers; `Batch.records()` is for the few
+places that need the records (compaction, conversion, coordinator logs, tools). Nothing else here copies a payload.
 
     offset  8  base offset             rewritten by the leader, outside the CRC
             4  batch length            bytes after this field
@@ -26,7 +25,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage, InvalidRecord
-from ottla.records import compression
+from ottla.records import compression, streaming
 from ottla.records.checksum import crc32c
 from ottla.records.record import Buffer, Headers, Record, decode_records, encode_record, encode_varint
 
@@ -58,13 +57,13 @@ HEADER_SIZE: Final = HEADER.size
 assert HEADER_SIZE == 61
 
 LOG_OVERHEAD: Final = 12
-"""Base offset and length: what stands before the part that `batch_length` counts."""
+"""Base offset and length: the bytes before the part that `batch_length` counts."""
 MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
 MIN_LENGTH: Final = 14
-"""The least that the length field says in any format: that of an empty message of format 0."""
+"""The smallest value of the length field in any format: that of an empty message of format 0."""
 CURRENT_MAGIC: Final = 2
 
-# Where fields of the header stand. The first three stand there in formats 0 and 1 too.
+# Offsets of header fields. The first three are the same in formats 0 and 1.
 LENGTH_OFFSET: Final = 8
 MAGIC_OFFSET: Final = 16
 CRC_OFFSET: Final = 17
@@ -75,7 +74,7 @@ BASE_TIMESTAMP_OFFSET: Final = 27
 MAX_TIMESTAMP_OFFSET: Final = 35
 PRODUCER_OFFSET: Final = 43
 
-# Parts of the header, for those who need no more.
+# Parts of the header, for readers that need only these.
 FRONT: Final = Struct(">qi4xb")
 """Base offset, length and magic. In formats 0 and 1 the offset is that of the last record."""
 LOCATOR: Final = Struct(">qi4xb6xi")
@@ -126,7 +125,7 @@ class ControlRecord(NamedTuple):
 
     @property
     def coordinator_epoch(self) -> int:
-        """Of an end-of-transaction marker; -1 for other types."""
+        """The coordinator epoch of an end-of-transaction marker, or -1 for other types."""
         if self.type > CONTROL_COMMIT or self.value is None or len(self.value) < _END_TXN_VALUE.size:
             return -1
         return int(_END_TXN_VALUE.unpack_from(self.value)[1])
@@ -169,7 +168,7 @@ class Batch:
     record_count: int
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        """Read the header at `position`; the caller knows that 61 bytes are there (`batches` checks)."""
+        """Read the header at `position`. The caller has checked that there are 61 bytes (as in `batches`)."""
         self.buffer = buffer
         self.position = position
         (
@@ -233,7 +232,7 @@ class Batch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones of this batch may go (KIP-534); it lives in the base timestamp."""
+        """When tombstones of this batch may be removed (KIP-534). Stored in the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -251,7 +250,7 @@ class Batch:
         return memoryview(self.buffer)[self.position : self.position + self.size]
 
     def payload(self) -> memoryview:
-        """The records part as it is stored, compressed or not, without a copy."""
+        """The records part as stored, compressed or not, without a copy."""
         return memoryview(self.buffer)[self.position + HEADER_SIZE : self.position + self.size]
 
     def crc_ok(self) -> bool:
@@ -267,11 +266,11 @@ class Batch:
             raise CorruptMessage(f"stored CRC {self.crc:#010x} of the batch at offset {self.base_offset} is wrong")
 
     def stamp(self, base_offset: int, leader_epoch: int, append_time_ms: int | None = None) -> None:
-        """Write what the leader assigns into the buffer itself; only an append time touches the CRC."""
+        """Write the leader's values into the buffer in place. Only an append time changes the CRC."""
         try:
             _STAMP.pack_into(self.buffer, self.position, base_offset, self.batch_length, leader_epoch)
         except TypeError:
-            self._writable()  # says it better
+            self._writable()  # raises a clearer error
             raise
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
@@ -279,7 +278,7 @@ class Batch:
             self.set_max_timestamp(LOG_APPEND_TIME, append_time_ms)
 
     def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
-        """Set type and maximum in place, and the CRC if either changed."""
+        """Set type and maximum in place, and update the CRC if either changed."""
         if self.timestamp_type == timestamp_type and self.max_timestamp == max_timestamp:
             return
         buffer = self._writable()
@@ -301,16 +300,16 @@ class Batch:
         return buffer
 
     def uncompressed_payload(self, limit: int | None = None) -> bytes:
-        """The records part as bytes, decompressed if need be; `limit` bounds what a hostile payload may grow to."""
+        """The records part as bytes, decompressed if necessary. `limit` bounds the size of a malicious payload."""
         codec = self.attributes & CODEC_MASK
         if codec == 0:
             return bytes(self.payload())
         return compression.decompress(codec, self.payload(), compression.DEFAULT_LIMIT if limit is None else limit)
 
     def records(self, limit: int | None = None, *, with_headers: bool = True) -> Iterator[Record]:
-        """Decode records one by one. Keys and values are `bytes`; raises InvalidRecord on a malformed payload.
+        """Decode records one by one. Keys and values are `bytes`. Raises InvalidRecord on a malformed payload.
 
-        Without headers, records are as if they had none: a batch of 4 KB can hold millions of them.
+        Without `with_headers`, headers are skipped: a batch of 4 KB can hold millions of them.
         """
         if self.record_count == 0:
             return iter(())
@@ -319,6 +318,29 @@ class Batch:
         return decode_records(
             data, self.record_count, self.base_offset, self.base_timestamp, append_time, with_headers=with_headers
         )
+
+    def record_windows(self) -> Iterator[Iterator[Record]]:
+        """The records without their headers, in windows, so that few of a batch's bytes are in memory at once."""
+        append_time = self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None
+        for data, count in self.payload_windows():
+            yield decode_records(data, count, self.base_offset, self.base_timestamp, append_time, with_headers=False)
+
+    def payload_windows(self, largest: int | None = None) -> Iterator[tuple[bytes, int]]:
+        """The bytes of whole records in windows, and their counts. MessageTooLarge if a record is too large."""
+        if self.record_count < 0:
+            raise InvalidRecord(f"batch has a record count of {self.record_count}")
+        pieces = streaming.decompressed(self.codec, self.payload())
+        return streaming.windows(pieces, self.record_count, largest or streaming.record_bytes_max(self.size))
+
+    def record_times(self) -> Iterator[list[tuple[int, int]]]:
+        """The timestamps and offsets of the records, in windows. Nothing else is kept in memory."""
+        base_offset, base_timestamp = self.base_offset, self.base_timestamp
+        append_time = self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None
+        for deltas in streaming.record_times(streaming.decompressed(self.codec, self.payload()), self.record_count):
+            yield [
+                (base_timestamp + delta if append_time is None else append_time, base_offset + offset_delta)
+                for delta, offset_delta in deltas
+            ]
 
     def control_records(self) -> Iterator[ControlRecord]:
         for record in self.records():
@@ -334,7 +356,7 @@ class Batch:
 
 
 def entry_size(head: Buffer) -> int:
-    """The size of the batch, or of the message of format 0 or 1, that begins with these 12 bytes or more."""
+    """The size of the batch, or of the message of format 0 or 1, that starts with these 12 or more bytes."""
     return int(_LENGTH.unpack_from(head, LENGTH_OFFSET)[0]) + LOG_OVERHEAD
 
 
@@ -344,9 +366,9 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[Batch]:
-    """Headers of all whole batches, in order; a partial last one ends the iteration without an error, as in Kafka.
+    """Headers of all complete batches, in order. A partial last batch ends the iteration silently, as in Kafka.
 
-    Raises CorruptMessage on a length that no v2 batch can have, or on another magic.
+    Raises CorruptMessage if the length is impossible for a v2 batch, or if the magic is different.
     """
     stop = len(buffer) if end is None else end
     while stop - position >= HEADER_SIZE:
@@ -362,7 +384,7 @@ def batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterat
 
 
 def pieces(batches: Sequence[Batch]) -> list[Buffer]:
-    """The bytes to write; neighbours in one buffer are one piece."""
+    """The bytes to write. Adjacent batches in one buffer become one piece."""
     first = batches[0]
     if len(batches) == 1:
         if first.position == 0 and first.size == len(first.buffer):
@@ -380,7 +402,7 @@ def pieces(batches: Sequence[Batch]) -> list[Buffer]:
 
 
 def parse_control_key(key: bytes | None) -> tuple[int, int]:
-    """`(version, type)`; types of a newer broker are passed on, not refused."""
+    """`(version, type)`. Types of newer brokers are returned, not refused."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise InvalidRecord("control record key is shorter than 4 bytes")
     version, control_type = _CONTROL_KEY.unpack_from(key)
@@ -411,9 +433,9 @@ def build_batch(
 ) -> bytearray:
     """Encode records into one batch (a bytearray, so that it can be stamped).
 
-    Offsets come from the records (deltas to `base_offset`; None takes the first record's). `append_time_ms` makes it
-    a LogAppendTime batch, in which the producer's times stay in the deltas, as in Kafka. Compaction keeps the old
-    `last_offset_delta` and, in a batch left empty, `max_timestamp`.
+    Offsets come from the records (as deltas to `base_offset`; None means the first record's). `append_time_ms` makes it
+    a LogAppendTime batch; as in Kafka, the deltas keep the producer's times. Compaction keeps the old
+    `last_offset_delta` and, in an empty batch, `max_timestamp`.
     """
     entries = list(records)
     if base_offset is None:
@@ -433,7 +455,7 @@ def build_batch(
     if last_offset_delta is None:
         last_offset_delta = entries[-1].offset - base_offset if entries else -1
     if not entries:
-        codec = 0  # nothing to compress, and Kafka writes an empty batch without a codec
+        codec = 0  # nothing to compress; Kafka writes an empty batch without a codec
     attributes = (
         codec
         | (APPEND_TIME_FLAG if append_time_ms is not None else 0)
@@ -473,7 +495,7 @@ def pack_batch(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray:
-    """A header in front of a ready payload, with its CRC."""
+    """Put a header with its CRC before a finished payload."""
     out = bytearray(HEADER_SIZE)
     out += payload
     HEADER.pack_into(
@@ -498,13 +520,13 @@ def pack_batch(
 
 
 def seal(batch: bytearray) -> None:
-    """Set the CRC of a batch, once all of the rest is in it."""
+    """Set the CRC of a batch that is otherwise complete."""
     with memoryview(batch) as view:
         _CRC.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
 
 
 def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Say whose batch it is, in place."""
+    """Set the producer of a batch in place."""
     PRODUCER.pack_into(batch, PRODUCER_OFFSET, producer_id, producer_epoch, base_sequence)
     seal(batch)
 
@@ -512,7 +534,7 @@ def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_s
 def key_value_batch(
     pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp_ms: int, codec: int = 0, level: int | None = None
 ) -> bytearray:
-    """A batch of plain keys and values with one timestamp, from offset 0: what coordinators write."""
+    """A batch of keys and values with one timestamp, from offset 0, as coordinators write them."""
     records = [Record(offset, timestamp_ms, key, value) for offset, (key, value) in enumerate(pairs)]
     return build_batch(records, codec=codec, level=level)
 

@@ -1,7 +1,7 @@
-"""CRC-32C, without the start-up cost of its package.
+"""CRC-32C, without the start-up cost of its Python package.
 
-`import crc32c` runs `importlib.metadata` (and with it `email`, `zipfile`, …) only to learn its own version: 30 ms and
-more of a start that must stay below 300 ms. The extension module inside is all we need, so it is loaded by itself.
+`import crc32c` runs `importlib.metadata` (and with it `email`, `zipfile`, …) only to find its own version. That takes
+30 ms or more of a start that must stay below 300 ms. Only the extension module is needed, so it is loaded directly.
 """
 
 from __future__ import annotations

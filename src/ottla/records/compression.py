@@ -1,15 +1,16 @@
-"""The codecs of record payloads, each with a bound on what a payload may grow to.
+"""The codecs of record payloads, each with a limit on the decompressed size.
 
 Codec numbers are the low three attribute bits: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Codec packages are imported
-on first use, so a broker that sees no snappy never loads it.
+on first use, so a broker that gets no snappy never loads it.
 
-Errors are what Kafka answers: a payload that a codec cannot read is UNKNOWN_SERVER_ERROR there, as an exception escapes
-from the codec's stream. The bound is ours: MESSAGE_TOO_LARGE.
+The errors are Kafka's: a payload that a codec cannot read is UNKNOWN_SERVER_ERROR, because an exception escapes from
+the codec's stream. The limit is ours: MESSAGE_TOO_LARGE.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import MessageTooLarge, UnknownServerError, UnsupportedCompressionType
@@ -38,11 +39,11 @@ LZ4_DEFAULT_LEVEL: Final = 9
 ZSTD_DEFAULT_LEVEL: Final = 3
 
 DEFAULT_LIMIT: Final = 256 << 20
-"""One batch may not grow beyond this in memory: far above any real batch, far below what hurts a machine."""
+"""The largest size of a batch in memory: far above any real batch, and safe for any machine."""
 
-_GZIP_WINDOW: Final = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_GZIP_STEP: Final = 512  # members that follow another are small, or few
+GZIP_WINDOW: Final = 31  # zlib's value for a 32 KiB window with gzip header and trailer
+GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_STEP: Final = 512  # later members are small, or few
 _CHUNK: Final = 1 << 20
 
 
@@ -51,11 +52,11 @@ class CorruptPayload(UnknownServerError):
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None, magic: int = 2) -> bytes:
-    """Compress as Kafka's Java client frames it; `magic` 0 selects the broken LZ4 header checksum of old clients."""
+    """Compress with the framing of Kafka's Java client. `magic` 0 selects the wrong LZ4 checksum of old clients."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
-        return zlib.compress(data, GZIP_DEFAULT_LEVEL if level is None else level, _GZIP_WINDOW)
+        return zlib.compress(data, GZIP_DEFAULT_LEVEL if level is None else level, GZIP_WINDOW)
     if codec == SNAPPY:
         return _snappy_compress(data)
     if codec == LZ4:
@@ -67,7 +68,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
 
 
 def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
-    """Decompress a payload; MessageTooLarge as soon as it is known to exceed `limit` bytes."""
+    """Decompress a payload. Raises MessageTooLarge as soon as it is known to exceed `limit` bytes."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -78,7 +79,7 @@ def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int = DE
         return _lz4_decompress(data, limit, magic)
     if codec == ZSTD:
         return _zstd_decompress(data, limit)
-    # Kafka's lookup of the codec throws IllegalArgumentException, which no handler knows.
+    # Kafka's codec look-up throws IllegalArgumentException, which no handler catches.
     raise CorruptPayload(f"unknown compression codec {codec}")
 
 
@@ -92,12 +93,12 @@ def _too_large(limit: int) -> MessageTooLarge:
 def _gzip_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     view = memoryview(data)
     piece, used = _gzip_member(view, len(view), limit, limit)
-    # Java's reader goes on with a concatenated member, and ignores anything else that follows.
-    if bytes(view[used : used + 2]) != _GZIP_MAGIC:
+    # Java's reader continues with a concatenated member, and ignores anything else.
+    if bytes(view[used : used + 2]) != GZIP_MAGIC:
         return piece
     output = [piece]
     left = limit - len(piece)
-    while bytes(view[used : used + 2]) == _GZIP_MAGIC:
+    while bytes(view[used : used + 2]) == GZIP_MAGIC:
         piece, size = _gzip_member(view[used:], _GZIP_STEP, left, limit)
         output.append(piece)
         left -= len(piece)
@@ -106,11 +107,11 @@ def _gzip_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
 
 
 def _gzip_member(data: memoryview, step: int, left: int, limit: int) -> tuple[bytes, int]:
-    """The content of the member that `data` begins with, and its size there.
+    """The content of the member at the start of `data`, and its compressed size.
 
-    zlib copies what it was given beyond the end of a member, so it is given `step` bytes at first, and then more.
+    zlib copies input beyond the end of a member, so it gets `step` bytes first, and more after that.
     """
-    stream = zlib.decompressobj(_GZIP_WINDOW)
+    stream = zlib.decompressobj(GZIP_WINDOW)
     output: list[bytes] = []
     position = 0
     while not stream.eof:
@@ -135,23 +136,26 @@ def _gzip_member(data: memoryview, step: int, left: int, limit: int) -> tuple[by
 # --- snappy ----------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-_XERIAL_BLOCK: Final = 32 << 10  # the Java library's block size; readers size their buffers by it
+XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_BLOCK: Final = 32 << 10  # the block size of the Java library; readers size their buffers by it
 _SNAPPY_MAX_RATIO: Final = 24  # a three-byte copy element yields at most 64 bytes
 
 
 def _snappy_compress(data: bytes | bytearray | memoryview) -> bytes:
+    return b"".join((XERIAL_HEADER, *snappy_compressed_blocks(data)))
+
+
+def snappy_compressed_blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    """The compressed blocks after the header."""
     view = memoryview(data)
-    parts = [_XERIAL_HEADER]
-    for start in range(0, len(view), _XERIAL_BLOCK):
-        block = snappy.compress(view[start : start + _XERIAL_BLOCK])
-        parts.append(len(block).to_bytes(4, "big"))
-        parts.append(block)
-    return b"".join(parts)
+    for start in range(0, len(view), XERIAL_BLOCK):
+        block = snappy.compress(view[start : start + XERIAL_BLOCK])
+        yield len(block).to_bytes(4, "big")
+        yield block
 
 
 def _snappy_block(data: bytes | bytearray | memoryview, limit: int, total_limit: int) -> bytes:
-    # The block starts with its uncompressed size: check the claim before the library allocates it.
+    # The block starts with its uncompressed size: check it before the library allocates that much.
     claimed = 0
     for index, byte in enumerate(data[:5]):
         claimed |= (byte & 0x7F) << (7 * index)
@@ -170,20 +174,25 @@ def _snappy_block(data: bytes | bytearray | memoryview, limit: int, total_limit:
 
 
 def _snappy_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    view = memoryview(data)
+    output = list(snappy_blocks(memoryview(data), limit))
+    return output[0] if len(output) == 1 else b"".join(output)
+
+
+def snappy_blocks(view: memoryview, limit: int) -> Iterator[bytes]:
+    """The content of a payload, block by block. MessageTooLarge before a block that exceeds the total `limit`."""
     if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _snappy_block(view, limit, limit)
+        yield _snappy_block(view, limit, limit)
+        return
     size = len(view)
-    if size < len(_XERIAL_HEADER):
+    if size < len(XERIAL_HEADER):
         raise CorruptPayload("snappy: header cut short")
     if int.from_bytes(view[8:12], "big") < 1:
         raise CorruptPayload("snappy: stream version below 1")
-    position = len(_XERIAL_HEADER)
+    position = len(XERIAL_HEADER)
     left = limit
-    output: list[bytes] = []
     while position < size:
-        if bytes(view[position : position + 8]) == _XERIAL_MAGIC:  # a concatenated stream, as Java reads it
-            position += len(_XERIAL_HEADER)
+        if bytes(view[position : position + 8]) == _XERIAL_MAGIC:  # a concatenated stream, which Java reads too
+            position += len(XERIAL_HEADER)
             continue
         if position + 4 > size:
             raise CorruptPayload("snappy: block size cut short")
@@ -194,9 +203,8 @@ def _snappy_decompress(data: bytes | bytearray | memoryview, limit: int) -> byte
         if length:
             piece = _snappy_block(view[position : position + length], left, limit)
             left -= len(piece)
-            output.append(piece)
+            yield piece
         position += length
-    return output[0] if len(output) == 1 else b"".join(output)
 
 
 # --- lz4 -------------------------------------------------------------------------------------------------------------
@@ -226,12 +234,12 @@ def _xxh32_short(data: bytes) -> int:
 
 
 def is_lz4_frame(data: bytes | bytearray | memoryview) -> bool:
-    """Whether `check_lz4_frame` has nothing to say."""
+    """Whether `check_lz4_frame` accepts it."""
     return len(data) >= 7 and data[:4] == _LZ4_MAGIC and data[4] & 0xE3 == 0x60
 
 
 def check_lz4_frame(data: bytes | bytearray | memoryview) -> int:
-    """Position of the header checksum; checks the flags as Kafka's reader does (no dependent blocks)."""
+    """The position of the header checksum. Checks the flags as Kafka's reader does (no dependent blocks)."""
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise CorruptPayload("lz4: not a frame")
     flags = data[4]
@@ -245,29 +253,40 @@ def check_lz4_frame(data: bytes | bytearray | memoryview) -> int:
 
 
 def _lz4_compress(data: bytes | bytearray | memoryview, level: int | None, magic: int) -> bytes:
-    # Kafka's default, 9, means the fast compressor; every other level the high one (which starts at 3 here).
+    # Kafka's default, 9, selects the fast compressor; other levels select the high one (from 3 up here).
     frame_level = _LZ4_FAST_LEVEL if level is None or level == LZ4_DEFAULT_LEVEL else max(3, min(level, 12))
-    frame = lz4_frame.compress(
-        data,
-        compression_level=frame_level,
-        block_size=lz4_frame.BLOCKSIZE_MAX64KB,
-        block_linked=False,
-        store_size=False,
+    frame = bytes(
+        lz4_frame.compress(
+            data,
+            compression_level=frame_level,
+            block_size=lz4_frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
     )
-    if magic > 0:
-        return bytes(frame)
-    # Clients of message format 0 hashed the magic number too (KAFKA-3160), and expect the same of others.
+    return frame if magic > 0 else with_old_lz4_checksum(frame)
+
+
+def with_old_lz4_checksum(frame: bytes) -> bytes:
+    """Clients of message format 0 hash the magic number too (KAFKA-3160), and expect the same from others."""
     end = check_lz4_frame(frame)
     return b"".join((frame[:end], bytes((_xxh32_short(frame[:end]) >> 8 & 0xFF,)), frame[end + 1 :]))
+
+
+def lz4_frame_of(data: bytes | bytearray | memoryview, magic: int) -> bytes | bytearray | memoryview:
+    """The frame as the library reads it. Format 0 accepts either checksum, so the correct one is inserted."""
+    end = check_lz4_frame(data)
+    if magic > 0:
+        return data
+    descriptor = bytes(data[:end])
+    return b"".join((descriptor, bytes((_xxh32_short(descriptor[4:]) >> 8 & 0xFF,)), data[end + 1 :]))
 
 
 def _lz4_decompress(data: bytes | bytearray | memoryview, limit: int, magic: int) -> bytes:
     end = check_lz4_frame(data)
     if end == 14 and int.from_bytes(data[6:14], "little") > limit:
         raise _too_large(limit)
-    if magic == 0:  # either checksum is taken: put the right one in front of the library
-        descriptor = bytes(data[:end])
-        data = b"".join((descriptor, bytes((_xxh32_short(descriptor[4:]) >> 8 & 0xFF,)), data[end + 1 :]))
+    data = lz4_frame_of(data, magic)
     try:
         stream = lz4_frame.LZ4FrameDecompressor()
         if len(data) * _LZ4_MAX_RATIO <= limit:
@@ -288,14 +307,14 @@ def _lz4_decompress(data: bytes | bytearray | memoryview, limit: int, magic: int
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_MAX_BLOCK: Final = 128 << 10
-_ZSTD_MAX_WINDOW_LOG: Final = 27  # what Kafka's decoder accepts
+ZSTD_WINDOW_MAX: Final = 1 << 27  # the maximum of Kafka's decoder
 
 
 def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int]:
-    """Walk the block headers of the frame at `position` -> (end, greatest size of its content).
+    """Walk the block headers of the frame at `position` -> (end, maximum size of its content).
 
-    Blocks hold at most 128 KiB, so this is one step per 128 KiB of content, and it needs no decoding: a frame that
-    is cut short, or a bomb of run-length blocks, is refused before anything is allocated.
+    Blocks hold at most 128 KiB, so this is one step per 128 KiB of content and needs no decoding. A truncated frame, or
+    a bomb of run-length blocks, is refused before anything is allocated.
     """
     descriptor = data[position + 4]
     position += 5
@@ -332,10 +351,18 @@ def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int]:
 
 
 def _zstd_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    view = memoryview(data)
-    position = 0
     left = limit
     output: list[bytes] = []
+    for frame, greatest in zstd_frames(memoryview(data), limit):
+        piece = _zstd_frame_content(frame, left, greatest, limit)
+        output.append(piece)
+        left -= len(piece)
+    return output[0] if len(output) == 1 else b"".join(output)
+
+
+def zstd_frames(view: memoryview, limit: int) -> Iterator[tuple[memoryview, int]]:
+    """The frames of a payload, each with the maximum size of its content."""
+    position = 0
     while position < len(view):
         magic = int.from_bytes(view[position : position + 4], "little")
         try:
@@ -344,14 +371,11 @@ def _zstd_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
                 continue
             if magic != _ZSTD_MAGIC:
                 raise CorruptPayload("zstd: not a frame")
-            end, greatest = _zstd_frame(view, position, left)
+            end, greatest = _zstd_frame(view, position, limit)
         except IndexError:
             raise CorruptPayload("zstd: the frame ends early") from None
-        piece = _zstd_frame_content(view[position:end], left, greatest, limit)
-        output.append(piece)
-        left -= len(piece)
+        yield view[position:end], greatest
         position = end
-    return output[0] if len(output) == 1 else b"".join(output)
 
 
 def _zstd_frame_content(frame: memoryview, left: int, greatest: int, limit: int) -> bytes:
@@ -361,7 +385,7 @@ def _zstd_frame_content(frame: memoryview, left: int, greatest: int, limit: int)
             raise _too_large(limit)
         if claimed > greatest:
             raise CorruptPayload("zstd: the content size is larger than its blocks")
-        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _ZSTD_MAX_WINDOW_LOG)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX)
         if claimed >= 0 or greatest <= left:
             return bytes(decompressor.decompress(frame, max_output_size=greatest))
         reader = decompressor.stream_reader(frame)

@@ -1,4 +1,4 @@
-"""Message sets of format 0 and 1: what clients before 0.11 send and expect, and what very old log folders hold.
+"""Message sets of format 0 and 1, which clients before 0.11 send and expect, and which very old log folders hold.
 
     offset 8, size 4, CRC-32 4, magic 1, attributes 1, [timestamp 8: format 1], key size 4, key, value size 4, value
 
@@ -10,14 +10,14 @@ the largest of its inner ones or, with the append-time bit, the time for all of 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
 from ottla.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
-from ottla.records import compression
+from ottla.records import compression, streaming
 from ottla.records.batch import (
     APPEND_TIME_FLAG,
     CODEC_MASK,
@@ -42,14 +42,15 @@ from ottla.records.batch import (
 HEADER_V0: Final = Struct(">qiIbb")
 HEADER_V1: Final = Struct(">qiIbbq")
 MIN_SIZE_V1: Final = 22
-"""CRC, magic, attributes, timestamp, two sizes: the least that the size field of a message of format 1 may say."""
+"""The minimum of the size field in format 1: CRC, magic, attributes, timestamp, two sizes."""
 _CRC: Final = Struct(">I")
 _SIZE: Final = Struct(">i")
 _LAST_OFFSET: Final = Struct(">q")
+_EMPTY: Final = "a compressed message set is empty"
 
 
 class LegacyBatch:
-    """One shallow message: a plain one, or the wrapper of a compressed set. Reads like a `Batch`."""
+    """One shallow message: a plain one, or the wrapper of a compressed set. Has the interface of `Batch`."""
 
     __slots__ = ("attributes", "buffer", "crc", "last_offset", "magic", "max_timestamp", "position", "size")
 
@@ -71,7 +72,7 @@ class LegacyBatch:
     delete_horizon_ms: Final = None
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        """Read the header; the caller knows that the message is whole (`message_set` checks)."""
+        """Read the header. The caller has checked that the message is complete (as in `message_set`)."""
         self.buffer = buffer
         self.position = position
         self.last_offset, size, self.crc, self.magic, self.attributes = HEADER_V0.unpack_from(buffer, position)
@@ -89,7 +90,7 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """Of the first inner message: decompresses a wrapper, as nothing in its header tells."""
+        """The offset of the first inner message. A wrapper must be decompressed, because its header lacks it."""
         if not self.is_compressed:
             return self.last_offset
         return next(self.records()).offset
@@ -124,7 +125,7 @@ class LegacyBatch:
             raise CorruptMessage(f"stored CRC {self.crc:#010x} of the message at offset {self.last_offset} is wrong")
 
     def key_and_value(self) -> tuple[bytes | None, bytes | None]:
-        """Of the shallow message: a wrapper's value is its compressed set."""
+        """The key and value of the shallow message. A wrapper's value is its compressed set."""
         position = self.position + (HEADER_V1.size if self.magic > 0 else HEADER_V0.size)
         end = self.position + self.size
         try:
@@ -135,42 +136,103 @@ class LegacyBatch:
         return key, value
 
     def records(self, limit: int | None = None, *, with_headers: bool = True) -> Iterator[Record]:
-        """The messages inside, with absolute offsets, as records without headers, whatever is asked for."""
+        """The inner messages, with absolute offsets, as records. They never have headers.
+
+        With a `limit` a wrapper is decompressed at once, and refused at once if it is wrong or larger.
+        """
         if not self.is_compressed:
             key, value = self.key_and_value()
             return iter((Record(self.last_offset, self.max_timestamp, key, value),))
-        append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
-        base = None
+        if limit is None:
+            windows = self.record_windows()
+            return chain(next(windows), chain.from_iterable(windows))  # most errors come at once, not when it is read
         inner = self.inner(limit)
-        if self.magic > 0:
-            base = self._absolute_base(inner[-1].last_offset)
-        return (_inner_record(message, base, append_time) for message in inner)
+        base = self._absolute_base(inner[-1].last_offset) if self.magic > 0 else None
+        return (_inner_record(message, base, self._append_time) for message in inner)
 
-    def inner(self, limit: int | None = None, count_max: int | None = None) -> list[LegacyBatch]:
-        """The messages of a wrapper as they are stored, with their own offsets and CRCs; an error for too many."""
+    def record_windows(self) -> Iterator[Iterator[Record]]:
+        """The same in windows: few of a wrapper's bytes are in memory at once."""
+        if not self.is_compressed:
+            yield self.records()
+            return
+        base = None
+        if self.magic > 0:
+            # Offsets count from the first message, and only that of the last one is known: this takes two passes.
+            for messages in self._inner_windows():
+                last_inner_offset = messages[-1].last_offset
+            base = self._absolute_base(last_inner_offset)
+        for messages in self._inner_windows():
+            yield (_inner_record(message, base, self._append_time) for message in messages)
+
+    def record_times(self) -> Iterator[list[tuple[int, int]]]:
+        """The timestamps and offsets of the records, in windows."""
+        for records in self.record_windows():
+            yield [(record.timestamp, record.offset) for record in records]
+
+    @property
+    def _append_time(self) -> int | None:
+        return self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
+
+    def _inner_windows(self) -> Iterator[list[LegacyBatch]]:
+        """Like `inner`, in windows. At least one comes, and none is empty."""
+        largest = streaming.record_bytes_max(self.size)
+        pending: list[bytes] = []
+        have, needed = 0, LOG_OVERHEAD
+        is_empty = True
+        for piece in streaming.decompressed(self.codec, self._wrapped(), self.magic):
+            pending.append(piece)
+            have += len(piece)
+            if have < needed:
+                continue
+            data = b"".join(pending)
+            messages = list(message_set(data))
+            if messages:
+                is_empty = False
+                _check_inner(messages)
+                yield messages
+            end = messages[-1].end_position if messages else 0
+            pending, have = [data[end:]], have - end
+            needed = LOG_OVERHEAD
+            if have >= LOG_OVERHEAD:
+                needed = max(_SIZE.unpack_from(data, end + LENGTH_OFFSET)[0] + LOG_OVERHEAD, have + 1)
+                if needed > largest:
+                    raise MessageTooLarge(f"a message of {needed} bytes is too large to be read; it may have {largest}")
+        if is_empty:
+            raise InvalidRecord(_EMPTY)
+
+    def _wrapped(self) -> bytes:
+        """The compressed set of a wrapper."""
         if self.codec == compression.ZSTD:
             raise InvalidRecord(f"zstd is not a codec of message format {self.magic}")
         value = self.key_and_value()[1]
         if value is None:
             raise InvalidRecord("a compressed message set has a null value")
+        return value
+
+    def inner(self, limit: int | None = None, count_max: int | None = None) -> list[LegacyBatch]:
+        """The messages of a wrapper as stored, with their own offsets and CRCs. Raises if there are too many."""
         bound = compression.DEFAULT_LIMIT if limit is None else limit
-        found = message_set(compression.decompress(self.codec, value, bound, self.magic))
+        found = message_set(compression.decompress(self.codec, self._wrapped(), bound, self.magic))
         messages = list(found if count_max is None else islice(found, count_max + 1))
         if count_max is not None and len(messages) > count_max:
             raise MessageTooLarge(f"a compressed message set holds more than {count_max} messages")
         if not messages:
-            raise InvalidRecord("a compressed message set is empty")
-        if any(message.is_compressed for message in messages):
-            raise InvalidRecord("inner messages must not be compressed")
+            raise InvalidRecord(_EMPTY)
+        _check_inner(messages)
         return messages
 
     def _absolute_base(self, last_inner_offset: int) -> int:
-        # Some librdkafka versions leave the wrapper's offset at 0 when they produce: then inner offsets stand.
+        # Some librdkafka versions produce wrappers with offset 0: then the inner offsets apply.
         if self.last_offset == 0:
             return 0
         if self.last_offset < last_inner_offset:
             raise InvalidRecord(f"wrapper offset {self.last_offset} is below its last inner offset {last_inner_offset}")
         return self.last_offset - last_inner_offset
+
+
+def _check_inner(messages: Sequence[LegacyBatch]) -> None:
+    if any(message.is_compressed for message in messages):
+        raise InvalidRecord("inner messages must not be compressed")
 
 
 def _inner_record(message: LegacyBatch, base: int | None, append_time: int | None) -> Record:
@@ -191,7 +253,7 @@ def _sized(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
 
 
 def message_set(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[LegacyBatch]:
-    """All whole shallow messages; a partial last one ends the iteration, as old clients expect of a fetch."""
+    """All complete shallow messages. A partial last one ends the iteration, as old clients expect from a fetch."""
     for entry in any_batches(buffer, position, end):
         if not isinstance(entry, LegacyBatch):
             raise InvalidRecord("a v2 batch stands in a message set")
@@ -199,7 +261,7 @@ def message_set(buffer: Buffer, position: int = 0, end: int | None = None) -> It
 
 
 def any_batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[Batch | LegacyBatch]:
-    """Batches of any format. Sizes and magics that no format has are CorruptMessage, as in Kafka."""
+    """Batches of any format. Impossible sizes and magics raise CorruptMessage, as in Kafka."""
     stop = len(buffer) if end is None else end
     while stop - position >= LOG_OVERHEAD:
         (size,) = _SIZE.unpack_from(buffer, position + LENGTH_OFFSET)
@@ -251,7 +313,7 @@ def build_message_set(
     level: int | None = None,
     append_time_ms: int | None = None,
 ) -> bytes:
-    """Encode records (their headers are lost) as message format 0 or 1, in one wrapper if compressed."""
+    """Encode records (without their headers) as message format 0 or 1, in one wrapper if compressed."""
     if codec == compression.ZSTD:
         raise UnsupportedCompressionType(f"zstd is not a codec of message format {magic}")
     entries = list(records)

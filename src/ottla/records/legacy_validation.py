@@ -1,6 +1,6 @@
-"""Validation of what produce versions 0 to 2 send: message sets, which become one v2 batch.
+"""Validation for produce versions 0 to 2, which send message sets. Each set becomes one v2 batch.
 
-Apart from `validation` because few clients need it, and a broker that serves none of them never imports it.
+Separate from `validation`, because few clients need it, and a broker without such clients never imports it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.records.validation import (
 def validate_message_set(
     buffer: Buffer, options: ValidationOptions, now_ms: int, produce_version: int
 ) -> Validated | None:
-    """Everything that is not one whole v2 batch at the start of the payload."""
+    """Validate a payload that does not start with one complete v2 batch."""
     entries: list[Batch | LegacyBatch] = []
     for entry in any_batches(buffer):
         entries.append(entry)
@@ -55,7 +55,7 @@ def validate_message_set(
 
 
 def _check_shallow(entries: list[Batch | LegacyBatch], options: ValidationOptions) -> int:
-    """Size and CRC of each shallow message -> the codec in use."""
+    """Check size and CRC of each shallow message -> the codec in use."""
     source_codec = 0
     for entry in entries:
         if entry.size > options.max_message_bytes:
@@ -74,7 +74,7 @@ def _records_of(entry: LegacyBatch, options: ValidationOptions) -> list[Record]:
         try:
             return list(entry.records())
         except InvalidRecord as error:
-            # The sizes of a plain message are first read where Kafka has no net: an index out of bounds.
+            # Kafka reads the sizes of a plain message outside of its error handling: an index out of bounds.
             raise UnknownServerError(error.message) from None
     strangers: list[RecordError] = []
     for index, message in enumerate(entry.inner(options.decompressed_limit, options.records_max)):

@@ -29,18 +29,18 @@ class Record(NamedTuple):
 
 VARINT: Final = 28
 VARLONG: Final = 63
-"""Where the last byte of a varint of 5, or of 10 bytes, is shifted to."""
+"""The shift of the last byte of a varint of 5 or 10 bytes."""
 
 
 def read_raw(data: Buffer, position: int, last_shift: int) -> tuple[int, int]:
-    """The unsigned number of a varint whose last byte may stand at `last_shift` -> (number, next position)."""
+    """The unsigned number of a varint whose last byte has at most `last_shift` -> (number, next position)."""
     raw = shift = 0
     while True:
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # What exceeds 32 or 64 bits falls off, as it does in Java.
+            # Bits beyond 32 or 64 are dropped, as in Java.
             return raw & (0xFFFFFFFF if last_shift == VARINT else 0xFFFFFFFFFFFFFFFF), position
         if shift == last_shift:
             raise InvalidRecord(f"varint is longer than {last_shift // 7 + 1} bytes")
@@ -60,14 +60,14 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
 
 
 Span: TypeAlias = tuple[int, int, int, int, int, int, bytes | None]
-"""Where a record lies in its payload: (start, end of the timestamp delta, start of the value, end, timestamp delta,
-offset delta, key). A plain tuple: there is one for every record."""
+"""The position of a record in its payload: (start, end of the timestamp delta, start of the value, end, timestamp
+delta, offset delta, key). A plain tuple, because there is one for every record."""
 
 
 def spans(data: bytes, count: int) -> Iterator[Span]:
-    """Every record of a payload; values and headers are stepped over. The data must end with the last record.
+    """Every record of a payload. Values and headers are skipped. The data must end with the last record.
 
-    Varints of one and two bytes, nearly all there are, are read inline: a call would cost more than the decoding.
+    Varints of one and two bytes, by far the most common, are read inline: a call would cost more than the decoding.
     """
     size = len(data)
     position = 0
@@ -84,7 +84,7 @@ def spans(data: bytes, count: int) -> Iterator[Span]:
             end = position + (raw >> 1)
             if raw & 1 or end > size:
                 raise InvalidRecord("a record's size is negative or runs past the end of the batch")
-            position += 1  # attributes of a record: unused so far
+            position += 1  # the attributes of a record are unused so far
             if (raw := data[position]) < 0x80:
                 position += 1
             elif (second := data[position + 1]) < 0x80:
@@ -130,7 +130,7 @@ def decode_records(
     *,
     with_headers: bool = True,
 ) -> Iterator[Record]:
-    """Decode `count` records; the data must end with the last one. Headers may be passed over, unread."""
+    """Decode `count` records. The data must end with the last one. Headers can be skipped."""
     if count < 0:
         raise InvalidRecord(f"batch has a record count of {count}")
     new = tuple.__new__
@@ -202,7 +202,7 @@ _SMALL_VARINTS: Final = {n: bytes(((n << 1) ^ (n >> 63),)) for n in range(-64, 6
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag varint or varlong: the encodings agree for every value that fits the smaller."""
+    """Zigzag varint or varlong: both encodings agree for every value that fits the smaller one."""
     return _SMALL_VARINTS.get(value) or _varint_bytes(value)
 
 

@@ -1,7 +1,7 @@
-"""What a leader checks before it appends one partition's produce payload, with Kafka's error codes.
+"""The leader's checks of one partition's produce payload before the append, with Kafka's error codes.
 
 The result is one v2 batch, ready to be stamped with its offset: the bytes that arrived (a view, changed in place) or,
-where the format or the codec must change, new ones. In Kafka's order:
+if the format or the codec must change, new bytes. In Kafka's order:
 
     no batch, another magic, two batches (produce 3+), base offset not 0   INVALID_RECORD
     zstd below produce 7                                                   UNSUPPORTED_COMPRESSION_TYPE
@@ -13,8 +13,8 @@ where the format or the codec must change, new ones. In Kafka's order:
     records without key in a compacted topic                               INVALID_RECORD, with record errors
     timestamps out of bounds                                               INVALID_TIMESTAMP, with record errors
 
-Kafka decodes every record each time. Here that is done where it can change the answer (compacted topics, timestamp
-bounds, recompression), and otherwise as far as it is cheap (`Depth.AUTO`): a producer's CRC vouches for the rest.
+Kafka always decodes every record. Here records are decoded only if that can change the result (compacted topics,
+timestamp bounds, recompression), or if it is cheap (`Depth.AUTO`). Otherwise the producer's CRC is trusted.
 """
 
 from __future__ import annotations
@@ -70,32 +70,38 @@ FIRST_V2_PRODUCE_VERSION: Final = 3
 FIRST_ZSTD_PRODUCE_VERSION: Final = 7
 NO_BOUND_MS: Final = (1 << 63) - 1
 
-# What Depth.AUTO spends at most. A record checked singly costs 0.5 to 1 µs, one in a run of equals about 0.1 µs, the
-# header and CRC of 64 KiB 5 µs. So few records, or large ones, are all checked; for many small ones, where the check
-# would be the largest part of the whole request, the CRC vouches.
+# Cost limits of Depth.AUTO. A single check of a record costs 0.5 to 1 µs, one in a run of equal records about 0.1 µs,
+# and the header and CRC of 64 KiB 5 µs. So few or large records are all checked. For many small ones, where the check
+# would dominate the request, the CRC is trusted.
 CHEAP_RECORD_COUNT: Final = 32
 CHEAP_RECORD_SIZE: Final = 2048
 CHEAP_COMPRESSED_SIZE: Final = 2048
 CHEAP_DECOMPRESSED_SIZE: Final = 64 << 10
 
-# What may be read at all where a setting, or a header that cannot be right, asks for a look at each record: the look
-# takes the time of everybody else. Kafka has no such limits.
+# Limits for batches in which each record must be checked, because of a setting or an implausible header: the check
+# delays all other clients. Kafka has no such limits.
 DECOMPRESSED_PER_BYTE: Final = 32
-"""A batch may decompress to so many times max.message.bytes: batches of that size have ratios far below it, and small
-ones may have any ratio."""
+"""A batch may decompress to this many times max.message.bytes. Batches of that size have far lower ratios; small
+batches may have any ratio."""
 LEAST_DECOMPRESSED_LIMIT: Final = 16 << 20
 LEAST_RECORDS_MAX: Final = 100_000
-"""A batch may hold as many records as an uncompressed one of max.message.bytes could, or so many."""
+"""A batch may hold this many records, or as many as an uncompressed batch of max.message.bytes could."""
+
+
+# Larger batches are checked in a thread, so that other clients are served.
+LONG_BYTES: Final = 256 << 10
+LONG_RECORD_COUNT: Final = 20_000
+LONG_LEGACY_BYTES: Final = 16 << 10
 
 
 class Origin(Enum):
     CLIENT = 0
     COORDINATOR = 1
-    """Our own coordinators: they may write control batches and batches without a sequence."""
+    """Our own coordinators, which may write control batches and batches without a sequence."""
 
 
 class Depth(Enum):
-    """How far the records inside of a batch are checked when nothing demands it."""
+    """How thoroughly the records of a batch are checked if no setting requires it."""
 
     HEADERS = 0
     AUTO = 1
@@ -112,11 +118,11 @@ _SHOWN_ERRORS: Final = 3
 
 
 class NotOneBatch(InvalidRecord):
-    """What came for a partition is not one batch of the current format: refused before its log is looked at."""
+    """The payload is not one batch of the current format. Refused before its log is accessed."""
 
 
 class InvalidRecords(InvalidRecord):
-    """Names the records that are at fault."""
+    """Names the invalid records."""
 
     def __init__(self, record_errors: Sequence[RecordError]) -> None:
         shown = ", ".join(
@@ -131,7 +137,7 @@ class InvalidRecords(InvalidRecord):
 
 
 class InvalidTimestamps(InvalidTimestamp):
-    """Names the records that are at fault."""
+    """Names the invalid records."""
 
     def __init__(self, record_errors: Sequence[RecordError]) -> None:
         super().__init__("One or more records have been rejected due to invalid timestamp")
@@ -139,7 +145,7 @@ class InvalidTimestamps(InvalidTimestamp):
 
 
 def placed(error: InvalidRecords | InvalidTimestamps, topic: str, index: int) -> InvalidRecords | InvalidTimestamps:
-    """The same error with the partition in it; validation does not know which one it is for."""
+    """The same error with the partition added, which validation does not know."""
     return type(error)(
         [
             each._replace(message=f"{_KEYLESS} in topic partition {topic}-{index}")
@@ -151,22 +157,22 @@ def placed(error: InvalidRecords | InvalidTimestamps, topic: str, index: int) ->
 
 
 def record_errors_of(error: KafkaError) -> Sequence[RecordError]:
-    """For the produce response; Kafka sends an error message there only together with these."""
+    """The record errors for the produce response. Kafka only sends an error message together with these."""
     return error.record_errors if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
 
 
 class TopicSettings(Protocol):
-    """Anything that answers `settings["compression.type"]`."""
+    """Any object that supports `settings["compression.type"]`."""
 
     def __getitem__(self, key: str, /) -> Any: ...
 
 
 @dataclass(slots=True)
 class ValidationOptions:
-    """The topic's settings, made once and used for every append."""
+    """The topic's settings, built once and used for every append."""
 
     target_codec: int | None = None
-    """None keeps the producer's (`compression.type=producer`)."""
+    """None keeps the producer's codec (`compression.type=producer`)."""
     level: int | None = None
     compacted: bool = False
     timestamp_type: int = CREATE_TIME
@@ -175,13 +181,13 @@ class ValidationOptions:
     max_message_bytes: int = 1_048_588
     depth: Depth = Depth.AUTO
     decompressed_limit: int = 0
-    """What the records of a batch may grow to where they are read; 0 stands for a limit by `max_message_bytes`."""
+    """The largest decompressed size of a batch that is read. 0 derives the limit from `max_message_bytes`."""
     records_max: int = field(init=False, compare=False, repr=False)
-    """How many records one batch may hold where they are read."""
+    """The most records of a batch that is read."""
     rewrites: bool = field(init=False, compare=False, repr=False)
-    """Whether a batch may be stored in another form than it came in."""
+    """Whether a batch may be stored in a different form."""
     takes_unread: bool = field(init=False, compare=False, repr=False)
-    """Whether no setting could make a record of a batch unacceptable, so that the records need not be read."""
+    """Whether no setting can make a record invalid, so that the records do not have to be read."""
 
     def __post_init__(self) -> None:
         if not self.decompressed_limit:
@@ -223,7 +229,7 @@ class Validated:
         self.record_count = batch.record_count
         self.max_timestamp = batch.max_timestamp
         self.append_time_ms = append_time_ms
-        """-1 unless the topic has LogAppendTime: the value for the produce response."""
+        """The value for the produce response: -1 unless the topic has LogAppendTime."""
         self.converted = converted
 
     @property
@@ -238,9 +244,9 @@ def validate(
     produce_version: int = LATEST_PRODUCE_VERSION,
     origin: Origin = Origin.CLIENT,
 ) -> Validated | None:
-    """Check one partition's records; `buffer` must be writable, as the batch is stamped in it.
+    """Check one partition's records. `buffer` must be writable, because the batch is stamped in it.
 
-    None: produce below version 3 sent no whole message, which Kafka answers without an error and with offset -1.
+    None: produce below version 3 sent no complete message. Kafka then responds without an error and with offset -1.
     """
     size = len(buffer)
     if size >= HEADER_SIZE and buffer[MAGIC_OFFSET] == CURRENT_MAGIC:
@@ -254,13 +260,13 @@ def validate(
 
 
 def _refuse_more_batches(buffer: Buffer, position: int) -> None:
-    """A partial batch at the end is cut off silently, a whole one is an error."""
+    """A partial batch at the end is dropped silently. A complete one is an error."""
     for _ in legacy.any_batches(buffer, position):
         raise NotOneBatch("a partition may carry one record batch only")
 
 
 def shape_error(buffer: Buffer, produce_version: int) -> KafkaError | None:
-    """What is wrong with a partition's records before any log is looked at: `validate` finds it first of all."""
+    """Errors in the shape of a payload, which `validate` finds first, before any log is accessed."""
     if produce_version < FIRST_V2_PRODUCE_VERSION:
         return None
     entries = legacy.any_batches(buffer)
@@ -276,11 +282,10 @@ def shape_error(buffer: Buffer, produce_version: int) -> KafkaError | None:
 
 
 def may_store_as_is(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
-    """Whether a client's batch is to be stored as it came: `validate_batch` in short.
+    """Whether a client's batch can be stored unchanged: the fast path of `validate_batch`.
 
-    For settings that take records unread. False for all other batches, the faulty ones as well as those that need a
-    longer look. Most of what a busy broker gets are batches of many records, or of a single one, and these comparisons
-    are all that they need.
+    For settings that accept unread records. False for all other batches, both invalid ones and those that need more
+    checks. Most batches of a busy broker have many records or a single one, and need only these comparisons.
     """
     count, attributes, max_timestamp = batch.record_count, batch.attributes, batch.max_timestamp
     return (
@@ -298,7 +303,7 @@ def may_store_as_is(batch: Batch, options: ValidationOptions, now_ms: int) -> bo
 
 
 def _is_readable(batch: Batch) -> bool:
-    """Of a compressed batch: a large one, of which no more than the beginning would be looked at."""
+    """Whether this is a large compressed batch, of which only the start would be checked."""
     attributes = batch.attributes
     if attributes & ~(CODEC_MASK | TRANSACTIONAL_FLAG) or batch.size - HEADER_SIZE <= CHEAP_COMPRESSED_SIZE:
         return False
@@ -315,7 +320,7 @@ def validate_batch(
     produce_version: int = LATEST_PRODUCE_VERSION,
     origin: Origin = Origin.CLIENT,
 ) -> Validated:
-    """Check a batch of the current format whose bytes are all there and writable."""
+    """Check a complete and writable batch of the current format."""
     attributes = batch.attributes
     source_codec = attributes & CODEC_MASK
     if produce_version < FIRST_ZSTD_PRODUCE_VERSION:
@@ -335,7 +340,7 @@ def validate_batch(
     if target_codec is None or target_codec == source_codec or (attributes & CONTROL_FLAG and not source_codec):
         walked = _walk_in_place(batch, options, now_ms)
         if walked is not None and source_codec and not walked.sequential:
-            # Kafka would have to rebuild what it read without keys and values, and fails at that.
+            # Kafka would rebuild the batch from records that it read without keys and values, and fails.
             raise UnknownServerError("offset deltas of a compressed batch are not 0, 1, 2, …")
         if options.timestamp_type == LOG_APPEND_TIME:
             batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
@@ -367,7 +372,7 @@ def _check_client_header(batch: Batch) -> None:
 
 
 def _walk_in_place(batch: Batch, options: ValidationOptions, now_ms: int) -> Walked | None:
-    """Check the records as far as it is needed or cheap; None if the header was trusted."""
+    """Check the records if it is necessary or cheap. None if the header was trusted."""
     if batch.record_count == 0:
         return None
     codec = batch.attributes & CODEC_MASK
@@ -393,8 +398,34 @@ def _walk_in_place(batch: Batch, options: ValidationOptions, now_ms: int) -> Wal
     return walked
 
 
+def bytes_to_check(buffer: Buffer, options: ValidationOptions, now_ms: int) -> int:
+    """How many decompressed bytes must be read before the records are stored. LONG_BYTES + 1 means more."""
+    if len(buffer) >= HEADER_SIZE and buffer[MAGIC_OFFSET] == CURRENT_MAGIC:
+        return batch_bytes_to_check(Batch(buffer), options, now_ms)
+    # Message sets are always read, and may be compressed.
+    return len(buffer) if len(buffer) <= LONG_LEGACY_BYTES else LONG_BYTES + 1
+
+
+def batch_bytes_to_check(batch: Batch, options: ValidationOptions, now_ms: int) -> int:
+    """Like `bytes_to_check`, for a batch of the current format."""
+    codec = batch.attributes & CODEC_MASK
+    rewritten = options.target_codec is not None and options.target_codec != codec
+    if not (rewritten or _must_walk(batch, options, now_ms)):
+        return 0
+    if batch.record_count > LONG_RECORD_COUNT:
+        return LONG_BYTES + 1
+    if not codec:
+        return min(batch.size, LONG_BYTES + 1) if rewritten else 0
+    try:
+        return len(compression.decompress(codec, batch.payload(), LONG_BYTES))
+    except MessageTooLarge:
+        return LONG_BYTES + 1
+    except KafkaError:
+        return 0  # the check itself reports the error
+
+
 def _readable_payload(batch: Batch, options: ValidationOptions) -> bytes:
-    """The records of a batch that all have to be looked at; MessageTooLarge for too many."""
+    """The records of a batch that must all be checked. MessageTooLarge if there are too many."""
     if batch.record_count > options.records_max:
         raise MessageTooLarge(f"{batch.record_count} records in one batch are more than {options.records_max}")
     return batch.uncompressed_payload(options.decompressed_limit)
@@ -408,14 +439,14 @@ def _must_walk(batch: Batch, options: ValidationOptions, now_ms: int) -> bool:
     return (
         options.timestamp_before_max_ms != NO_BOUND_MS
         or batch.max_timestamp - now_ms > options.timestamp_after_max_ms
-        # The first record alone shows that the header's maximum is wrong.
+        # The first record alone proves that the header's maximum is wrong.
         or batch.max_timestamp < batch.base_timestamp
         or batch.attributes & APPEND_TIME_FLAG != 0
     )
 
 
 def _check_records(batch: Batch, walked: Walked, data: Buffer, options: ValidationOptions, now_ms: int) -> None:
-    """Keys and timestamps. The walk tells whether any record can be at fault; only then they are decoded one by one."""
+    """Check keys and timestamps. Records are only decoded one by one if the walk found a possible error."""
     base_timestamp = batch.base_timestamp
     suspicious = (
         batch.attributes & APPEND_TIME_FLAG
@@ -444,7 +475,7 @@ def _check_records(batch: Batch, walked: Walked, data: Buffer, options: Validati
 def check_keys_and_timestamps(
     records: Iterable[Record], batch_timestamp_type: int, options: ValidationOptions, now_ms: int
 ) -> None:
-    """Raise for all records that are at fault, each with its index in the batch."""
+    """Raise an error for all invalid records, each with its index in the batch."""
     errors: list[RecordError] = []
     bad_timestamp = False
     earliest = now_ms - options.timestamp_before_max_ms
@@ -471,7 +502,7 @@ def check_keys_and_timestamps(
 
 
 def _recompress(batch: Batch, target_codec: int, options: ValidationOptions, now_ms: int) -> Validated:
-    """Into the topic's codec. The records' own bytes stay, unless their offset deltas have to be put right."""
+    """Convert to the topic's codec. The bytes of the records stay, unless their offset deltas must be corrected."""
     data = _readable_payload(batch, options)
     walked = walk(data, batch.record_count)
     _check_records(batch, walked, data, options, now_ms)

@@ -1,10 +1,9 @@
 """Check the records of a v2 payload without building them.
 
-Kafka decodes every record of every produced batch; that is what refuses a batch whose records do not add up. A Python
-loop over records costs about 0.4 µs each, so this walk looks for runs instead: neighbouring records with the same
-layout (same length, key size, value size, no headers), which is what most producers send. In a run each header byte
-is a column with a fixed stride, and a column is checked by one slice and one comparison in C. Records outside of
-runs are checked one by one.
+Kafka decodes every record of every produced batch, and so refuses malformed records. A Python loop over records costs
+about 0.4 µs each, so this walk looks for runs instead: adjacent records with the same layout (same length, key size,
+value size, no headers), which is what most producers send. In a run, each header byte is a column with a fixed stride,
+and one slice and one comparison in C check a column. Records outside of runs are checked one by one.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from ottla.errors import InvalidRecord
 from ottla.records.record import VARINT, VARLONG, Buffer, read_raw, read_varint, read_varlong
 
 MIN_RUN: Final = 8
-"""Shorter runs are not worth the dozen slices."""
+"""Shorter runs do not justify the dozen slices."""
 RUN_BACKOFF: Final = 32
-"""Records checked singly after a look for a run found none."""
+"""How many records to check one by one after no run was found."""
 HEADERS_CHECKED_MAX: Final = 10_000
-"""Headers of one batch that are looked at, a few milliseconds' worth. An empty header takes two bytes and compresses to
-next to nothing, so 4 KB on the wire can hold two million. Beyond these the size of a record says where it ends."""
+"""How many headers of a batch are checked: a few milliseconds of work. An empty header takes two bytes and compresses
+well, so 4 KB on the wire can hold two million. Beyond this limit, the size of a record determines its end."""
 
 _LOW: Final = bytes(range(0x80))
 _HIGH: Final = bytes(range(0x80, 0x100))
@@ -31,33 +30,33 @@ _UP_TO: Final = bytes(range(0x100))
 
 
 class Walked(NamedTuple):
-    """What the records say; deltas are relative to the batch's base timestamp."""
+    """The summary of the records. Deltas are relative to the batch's base timestamp."""
 
     max_delta: int
     min_delta: int
-    """Not above the smallest; exact if one is negative."""
+    """A lower bound; exact if a delta is negative."""
     null_keys: list[int]
     """Indexes of records without a key."""
     sequential: bool
     """Offset deltas are 0, 1, 2, …"""
     saw_all_headers: bool = True
-    """False where there are more than HEADERS_CHECKED_MAX."""
+    """False if there are more than HEADERS_CHECKED_MAX."""
 
 
 class _Layout(NamedTuple):
-    """Where the fixed parts of one record stand, relative to its start, and which bytes they hold."""
+    """The positions of the fixed parts of a record, relative to its start, and their bytes."""
 
     size: int
-    constants: list[tuple[int, int]]  # (position, byte) that must be the same in all of a run
+    constants: list[tuple[int, int]]  # (position, byte) pairs that must be equal in the whole run
     timestamp: tuple[int, int]  # position and width of the delta
     offset: tuple[int, int]
     has_key: bool
 
 
 def walk(data: Buffer, count: int, check_sequence: bool = True) -> Walked:
-    """Check all of `count` records; raises InvalidRecord where Kafka does.
+    """Check all `count` records. Raises InvalidRecord where Kafka does.
 
-    Fewer than MIN_RUN records may be given as a memoryview; more are copied, for the string methods of bytes.
+    Fewer than MIN_RUN records may be a memoryview. More are copied, because the string methods of bytes are needed.
     """
     if count == 1:
         return _walk_one(data)
@@ -107,9 +106,9 @@ _ONE_WITHOUT_KEY: Final = Walked(0, 0, [0], True)
 
 
 def plain_record(data: Buffer) -> Walked | None:
-    """The whole batch is one record without headers and with lengths of one or two bytes: a few looks suffice.
+    """Quick check of a batch with one record, without headers and with lengths of one or two bytes.
 
-    That is what nearly all of those are that producers send who do not wait for more. None for others.
+    Producers that do not linger send almost only such batches. None for other batches.
     """
     end = len(data)
     try:
@@ -121,7 +120,7 @@ def plain_record(data: Buffer) -> Walked | None:
         if (
             not size & 1
             and position + (size >> 1) == end
-            and not data[position + 1]  # of the timestamp and of the offset: no delta
+            and not data[position + 1]  # timestamp and offset: no delta
             and not data[position + 2]
         ):
             key = data[position + 3]
@@ -163,8 +162,8 @@ def _walk_singles(
 ) -> tuple[int, int, int, bool]:
     """Check `count` records one by one -> (position, highest and lowest timestamp delta, offsets in sequence).
 
-    `headers_left` holds how many headers may still be looked at, and less than 0 once there were more.
-    Varints of one and two bytes are read inline: they are nearly all there are, and a call costs more than the rest.
+    `headers_left` holds how many headers may still be checked, and is negative once there were more. Varints of one and
+    two bytes are by far the most common and are read inline: a call would cost more than the rest.
     """
     size = len(data)
     highest = -1 << 63
@@ -263,11 +262,106 @@ def _skip_headers(data: Buffer, position: int, end: int, headers_left: list[int]
     return end
 
 
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+class Keyed(NamedTuple):
+    """The data of records that compaction needs, one list for each kind."""
+
+    offset_deltas: list[int]
+    keys: list[bytes | None]
+    tombstones: list[int]
+    """Indexes of records without a value."""
+
+
+def keyed(data: bytes, count: int) -> Keyed:
+    """The keys of a payload. Of the other parts of a record only the sizes are read."""
+    found = Keyed([], [], [])
+    position = index = 0
+    try:
+        while index < count:
+            length = 0
+            if count - index >= MIN_RUN:
+                length, position = _keyed_run(data, position, index, count - index, found)
+            if not length:
+                length = min(count - index, RUN_BACKOFF)
+                position = _keyed_singles(data, position, index, length, found)
+            index += length
+    except IndexError:
+        raise InvalidRecord("records end before the declared count") from None
+    if position != len(data):
+        raise InvalidRecord(f"{len(data) - position} bytes follow the last declared record")
+    return found
+
+
+def _keyed_run(data: bytes, start: int, index: int, most: int, found: Keyed) -> tuple[int, int]:
+    """The keys of a run at `start` -> (records, end position). No records if there is no run."""
+    _, body = read_raw(data, start, VARINT)
+    _, offset_at = read_raw(data, body + 1, VARLONG)
+    first_delta, key_at = read_varint(data, offset_at)
+    run = _run_at(data, start, first_delta, most, True) if first_delta >= 0 else None
+    if run is None or not run[3] or not run[4]:
+        return 0, start
+    length, end, *_ = run
+    key_size, key_at = read_varint(data, key_at)
+    stride = (end - start) // length
+    found.offset_deltas.extend(range(first_delta, first_delta + length))
+    found.keys.extend([data[at : at + key_size] for at in range(key_at, end, stride)])
+    if data[key_at + key_size] & 1:
+        found.tombstones.extend(range(index, index + length))
+    return length, end
+
+
+def _keyed_singles(data: bytes, position: int, index: int, count: int, found: Keyed) -> int:
+    """The keys of `count` records -> their end position."""
+    size = len(data)
+    add_delta, add_key = found.offset_deltas.append, found.keys.append
+    for record_index in range(index, index + count):
+        if (raw := data[position]) < 0x80:
+            position += 1
+        elif (second := data[position + 1]) < 0x80:
+            raw = raw & 0x7F | second << 7
+            position += 2
+        else:
+            raw, position = read_raw(data, position, VARINT)
+        end = position + (raw >> 1)
+        if raw & 1 or end > size:
+            raise InvalidRecord("a record's size is negative or runs past the end of the batch")
+        position += 1
+        while data[position] > 0x7F:  # the timestamp delta
+            position += 1
+        position += 1
+        if (raw := data[position]) < 0x80:
+            position += 1
+        elif (second := data[position + 1]) < 0x80:
+            raw = raw & 0x7F | second << 7
+            position += 2
+        else:
+            raw, position = read_raw(data, position, VARINT)
+        add_delta((raw >> 1) ^ -(raw & 1))
+        if (raw := data[position]) < 0x80:
+            position += 1
+        else:
+            raw, position = read_raw(data, position, VARINT)
+        if raw & 1:
+            add_key(None)
+        else:
+            start = position
+            position += raw >> 1
+            add_key(data[start:position])
+        if position >= end:
+            raise InvalidRecord("a record's key runs past its end")
+        if data[position] & 1:
+            found.tombstones.append(record_index)
+        position = end
+    return position
+
+
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
 def _layout(data: bytes, start: int) -> _Layout | None:
-    """Of the record at `start`; None if it has headers, or anything that the single check should look at."""
+    """The layout of the record at `start`. None if it has headers, or anything that needs the single check."""
     raw, position = read_raw(data, start, VARINT)
     end = position + (raw >> 1)
     if raw & 1 or end > len(data):
@@ -301,14 +395,14 @@ def _run_at(
     try:
         raw, body = read_raw(data, start, VARINT)
         stride = body - start + (raw >> 1)
-        # Most records that start no run are told apart by the size of the next two: look at those first.
+        # If a record starts no run, the size of one of the next two usually differs: compare those first.
         size_bytes = data[start:body]
         for following in (start + stride, start + 2 * stride):
             if data[following : following + len(size_bytes)] != size_bytes:
                 return None
         layout = _layout(data, start)
     except (InvalidRecord, IndexError):
-        return None  # the single check finds and names it
+        return None  # the single check finds and reports it
     if layout is None:
         return None
     length = min(most, (len(data) - start) // stride)
@@ -331,7 +425,7 @@ def _run_at(
 
 
 def _same_width(data: bytes, start: int, stride: int, varint: tuple[int, int], length: int) -> int:
-    """How many records of the run have this varint in the same width: all bytes continue but the last."""
+    """How many records of the run have this varint in the same width: only its last byte lacks the high bit."""
     at, width = varint
     for step in range(width - 1):
         column = data[start + at + step : start + length * stride : stride]
@@ -341,7 +435,7 @@ def _same_width(data: bytes, start: int, stride: int, varint: tuple[int, int], l
 
 
 def _highest_delta(data: bytes, start: int, stride: int, varint: tuple[int, int], length: int) -> int | None:
-    """Highest timestamp delta of a run; None if one is negative or wide, for the single check."""
+    """The highest timestamp delta of a run. None if one is negative or wide, which needs the single check."""
     at, width = varint
     end = start + length * stride
     first = data[start + at : end : stride]
@@ -353,7 +447,7 @@ def _highest_delta(data: bytes, start: int, stride: int, varint: tuple[int, int]
         return max(read_varlong(data, position)[0] for position in range(start + at, end, stride))
     second = data[start + at + 1 : end : stride]
     top = _highest_byte(second)
-    # Timestamps mostly grow, so the records with the highest second byte are the last ones, and few.
+    # Timestamps mostly increase, so the records with the highest second byte are the last few.
     since = second.index(top)
     if second.count(top) == length - since:
         return max(first[since:]) >> 1 & 0x3F | top << 6
@@ -361,7 +455,7 @@ def _highest_delta(data: bytes, start: int, stride: int, varint: tuple[int, int]
 
 
 def _highest_byte(column: bytes) -> int:
-    """max(), but in C where the last byte is the highest."""
+    """Like max(), but in C if the last byte is the highest."""
     last = column[-1]
     larger = column.translate(None, _UP_TO[: last + 1])
     return max(larger) if larger else last
