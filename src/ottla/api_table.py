@@ -117,22 +117,22 @@ APIS: Final[dict[int, ApiRow]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiRow(
         "AlterUserScramCredentials", "security", "scram", (0, 0), AnsweredBy.CONTROLLER, changes_metadata=True
     ),
-    ApiKey.VOTE: ApiRow("Vote", "quorum"),
-    ApiKey.BEGIN_QUORUM_EPOCH: ApiRow("BeginQuorumEpoch", "quorum"),
-    ApiKey.END_QUORUM_EPOCH: ApiRow("EndQuorumEpoch", "quorum"),
+    ApiKey.VOTE: ApiRow("Vote", "quorum", "raft", (0, 2), AnsweredBy.QUORUM),
+    ApiKey.BEGIN_QUORUM_EPOCH: ApiRow("BeginQuorumEpoch", "quorum", "raft", (0, 1), AnsweredBy.QUORUM),
+    ApiKey.END_QUORUM_EPOCH: ApiRow("EndQuorumEpoch", "quorum", "raft", (0, 1), AnsweredBy.QUORUM),
     ApiKey.DESCRIBE_QUORUM: ApiRow("DescribeQuorum", "quorum", "quorum", (0, 2), AnsweredBy.CONTROLLER),
-    ApiKey.ALTER_PARTITION: ApiRow("AlterPartition", "brokers"),
+    ApiKey.ALTER_PARTITION: ApiRow("AlterPartition", "brokers", "raft", (2, 3), AnsweredBy.QUORUM),
     ApiKey.UPDATE_FEATURES: ApiRow(
         "UpdateFeatures", "quorum", "features", (0, 2), AnsweredBy.CONTROLLER, changes_metadata=True
     ),
     ApiKey.ENVELOPE: ApiRow("Envelope", "brokers"),
-    ApiKey.FETCH_SNAPSHOT: ApiRow("FetchSnapshot", "quorum"),
+    ApiKey.FETCH_SNAPSHOT: ApiRow("FetchSnapshot", "quorum", "raft", (0, 1), AnsweredBy.QUORUM),
     ApiKey.DESCRIBE_CLUSTER: ApiRow("DescribeCluster", "metadata", "metadata", (0, 2), AnsweredBy.ANY_BROKER),
     ApiKey.DESCRIBE_PRODUCERS: ApiRow(
         "DescribeProducers", "transactions", "records", (0, 0), AnsweredBy.PARTITION_LEADER
     ),
-    ApiKey.BROKER_REGISTRATION: ApiRow("BrokerRegistration", "brokers"),
-    ApiKey.BROKER_HEARTBEAT: ApiRow("BrokerHeartbeat", "brokers"),
+    ApiKey.BROKER_REGISTRATION: ApiRow("BrokerRegistration", "brokers", "raft", (0, 4), AnsweredBy.QUORUM),
+    ApiKey.BROKER_HEARTBEAT: ApiRow("BrokerHeartbeat", "brokers", "raft", (0, 2), AnsweredBy.QUORUM),
     ApiKey.UNREGISTER_BROKER: ApiRow(
         "UnregisterBroker", "quorum", "quorum", (0, 0), AnsweredBy.CONTROLLER, changes_metadata=True
     ),
@@ -142,21 +142,21 @@ APIS: Final[dict[int, ApiRow]] = {
     ApiKey.LIST_TRANSACTIONS: ApiRow(
         "ListTransactions", "transactions", "transactions", (0, 2), AnsweredBy.EACH_BROKER
     ),
-    ApiKey.ALLOCATE_PRODUCER_IDS: ApiRow("AllocateProducerIds", "brokers"),
+    ApiKey.ALLOCATE_PRODUCER_IDS: ApiRow("AllocateProducerIds", "brokers", "raft", (0, 0), AnsweredBy.QUORUM),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiRow(
         "ConsumerGroupHeartbeat", "consumer_groups", "groups", (0, 1), AnsweredBy.GROUP_COORDINATOR
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiRow(
         "ConsumerGroupDescribe", "consumer_groups", "groups", (0, 1), AnsweredBy.GROUP_COORDINATOR
     ),
-    ApiKey.CONTROLLER_REGISTRATION: ApiRow("ControllerRegistration", "brokers"),
+    ApiKey.CONTROLLER_REGISTRATION: ApiRow("ControllerRegistration", "brokers", "raft", (0, 0), AnsweredBy.QUORUM),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: ApiRow(
         "GetTelemetrySubscriptions", "telemetry", "telemetry", (0, 0), AnsweredBy.EACH_BROKER, advertised=False
     ),
     ApiKey.PUSH_TELEMETRY: ApiRow(
         "PushTelemetry", "telemetry", "telemetry", (0, 0), AnsweredBy.EACH_BROKER, advertised=False
     ),
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ApiRow("AssignReplicasToDirs", "brokers"),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ApiRow("AssignReplicasToDirs", "brokers", "raft", (0, 0), AnsweredBy.QUORUM),
     ApiKey.LIST_CONFIG_RESOURCES: ApiRow("ListConfigResources", "configs", "configs", (0, 1), AnsweredBy.ANY_BROKER),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiRow(
         "DescribeTopicPartitions", "metadata", "metadata", (0, 0), AnsweredBy.ANY_BROKER
@@ -171,9 +171,13 @@ APIS: Final[dict[int, ApiRow]] = {
     ApiKey.SHARE_ACKNOWLEDGE: ApiRow(
         "ShareAcknowledge", "share_groups", "share_groups", (1, 2), AnsweredBy.PARTITION_LEADER
     ),
-    ApiKey.ADD_RAFT_VOTER: ApiRow("AddRaftVoter", "quorum", "quorum", (0, 1), AnsweredBy.ANY_BROKER),
-    ApiKey.REMOVE_RAFT_VOTER: ApiRow("RemoveRaftVoter", "quorum", "quorum", (0, 0), AnsweredBy.ANY_BROKER),
-    ApiKey.UPDATE_RAFT_VOTER: ApiRow("UpdateRaftVoter", "quorum"),
+    ApiKey.ADD_RAFT_VOTER: ApiRow(
+        "AddRaftVoter", "quorum", "quorum", (0, 1), AnsweredBy.CONTROLLER, changes_metadata=True
+    ),
+    ApiKey.REMOVE_RAFT_VOTER: ApiRow(
+        "RemoveRaftVoter", "quorum", "quorum", (0, 0), AnsweredBy.CONTROLLER, changes_metadata=True
+    ),
+    ApiKey.UPDATE_RAFT_VOTER: ApiRow("UpdateRaftVoter", "quorum", "raft", (0, 0), AnsweredBy.QUORUM),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: ApiRow(
         "InitializeShareGroupState", "share_state", "share_state", (0, 0), AnsweredBy.SHARE_COORDINATOR
     ),

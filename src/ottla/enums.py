@@ -1,6 +1,6 @@
 """The small numbers of Kafka's protocol, under the names that Kafka gives them; and who answers an API.
 
-Numbers that arrive from a client may be none of these. Compare them with a member; do not convert them to one.
+A client may send other numbers. Compare them with a member; do not convert them to one.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ApiKey(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about. DescribeConfigs and its like number resources otherwise: see `ConfigResourceType`."""
+    """What an ACL is about. DescribeConfigs and related APIs use other numbers: see `ConfigResourceType`."""
 
     UNKNOWN = 0
     ANY = 1
@@ -252,7 +252,7 @@ class EndpointType(IntEnum):
 
 
 class ElectionType(IntEnum):
-    """Which leader ElectLeaders makes: the first replica, or any that lives."""
+    """Which leader ElectLeaders elects: the first replica, or any live one."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -274,7 +274,7 @@ class IsolationLevel(IntEnum):
 
 
 class OffsetTimestamp(IntEnum):
-    """What ListOffsets understands in the place of a timestamp."""
+    """Special values that ListOffsets accepts instead of a timestamp."""
 
     LATEST = -1
     EARLIEST = -2
@@ -298,10 +298,12 @@ class AnsweredBy(Enum):
     SHARE_COORDINATOR = "the share coordinator"
     CONTROLLER = "the controller"
     """Other brokers forward the request, as Kafka's do in an envelope (KIP-590)."""
+    QUORUM = "a controller, on its own listener"
+    """Sent by other nodes of the cluster; brokers do not serve it."""
 
 
 class QuotaType(Enum):
-    """Which quota of a client a request counts for, beside the time that it takes."""
+    """Which quota of a client a request counts for, in addition to the request time."""
 
     REQUEST = "request"
     PRODUCE = "produce"

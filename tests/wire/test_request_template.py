@@ -56,7 +56,7 @@ def test_another_group_of_the_same_length_shows() -> None:
     assert template.unpack(pack(">i", len(other)) + other, 0)[::2] != template.fixed
 
 
-def test_no_template_of_what_was_written_in_another_way() -> None:
+def test_no_template_for_a_request_with_a_different_encoding() -> None:
     numbers = stand_ins(1)
     encoded = commit(*numbers).encode(VERSION)
     assert RequestTemplate.of(memoryview(bytes(frame(5)) + b"\0"), encoded, numbers) is None, "bytes behind it"
@@ -79,7 +79,7 @@ def test_no_answer_whose_numbers_are_not_found_exactly_once() -> None:
     assert AnswerTemplate.of(row + b"between" + row, (11, 12)) is None
 
 
-def test_numbers_are_found_one_behind_the_other() -> None:
+def test_numbers_are_found_in_order() -> None:
     first, second = stand_ins(2)
     content = b"ab" + pack(">q", first) + b"c" + pack(">q", second) + pack(">q", first)
     assert find_numbers(content, (first, second, first)) == [2, 11, 19]

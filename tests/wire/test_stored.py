@@ -136,7 +136,7 @@ def test_metadata_records_of_apache_kafka(name: str) -> None:
     assert encode_metadata_record(record, version) == encoded
 
 
-def test_what_a_metadata_record_of_apache_kafka_says() -> None:
+def test_a_metadata_record_of_apache_kafka_is_decoded() -> None:
     record, _ = decode_metadata_record(bytes.fromhex(METADATA_BYTES["FeatureLevelRecord v0"]))
     assert record == FeatureLevelRecord(name="metadata.version", feature_level=30)
 
@@ -195,7 +195,7 @@ def test_coordinator_records_of_apache_kafka(name: str) -> None:
     assert topic.encode_value(value, version) == value_bytes
 
 
-def test_what_a_member_of_apache_kafka_says() -> None:
+def test_a_member_record_of_apache_kafka_is_decoded() -> None:
     _, value = OFFSETS_TOPIC.decode(*map(bytes.fromhex, COORDINATOR_BYTES["ConsumerGroupMemberMetadataValue v0"]))
     assert value == ConsumerGroupMemberMetadataValue(
         instance_id=None,

@@ -1,4 +1,4 @@
-"""Compiles constructors, and holds what both directions share, whether they are compiled or walk over the fields."""
+"""Compiles constructors, and holds what encoding and decoding share, compiled or interpreted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def layout(code: str) -> Layout:
 
 
 def least_size(cls: type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a struct can take: what bounds the count of an array of them."""
+    """The smallest encoded size of a struct, which limits the count of an array of them."""
     size = int(flexible)
     for field in cls.FIELDS:
         if not field.exists(version) or field.is_tagged(version):
@@ -45,7 +45,7 @@ def message_of(cls: type[Struct]) -> type[Message]:
 
 
 def materialize(name: str, lines: list[str], namespace: dict[str, Any], label: str) -> Any:
-    """Run generated source; it goes to linecache too, so that tracebacks and debuggers show it."""
+    """Run generated source. It is added to linecache, so that tracebacks and debuggers show it."""
     source = "\n".join(lines) + "\n"
     filename = f"<ottla.wire {label}>"
     exec(compile(source, filename, "exec"), namespace)
@@ -54,13 +54,13 @@ def materialize(name: str, lines: list[str], namespace: dict[str, Any], label: s
 
 
 def bind_class(cls: type[Struct], namespace: dict[str, Any]) -> str:
-    """Make a class known to generated code; gives the name for it. The structs of one message have different names."""
+    """Make a class available to generated code, and return its name there. Structs of one message have unique names."""
     assert namespace.setdefault(cls.__name__, cls) is cls
     return str(cls.__name__)
 
 
 def fresh_default(field: Field, namespace: dict[str, Any]) -> str:
-    """An expression for a field's default; mutable ones are new each time."""
+    """An expression for a field's default. Mutable defaults are created each time."""
     if field.default is not UNSET:
         return repr(field.default)
     if field.kind == "array":

@@ -1,8 +1,8 @@
-"""Writes a decoder: one flat function for a message and version.
+"""Generates a decoder: one flat function for a message and version.
 
-Runs of fixed-width fields, up to and including the length of the variable one that ends them (or its first byte, where
-it is a varint), are read by a single `unpack_from`. Nested structs and arrays are inlined. The generated code checks
-each length and count against the bytes that are left before it takes or makes anything.
+A single `unpack_from` reads a run of fixed-width fields, up to and including the length of the variable field after
+them (or the first byte of a varint length). Nested structs and arrays are inlined. The generated code checks each
+length and count against the remaining bytes before it reads or allocates anything.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class DecoderWriter:
         self.namespace: dict[str, Any] = dict(BASE_NAMESPACE)
         self.lines: list[str] = []
         self.indent = 2
-        self.run: list[tuple[str, str]] = []  # (format, target) read but not yet written out
+        self.run: list[tuple[str, str]] = []  # (format, target) not yet emitted
         self.serial = 0
         self.uses_view = False
         self.is_request = cls.__name__.endswith("Request")
-        # A broker takes whatever a client sends for text; what it stored itself, or was answered, must be text.
+        # A broker accepts any bytes as text from a client. Stored data and responses must be valid text.
         self.text = f"'utf-8', {REPLACING!r}" if self.is_request else "'utf-8'"
 
     def write(self) -> Decoder:
         self.struct(self.cls, "o")
         self.flush()
         label = f"{self.cls.__name__} v{self.version}"
-        # A request says how many elements its arrays may have in all.
+        # A request's decoder limits the total number of array elements.
         left = f", left={ELEMENTS_MAX}" if self.is_request else ""
         head = [f"def decode(buf, pos{left}):", "    end = len(buf)"]
         if self.uses_view:
@@ -101,11 +101,11 @@ class DecoderWriter:
         self.emit(f"pos += {size}")
 
     def length(self, code: str, name: str, string: str = "") -> int:
-        """Read a length or count into `name`; gives what the wire adds to it (compact ones carry n + 1).
+        """Read a length or count into `name`. Returns the wire's addend (compact lengths carry n + 1).
 
-        The length of the field `string`, in a request, is bounded where it takes more than a byte: others fit anyway.
+        In a request, the length of the field `string` is limited if it takes more than a byte; others fit anyway.
 
-        What is less than that means null: Kafka reads every negative number so, not just -1.
+        A value below the addend means null: Kafka treats every negative number as null, not only -1.
         """
         if self.flexible:
             self.run.append(("B", name))
@@ -189,7 +189,7 @@ class DecoderWriter:
         nullable = field.is_nullable(self.version)
         if nullable:
             mark = self.name("n")
-            # The mark of null is -1 in a byte; within a tag it is 0 in a varint.
+            # Null is -1 in a byte; within a tag it is 0 in a varint.
             self.run.append(("B" if as_tag else "b", mark))
             self.flush()
             self.emit(f"if {mark} {'== 0' if as_tag else '< 0'}:")

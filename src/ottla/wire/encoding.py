@@ -1,7 +1,7 @@
-"""Writes an encoder: one flat function for a message and version.
+"""Generates an encoder: one flat function for a message and version.
 
-Like the decoders, runs of fixed-width fields become a single `pack`, together with the length that ends them (a compact
-length below 128 is one byte more in the same call) and the empty tag sections between them (a pad byte).
+As in decoders, a run of fixed-width fields becomes a single `pack`, together with the length after it (a compact length
+below 128 is one more byte in the same call) and the empty tag sections in between (a pad byte).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BASE_NAMESPACE: dict[str, Any] = {
     "small": SMALL_UVARINTS,
     "uvarint": encode_uvarint,
     **{f"pack_run_{kind}": RunOf("pack", code) for kind, code in FIXED.items()},
-    # With their count in front: as one byte, or as four.
+    # Preceded by their count, as one byte or as four.
     **{f"pack_compact_run_{kind}": RunOf("pack", code, "B") for kind, code in FIXED.items()},
     **{f"pack_classic_run_{kind}": RunOf("pack", code, "i") for kind, code in FIXED.items()},
 }
@@ -30,7 +30,7 @@ class EncoderWriter:
         self.namespace: dict[str, Any] = dict(BASE_NAMESPACE)
         self.lines: list[str] = []
         self.indent = 1
-        self.run: list[tuple[str, str | None]] = []  # (format, expression) to be packed; None is a pad byte
+        self.run: list[tuple[str, str | None]] = []  # (format, expression) to pack; None is a pad byte
         self.serial = 0
         self.add = "add"
 
@@ -72,7 +72,7 @@ class EncoderWriter:
             self.run = []
 
     def length(self, code: str, name: str, then: str = "") -> None:
-        """Write the run and the length `name` that ends it, and the bytes `then` behind them."""
+        """Write the run and the length `name` that ends it, and the bytes `then` after them."""
         run, self.run = self.run, []
         plus = f" + {then}" if then else ""
         if not self.flexible:
@@ -101,7 +101,7 @@ class EncoderWriter:
         if not tagged:
             self.run.append(("x", None))
             return
-        # Mostly none is sent, so that question comes first.
+        # Usually none is sent, so this check comes first.
         rushed = [self.differs(field, f"{source}.{field.name}", at_a_glance=True) for field in tagged]
         run, self.run = self.run, []
         self.emit(f"if {' or '.join(rushed)}:")
@@ -137,7 +137,7 @@ class EncoderWriter:
         self.emit(f"    {outer}(part)")
 
     def differs(self, field: Field, source: str, at_a_glance: bool = False) -> str:
-        """Whether a tagged field has to be sent: not when it has its default. A glance does not look into structs."""
+        """Whether a tagged field must be sent: only if it is not the default. A glance does not compare structs."""
         if field.kind == "array":
             if field.default is not None:
                 return (
@@ -181,7 +181,7 @@ class EncoderWriter:
         before = list(self.run)
         self.emit(f"if {inner} is None:")
         self.indent += 1
-        # The mark of null is -1 in a byte; within a tag it is 0 in a varint.
+        # Null is -1 in a byte; within a tag it is 0 in a varint.
         self.run.append(("b", "0" if as_tag else "-1"))
         self.flush()
         self.indent -= 1
@@ -214,7 +214,7 @@ class EncoderWriter:
         if kind == "string":
             self.length(code, size, then=data)
             return
-        # Octets can be long, and records are not even bytes: both go in by reference.
+        # Octets can be long, and records are not even bytes: both are passed by reference.
         self.length(code, size)
         self.emit(f"if {size} > {extra}:")
         self.emit(f"    {self.add}({data})")
@@ -253,7 +253,7 @@ class EncoderWriter:
         self.indent -= 1
 
     def fixed_items(self, kind: str, items: str, count: str) -> None:
-        """The count and the items, in one call where nothing else waits to be packed with the count."""
+        """The count and the items, in one call if nothing else must be packed with the count."""
         run = f"run_{kind}[len({items})]"
         if not self.run and not self.flexible:
             self.emit(f"{self.add}(pack_classic_{run}({count}, *{items}))")
@@ -273,5 +273,5 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def compile_item_encoder(cls: type[Struct], version: int) -> Encoder:
-    """The encoder of a struct by itself; the message it belongs to tells whether the version is flexible."""
+    """The encoder of a single struct. The message it belongs to determines whether the version is flexible."""
     return EncoderWriter(cls, version, message_of(cls).is_flexible(version)).write()

@@ -1,8 +1,8 @@
 """Frames without their length prefix: request and response headers around a message.
 
-Three quirks live here. A request header v2 keeps a client id with a two-byte length, so that a broker can read it
-before it knows the version. ApiVersions is answered with response header v0 always, for the same reason on the other
-side. And ControlledShutdown v0 had no client id (header v0); it is the only one.
+There are three special cases. A request header v2 keeps a client id with a two-byte length, so that a broker can read
+it before it knows the version. The response to ApiVersions always has header v0, so that a client can read it in the
+same way. And ControlledShutdown v0, as the only request, had no client id (header v0).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-# (key, version) -> header version, filled as versions are met; bounded by the versions that exist.
+# (key, version) -> header version, filled on use; limited by the number of existing versions.
 _request_header_versions: dict[tuple[int, int], int] = {}
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """2 for flexible versions, 1 for the others; 1 for an unknown key, whose header is wanted still."""
+    """2 for flexible versions, 1 for others. 1 for an unknown key, whose header must still be read."""
     found = _request_header_versions.get((api_key, api_version))
     if found is not None:
         return found
@@ -49,7 +49,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """1, which has tags, for flexible versions; but always 0 for ApiVersions."""
+    """1, which has tags, for flexible versions. Always 0 for ApiVersions."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
     return 1 if request_header_version(api_key, api_version) == 2 else 0
@@ -116,7 +116,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None = None) -> bytes:
-    """A request ready to be sent: length prefix, header and body."""
+    """A request ready to send: length prefix, header and body."""
     parts: list[Any] = [b"", encode_request_header(message.API_KEY, version, correlation_id, client_id)]
     message.early_encoder(version)(message, parts)
     parts[0] = _INT32.pack(sum(map(len, parts)))

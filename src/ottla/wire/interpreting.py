@@ -1,8 +1,8 @@
-"""Encodes and decodes by a walk over the fields: bytes, objects and refusals are those of the compiled functions.
+"""Encodes and decodes by walking over the fields. Bytes, objects and errors are those of the compiled functions.
 
-To write and compile a function takes as long as twenty to forty walks. So a message is walked over the first few times,
-and most messages that a broker ever sees are never compiled. The codecs of a first test with one producer and one
-consumer group would take 25 ms of CPU to compile, and those of a start 8 ms.
+Generating and compiling a function takes as long as twenty to forty walks. So a message is interpreted the first few
+times, and most messages of a broker are never compiled. Compiling the codecs of a first test with one producer and one
+consumer group would take 25 ms of CPU, and those of a start 8 ms.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Encoding:
                     add(part)
 
     def differs(self, field: Field, value: Any) -> bool:
-        """Whether a tagged field has to be sent: not when it has its default."""
+        """Whether a tagged field must be sent: only if it differs from its default."""
         nullable = field.is_nullable(self.version)
         if field.default is None and (field.kind != "struct" or nullable):
             return value is not None
@@ -94,7 +94,7 @@ class _Encoding:
             item = field.struct
             assert item is not None
             if field.is_nullable(self.version):
-                # The mark of null is -1 in a byte; within a tag it is 0 in a varint.
+                # Null is -1 in a byte; within a tag it is 0 in a varint.
                 add(b"\x01" if value is not None else b"\x00" if as_tag else b"\xff")
             if value is not None or not field.is_nullable(self.version):
                 self.struct(item, value, add)
@@ -102,7 +102,7 @@ class _Encoding:
             self.run_of_bytes(field.kind, value, field.is_nullable(self.version), add)
 
     def length(self, code: str, length: int, add: Add) -> None:
-        """-1 for null."""
+        """-1 means null."""
         add(encode_uvarint(length + 1) if self.flexible else layout(code).pack(length))
 
     def run_of_bytes(self, kind: str, value: Any, nullable: bool, add: Add) -> None:
@@ -167,7 +167,7 @@ class _Decoding:
         return value
 
     def length(self, code: str) -> int:
-        """Less than 0 for null."""
+        """A negative value means null."""
         return self.uvarint() - 1 if self.flexible else int(self.fixed(code))
 
     def struct(self, cls: type[Struct]) -> Any:
@@ -213,7 +213,7 @@ class _Decoding:
             return self.run_of_bytes(field.kind, field.name, field.is_nullable(self.version))
         item = field.struct
         assert item is not None
-        # The mark of null is -1 in a byte; within a tag it is 0 in a varint.
+        # Null is -1 in a byte; within a tag it is 0 in a varint.
         if field.is_nullable(self.version) and (self.fixed("B") == 0 if as_tag else self.fixed("b") < 0):
             return None
         return self.struct(item)

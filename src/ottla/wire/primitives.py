@@ -1,4 +1,4 @@
-"""Varints, UUID text and the one exception of this layer; everything here works on plain bytes."""
+"""Varints, UUID text and the only exception of this layer. Everything here works on plain bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 ELEMENTS_MAX = 204_800
-"""Elements of all arrays of a request together, unless the caller of its decoder gives another bound. A byte may be an
-element of a kilobyte in memory, so that the size of a frame bounds little."""
+"""The most elements in all arrays of a request together, unless the caller of its decoder gives another limit. One byte
+can be an element that takes a kilobyte in memory, so the size of a frame limits little."""
 
 STRING_BYTES_MAX = 0x7FFF
-"""Kafka refuses a longer string in a request: what the length of a string could say before lengths became varints."""
+"""Kafka refuses a longer string in a request. It is the limit from before lengths became varints."""
 
 # Kafka's varints hold 32 bits: five groups of seven.
 
@@ -31,11 +31,11 @@ class MalformedMessage(ValueError):
 
 
 REPLACING = "replaced as in Java"
-"""How bytes that are no UTF-8 are decoded in requests: an error handler, so that valid text costs nothing more."""
+"""The error handler for invalid UTF-8 in requests. Valid text costs nothing extra."""
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for each longest part that could have begun a character; Java takes half a surrogate pair as one."""
+    """One U+FFFD for each longest part that could start a character. As in Java, half a surrogate pair is one."""
     assert isinstance(error, UnicodeDecodeError)
     data, start, end = error.object, error.start, error.end
     if data[start] == 0xED and 0xA0 <= int.from_bytes(data[end : end + 1], "big") <= 0xBF:
@@ -45,14 +45,14 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 
 codecs.register_error(REPLACING, _replace)
 
-# One object for each single-byte varint: nearly all lengths and counts are below 128.
+# One object for each single-byte varint: almost all lengths and counts are below 128.
 SMALL_UVARINTS = tuple(bytes((value,)) for value in range(128))
 
 
 def encode_uvarint(value: int) -> bytes:
     if value < 128:
         return SMALL_UVARINTS[value]
-    # The lengths of record batches: unrolled, because a fetch has one for each partition.
+    # The lengths of record batches. Unrolled, because a fetch has one for each partition.
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     if value < 0x20_0000:
@@ -66,7 +66,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte, above 127, was already read; gives (value, position after it)."""
+    """The rest of a varint whose first byte, above 127, was already read. Returns (value, position after it)."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[position]
@@ -78,7 +78,7 @@ def uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, position after it). Raises IndexError where the buffer ends."""
+    """(value, position after it). Raises IndexError at the end of the buffer."""
     first = buffer[position]
     if first < 128:
         return first, position + 1
@@ -86,7 +86,7 @@ def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
-    """Step over `count` tagged fields that this version does not know."""
+    """Skip `count` tagged fields that this version does not know."""
     for _ in range(count):
         _, position = decode_uvarint(buffer, position)
         size, position = decode_uvarint(buffer, position)
@@ -97,7 +97,7 @@ def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
 
 
 class RunOf(dict[int, Callable[..., Any]]):
-    """n -> the function that packs or unpacks n equal fixed-width items. Made when first used; long ones go again."""
+    """n -> the function that packs or unpacks n equal fixed-width items. Created on use; only short ones are kept."""
 
     __slots__ = ("code", "method", "prefix")
     KEPT_COUNT = 256
@@ -122,7 +122,7 @@ def uuid_to_base64(value: bytes) -> str:
 
 
 def uuid_from_base64(text: str) -> bytes:
-    # 16 bytes take 22 characters; Kafka refuses a longer text, whatever it would decode to.
+    # 16 bytes take 22 characters. Kafka refuses a longer text, even if it would decode to 16 bytes.
     if len(text) > 24:
         raise ValueError(f"a UUID has 22 base64 characters, {text!r} has {len(text)}")
     value = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

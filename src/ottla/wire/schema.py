@@ -1,4 +1,4 @@
-"""Messages as class bodies: every version of a message in one place, native annotations, compiled when used.
+"""Messages as class bodies: all versions of a message in one place, native annotations, compiled on use.
 
     class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
         group_id: str = string()
@@ -7,11 +7,11 @@
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
 A version range is "3+", "0-12" or "5". A field outside its range is left out when encoding and has its default after
-decoding. Instances are slotted; constructors take keywords. Nothing is compiled when a class is made:
-`decoding` and `encoding` write one flat function per (message, version) when it comes for more than a few times.
+decoding. Instances are slotted; constructors take keywords. Creating a class compiles nothing: `decoding` and
+`encoding` generate one flat function per (message, version) after the first few uses.
 
-Structs are nested in the message that they belong to. One that refers to a sibling names it by a string
-(`array("FetchPartition")`), because Python's class scopes do not nest.
+Structs are nested in the message that they belong to. A reference to a sibling is a string (`array("FetchPartition")`),
+because Python's class scopes do not nest.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 Decoder: TypeAlias = Callable[..., tuple[Any, int]]
-"""`decode(buffer, position)`; the decoder of a request also takes how many elements its arrays may have in all."""
+"""`decode(buffer, position)`. The decoder of a request also takes the maximum number of elements in all its arrays."""
 Encoder: TypeAlias = Callable[[Any, list[Any]], None]
 Versions: TypeAlias = tuple[int, int]
 
@@ -89,7 +89,7 @@ class _Unset:
 UNSET: Final[Any] = _Unset()
 
 
-@cache  # a few dozen texts stand in some thousand places
+@cache  # a few dozen texts occur in some thousand places
 def parse_versions(text: str | None) -> Versions:
     if text is None or text == "none":
         return NEVER
@@ -125,14 +125,14 @@ class Field:
         self.versions = parse_versions(versions)
         self.nullable = parse_versions(nullable)
         self.tag = tag
-        # A tag without a range is tagged wherever the field exists.
+        # A tag without a range applies wherever the field exists.
         self.tagged = NEVER if tag is None else parse_versions(tagged) if tagged is not None else self.versions
         self.item = item
         if default is UNSET and kind not in ("array", "struct"):
             default = IMPLIED_DEFAULTS.get(kind, 0 if kind in FIXED else None)
-        # An absent tagged struct is None rather than a struct of defaults: those that exist (a leader hint, a diverging
-        # epoch) are nearly always absent, and a fetch answers for thousands of partitions.
-        # A nullable one keeps the difference: there, null is sent.
+        # An absent tagged struct is None instead of a struct of defaults: such structs (a leader hint, a diverging
+        # epoch) are almost always absent, and a fetch response covers thousands of partitions. For a nullable one the
+        # difference matters, because null is sent.
         if default is UNSET and kind == "struct" and tag is not None and nullable is None:
             default = None
         self.default = default
@@ -148,7 +148,7 @@ class Field:
 
     @property
     def struct(self) -> type[Struct] | None:
-        """The class of a struct field or of an array's items, None for arrays of primitives."""
+        """The class of a struct field or of an array's items. None for arrays of primitives."""
         if isinstance(self.item, str):
             assert self.owner is not None
             home = self.owner.OWNER or self.owner
@@ -156,7 +156,7 @@ class Field:
         return self.item if isinstance(self.item, type) else None
 
     def fresh_default(self) -> Any:
-        """What a new struct gets; mutable ones are new each time."""
+        """The default for a new struct. Mutable defaults are created each time."""
         if self.default is not UNSET:
             return self.default
         if self.kind == "array":
@@ -167,7 +167,7 @@ class Field:
 
     @property
     def item_kind(self) -> str:
-        """What an array of primitives holds."""
+        """The kind of the items in an array of primitives."""
         return str(self.item.__name__)
 
 
@@ -231,7 +231,7 @@ def octets(
 
 
 def records(versions: str = "0+", *, nullable: str | None = None) -> Any:
-    """Record batches: a view of the frame after decoding; when encoding, any object with a length, passed on as is."""
+    """Record batches: a view of the frame after decoding. When encoding, any object with a length, passed unchanged."""
     return Field("records", versions, nullable, None, None, None)
 
 
@@ -247,7 +247,7 @@ def array(
 ) -> Any:
     """A list of structs (`array(Topic)`, or `array("Topic")` for a sibling) or of primitives (`array(int32)`).
 
-    `ready_made` lets items be bytes that `encode_item` made before: large answers change little from one to the next.
+    `ready_made` allows items that `encode_item` has already encoded: large responses change little between requests.
     """
     field = Field("array", versions, nullable, default, tag, tagged, item)
     field.ready_made = ready_made
@@ -268,7 +268,7 @@ def struct(
 
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
-    """Takes the fields out of a class body and makes slots of them."""
+    """Turns the fields of a class body into slots."""
 
     FIELDS: tuple[Field, ...]
     OWNER: StructType | None
@@ -295,29 +295,29 @@ class StructType(type):
         super().__init__(name, bases, body)
 
 
-# How many of a class are made before its constructor is compiled.
+# How many instances of a class are created before its constructor is compiled.
 UNCOMPILED_INSTANCES: Final = 100
-# How often a version of a message is encoded, or decoded, before a function is compiled for it.
+# How often a version of a message is encoded or decoded before a function is compiled for it.
 WALKS: Final = 16
-# The same for a struct by itself, which may be long: a topic with all its partitions.
+# The same for a single struct, which may be long: a topic with all its partitions.
 WALKS_OF_ITEMS: Final = 4
 # Values longer than this are abbreviated in repr().
 REPR_BYTES: Final = 32
 
 
 class Struct(metaclass=StructType):
-    """Fields that travel together; the base of messages too."""
+    """A group of fields; also the base of messages."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
     OWNER: ClassVar[StructType | None] = None
     INSTANCES: ClassVar[int] = 0
-    """Made so far, while that is worth counting."""
+    """The number of instances so far, counted until the constructor is compiled."""
     ITEM_ENCODERS: ClassVar[dict[tuple[type, int], Encoder]] = {}
     ITEM_WALKS: ClassVar[dict[tuple[type, int], int]] = {}
 
     def __init__(self, **values: Any) -> None:
-        # To compile a constructor takes as long as to do without it a hundred times, and many classes are needed once
-        # or twice in the life of a broker, most of them while it starts.
+        # Compiling a constructor takes as long as a hundred uses without it. A broker needs many classes only once or
+        # twice in its life, mostly during its start.
         cls = type(self)
         count = cls.INSTANCES = cls.INSTANCES + 1
         if count > UNCOMPILED_INSTANCES:
@@ -338,7 +338,7 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]
 
     def encode_item(self, version: int) -> bytes:
-        """This struct alone, as it stands in its message: to be kept, and put into a `ready_made` array later."""
+        """This struct alone, as encoded in its message: to be kept, and put into a `ready_made` array later."""
         cls = type(self)
         encoder = cls.ITEM_ENCODERS.get((cls, version))
         if encoder is None:
@@ -365,23 +365,23 @@ def _brief(value: Any, field: Field) -> str:
 
 
 class Message(Struct):
-    """A struct that travels alone: a request, a response or a stored record. Subclasses give their versions."""
+    """A top-level struct: a request, a response or a stored record. Subclasses define their versions."""
 
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
-    # Below MAX_VERSION where Apache Kafka defines a version that it does not advertise yet.
+    # Below MAX_VERSION if Apache Kafka defines a version that it does not advertise yet.
     STABLE_VERSION: ClassVar[int] = 0
     FLEXIBLE: ClassVar[Versions] = NEVER
     _decoders: ClassVar[dict[int, Decoder]]
     _encoders: ClassVar[dict[int, Encoder]]
     _walks: ClassVar[dict[int, int]]
-    """How often something was encoded (~version: decoded) before there was a compiled function for it."""
+    """How often a version was encoded (~version: decoded) without a compiled function."""
 
     def __init_subclass__(
         cls, *, versions: str, flexible: str | None = None, key: int = -1, unstable: str | None = None
     ) -> None:
-        cls.API_KEY = int(key)  # marshal, which workers talk with, refuses members of an enum
+        cls.API_KEY = int(key)  # marshal, which workers use to communicate, refuses members of an enum
         cls.MIN_VERSION, cls.MAX_VERSION = parse_versions(versions)
         cls.STABLE_VERSION = cls.MAX_VERSION if unstable is None else parse_versions(unstable)[0] - 1
         cls.FLEXIBLE = parse_versions(flexible)
@@ -405,7 +405,7 @@ class Message(Struct):
 
     @classmethod
     def encoder(cls, version: int) -> Encoder:
-        """`fn(message, parts)`, which appends bytes to `parts`, and records objects as they are."""
+        """`fn(message, parts)`, which appends bytes to `parts`, and records objects unchanged."""
         found = cls._encoders.get(version)
         if found is None:
             cls._check_version(version)
@@ -414,7 +414,7 @@ class Message(Struct):
 
     @classmethod
     def early_decoder(cls, version: int) -> Decoder:
-        """As `decoder`, to be used once: to compile one is not worth it before the version comes more often."""
+        """Like `decoder`, for a single use: a version is only compiled once it is used more often."""
         found = cls._decoders.get(version)
         if found is not None or not cls._is_rare(version, ~version):
             return found or cls.decoder(version)
@@ -422,7 +422,7 @@ class Message(Struct):
 
     @classmethod
     def early_encoder(cls, version: int) -> Encoder:
-        """As `encoder`, to be used once."""
+        """Like `encoder`, for a single use."""
         found = cls._encoders.get(version)
         if found is not None or not cls._is_rare(version, version):
             return found or cls.encoder(version)
@@ -436,7 +436,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
-        """The message that the whole buffer holds."""
+        """The message in the whole buffer."""
         found, position = (cls._decoders.get(version) or cls.early_decoder(version))(buffer, 0)
         if position != len(buffer):
             raise MalformedMessage(f"{cls.__name__} v{version} leaves {len(buffer) - position} bytes unread")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 API_NAMES: Final[dict[int, str]] = {key: row.name for key, row in APIS.items()}
 _MODULES: Final[dict[str, str]] = {row.name: row.messages for row in APIS.values()}
 
-# What travels inside other messages.
+# Messages that are embedded in others.
 EMBEDDED: Final[dict[str, str]] = {
     "ConsumerProtocolAssignment": "consumer_protocol",
     "ConsumerProtocolSubscription": "consumer_protocol",
@@ -44,7 +44,7 @@ EMBEDDED: Final[dict[str, str]] = {
 
 
 class _Registry(Mapping[int, type[Message]]):
-    """API key -> message class, imported when asked for."""
+    """API key -> message class, imported on first use."""
 
     def __init__(self, suffix: str) -> None:
         self._suffix = suffix

@@ -1,4 +1,4 @@
-"""Between brokers and the active controller."""
+"""Requests between brokers and the active controller."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class AllocateProducerIdsResponse(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, ver
 
 
 class ControllerRegistrationRequest(Message, key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
-    """A controller tells its endpoints and features (KIP-919)."""
+    """A controller reports its endpoints and features (KIP-919)."""
 
     class Listener(Struct):
         name: str = string()
@@ -170,7 +170,7 @@ class ControllerRegistrationResponse(Message, key=ApiKey.CONTROLLER_REGISTRATION
 
 
 class AssignReplicasToDirsRequest(Message, key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
-    """A broker tells in which folder each replica is (KIP-858)."""
+    """A broker reports the folder of each replica (KIP-858)."""
 
     class PartitionData(Struct):
         partition_index: int = int32()

@@ -51,7 +51,7 @@ class DescribeConfigsResponse(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-
 
 
 class AlterConfigsRequest(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """Replaces all overrides of a resource; IncrementalAlterConfigs is the better one (KIP-339)."""
+    """Replaces all overrides of a resource. IncrementalAlterConfigs is preferred (KIP-339)."""
 
     class AlterableConfig(Struct):
         name: str = string()
@@ -110,7 +110,7 @@ class IncrementalAlterConfigsResponse(Message, key=ApiKey.INCREMENTAL_ALTER_CONF
 
 
 class ListConfigResourcesRequest(Message, key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
-    """v0 lists client metrics resources only (KIP-714); v1 the types asked for, none meaning all (KIP-1142)."""
+    """v0 lists only client metrics resources (KIP-714); v1 the requested types, none meaning all (KIP-1142)."""
 
     resource_types: list[int] = array(int8, "1+")
 

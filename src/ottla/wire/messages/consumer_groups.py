@@ -9,9 +9,9 @@ from ..schema import Message, Struct, array, boolean, int8, int16, int32, string
 
 
 class ConsumerGroupHeartbeatRequest(Message, key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
-    """The whole new consumer protocol in one request (KIP-848): join with epoch 0, leave with -1, leave as a
-    static member with -2; a null field means unchanged. v1 a regular expression, and the member makes its own
-    id (KIP-1082).
+    """The whole new consumer protocol in one request (KIP-848): join with epoch 0, leave with -1, leave as a static
+    member with -2. A null field means unchanged. v1 a regular expression, and the member generates its own id
+    (KIP-1082).
     """
 
     class TopicPartitions(Struct):
@@ -31,7 +31,7 @@ class ConsumerGroupHeartbeatRequest(Message, key=ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 
 class ConsumerGroupHeartbeatResponse(Message, key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
-    """The member's epoch and, where it changed, its assignment."""
+    """The member's epoch and, if it changed, its assignment."""
 
     class TopicPartitions(Struct):
         topic_id: bytes = uuid()
@@ -57,7 +57,7 @@ class ConsumerGroupDescribeRequest(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, 
 
 
 class ConsumerGroupDescribeResponse(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
-    """v1 says whether a member is a classic one (KIP-1099)."""
+    """v1 whether a member uses the classic protocol (KIP-1099)."""
 
     class TopicPartitions(Struct):
         topic_id: bytes = uuid()

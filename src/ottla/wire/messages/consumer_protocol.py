@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol put inside JoinGroup and SyncGroup, each with its version (int16) in front."""
+"""Consumer data inside JoinGroup and SyncGroup of the classic protocol, each preceded by its version (int16)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ..schema import Message, Struct, array, int32, octets, string
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """What a consumer puts into JoinGroup's metadata. v1 owned partitions (KIP-429); v2 generation (KIP-792); v3
-    rack (KIP-881).
+    """The metadata of a consumer in JoinGroup. v1 owned partitions (KIP-429); v2 generation (KIP-792); v3 rack
+    (KIP-881).
     """
 
     class TopicPartition(Struct):
@@ -22,7 +22,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """What the leader of a consumer group puts into SyncGroup for each member; all versions look the same."""
+    """The assignment of each member in the SyncGroup of a group's leader. All versions are identical."""
 
     class TopicPartition(Struct):
         topic: str = string()

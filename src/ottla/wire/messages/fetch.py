@@ -12,10 +12,10 @@ from ..schema import records as record_data
 
 
 class FetchRequest(Message, key=ApiKey.FETCH, versions="0-18", flexible="12+"):
-    """v3 limits the whole answer (KIP-74); v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9
-    leader epoch (KIP-320); v11 rack (KIP-392); v12 is flexible, adds last fetched epoch (KIP-595); v13 topic
-    ids (KIP-516); v15 moves the replica's id and epoch into a tag (KIP-903); v17 directory id (KIP-853); v18
-    high watermark of the replica (KIP-1166).
+    """v3 limits the whole response (KIP-74); v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 leader
+    epoch (KIP-320); v11 rack (KIP-392); v12 is flexible, adds last fetched epoch (KIP-595); v13 topic ids (KIP-516);
+    v15 moves the replica's id and epoch into a tag (KIP-903); v17 directory id (KIP-853); v18 high watermark of the
+    replica (KIP-1166).
     """
 
     class ReplicaState(Struct):
@@ -112,9 +112,9 @@ class FetchResponse(Message, key=ApiKey.FETCH, versions="0-18", flexible="12+"):
 
 
 class ListOffsetsRequest(Message, key=ApiKey.LIST_OFFSETS, versions="0-11", flexible="6+"):
-    """v0 asks for several offsets before a time; v1 for the one at it (KIP-79); v2 isolation level (KIP-98); v4
-    leader epoch (KIP-320); v7 max timestamp (KIP-734); v8 earliest local (KIP-405); v9 latest tiered
-    (KIP-1005); v10 a timeout for remote look-ups (KIP-1075); v11 earliest pending upload (KIP-1023).
+    """v0 requests several offsets before a time; v1 the one at it (KIP-79); v2 isolation level (KIP-98); v4 leader
+    epoch (KIP-320); v7 max timestamp (KIP-734); v8 earliest local (KIP-405); v9 latest tiered (KIP-1005); v10 a timeout
+    for remote look-ups (KIP-1075); v11 earliest pending upload (KIP-1023).
     """
 
     class ListOffsetsPartition(Struct):
@@ -169,7 +169,7 @@ class OffsetForLeaderEpochRequest(Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, v
 
 
 class OffsetForLeaderEpochResponse(Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+"):
-    """v1 leader epoch beside the end offset (KIP-279); v2 throttle time."""
+    """v1 leader epoch with the end offset (KIP-279); v2 throttle time."""
 
     class EpochEndOffset(Struct):
         error_code: int = int16()

@@ -1,4 +1,4 @@
-"""Groups of the classic protocol, and what is asked about groups of every kind."""
+"""Groups of the classic protocol, and requests about groups of every type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..schema import Message, Struct, array, boolean, int16, int32, octets, stri
 
 
 class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
-    """v1 rebalance timeout (v0 uses the session's); v4 the broker names a new member first, with
+    """v1 rebalance timeout (v0 uses the session timeout); v4 the broker first assigns an id to a new member, with
     MEMBER_ID_REQUIRED (KIP-394); v5 static members (KIP-345); v8 a reason (KIP-800).
     """
 
@@ -28,8 +28,8 @@ class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible=
 
 
 class JoinGroupResponse(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
-    """v2 throttle time; v5 instance ids; v7 protocol type, and a null protocol name where there is none (KIP-559);
-    v9 the leader may get the order to skip the assignment (KIP-814).
+    """v2 throttle time; v5 instance ids; v7 protocol type, and a null protocol name if there is none (KIP-559); v9 the
+    leader may be asked to skip the assignment (KIP-814).
     """
 
     class JoinGroupResponseMember(Struct):
@@ -49,7 +49,7 @@ class JoinGroupResponse(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible
 
 
 class SyncGroupRequest(Message, key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
-    """v3 static members (KIP-345); v5 protocol type and name, which have to match (KIP-559)."""
+    """v3 static members (KIP-345); v5 protocol type and name, which must match (KIP-559)."""
 
     class SyncGroupRequestAssignment(Struct):
         member_id: str = string()
@@ -91,7 +91,7 @@ class HeartbeatResponse(Message, key=ApiKey.HEARTBEAT, versions="0-4", flexible=
 
 
 class LeaveGroupRequest(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
-    """v3 many members at once, by member or instance id (KIP-345); v5 a reason (KIP-800)."""
+    """v3 several members at once, by member or instance id (KIP-345); v5 a reason (KIP-800)."""
 
     class MemberIdentity(Struct):
         member_id: str = string()
@@ -117,9 +117,7 @@ class LeaveGroupResponse(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexib
 
 
 class DescribeGroupsRequest(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
-    """v3 authorized operations on request (KIP-430); v6 an absent group is an error, no longer a Dead one
-    (KIP-1043).
-    """
+    """v3 authorized operations on request (KIP-430); v6 an absent group is an error instead of Dead (KIP-1043)."""
 
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean("3+")
@@ -172,7 +170,7 @@ class ListGroupsResponse(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexib
 
 
 class DeleteGroupsRequest(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """Only empty groups go (KIP-229). v2 is flexible."""
+    """Deletes only empty groups (KIP-229). v2 is flexible."""
 
     groups_names: list[str] = array(string)
 

@@ -49,7 +49,7 @@ class DescribeLogDirsRequest(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-
 
 
 class DescribeLogDirsResponse(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-5", flexible="2+"):
-    """v3 top-level error; v4 bytes of the volume, in all and usable (KIP-827); v5 cordoned folders (KIP-1066)."""
+    """v3 top-level error; v4 total and usable bytes of the volume (KIP-827); v5 cordoned folders (KIP-1066)."""
 
     class DescribeLogDirsPartition(Struct):
         partition_index: int = int32()

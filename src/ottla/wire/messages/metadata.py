@@ -1,4 +1,4 @@
-"""What a client asks first: versions, metadata, the cluster, coordinators."""
+"""A client's first requests: versions, metadata, the cluster, coordinators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64,
 
 
 class ApiVersionsRequest(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """v3 client software name and version (KIP-511). A broker answers an unknown version with a v0 body and error
+    """v3 client software name and version (KIP-511). A broker responds to an unknown version with a v0 body and error
     35.
     """
 
@@ -18,8 +18,8 @@ class ApiVersionsRequest(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexi
 
 
 class ApiVersionsResponse(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """v1 throttle time; v3 features as tags (KIP-584); v4 a supported range that starts at 0 is shown (KIP-1022).
-    The header of this response is v0 always.
+    """v1 throttle time; v3 features as tags (KIP-584); v4 includes supported ranges that start at 0 (KIP-1022). The
+    header of this response is always v0.
     """
 
     class ApiVersion(Struct):
@@ -115,7 +115,7 @@ class DescribeTopicPartitionsRequest(Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIO
 
 
 class DescribeTopicPartitionsResponse(Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
-    """ELR and last known ELR are shown here only."""
+    """Only this response has ELR and last known ELR."""
 
     class DescribeTopicPartitionsResponsePartition(Struct):
         error_code: int = int16()
@@ -148,7 +148,7 @@ class DescribeTopicPartitionsResponse(Message, key=ApiKey.DESCRIBE_TOPIC_PARTITI
 
 
 class DescribeClusterRequest(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+"):
-    """v1 asks brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073)."""
+    """v1 selects brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", default=1)
@@ -176,7 +176,7 @@ class DescribeClusterResponse(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-
 
 
 class FindCoordinatorRequest(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
-    """v1 key type: group, transaction, share state partition; v4 many keys at once (KIP-699); v6 share groups
+    """v1 key type: group, transaction, share state partition; v4 several keys at once (KIP-699); v6 share groups
     (KIP-932).
     """
 

@@ -8,9 +8,8 @@ from ..schema import Message, Struct, array, boolean, int16, int32, int64, strin
 
 
 class OffsetCommitRequest(Message, key=ApiKey.OFFSET_COMMIT, versions="0-10", flexible="8+"):
-    """v1 generation and member, and a commit time that v2 replaces by a retention time, itself gone in v5; v6
-    leader epoch (KIP-320); v7 static members (KIP-345); v9 members of the new protocol (KIP-848); v10 topic
-    ids.
+    """v1 generation and member, and a commit time that v2 replaces with a retention time, removed in v5; v6 leader
+    epoch (KIP-320); v7 static members (KIP-345); v9 members of the new protocol (KIP-848); v10 topic ids.
     """
 
     class OffsetCommitRequestPartition(Struct):
@@ -34,7 +33,7 @@ class OffsetCommitRequest(Message, key=ApiKey.OFFSET_COMMIT, versions="0-10", fl
 
 
 class OffsetCommitResponse(Message, key=ApiKey.OFFSET_COMMIT, versions="0-10", flexible="8+"):
-    """v3 throttle time; v9 may answer STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND; v10 topic ids."""
+    """v3 throttle time; v9 may return STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND; v10 topic ids."""
 
     class OffsetCommitResponsePartition(Struct):
         partition_index: int = int32()
@@ -50,7 +49,7 @@ class OffsetCommitResponse(Message, key=ApiKey.OFFSET_COMMIT, versions="0-10", f
 
 
 class OffsetFetchRequest(Message, key=ApiKey.OFFSET_FETCH, versions="0-10", flexible="6+"):
-    """v0 read from ZooKeeper; v2 null topics mean all; v7 waits for pending transactions (KIP-447); v8 many groups
+    """v0 read from ZooKeeper; v2 null topics mean all; v7 waits for pending transactions (KIP-447); v8 several groups
     at once (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids.
     """
 
@@ -129,7 +128,7 @@ class OffsetDeleteRequest(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
 
 
 class OffsetDeleteResponse(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
-    """One error for the group, one for each partition."""
+    """One error for the group, and one for each partition."""
 
     class OffsetDeleteResponsePartition(Struct):
         partition_index: int = int32()

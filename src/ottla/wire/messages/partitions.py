@@ -1,4 +1,4 @@
-"""Partitions and their replicas, as an administrator changes them."""
+"""Administration of partitions and their replicas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64,
 
 
 class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """Raises the count of partitions (KIP-195). v3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+    """Increases the number of partitions (KIP-195). v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
     class CreatePartitionsAssignment(Struct):
         broker_ids: list[int] = array(int32)
@@ -118,7 +118,7 @@ class AlterPartitionReassignmentsRequest(
 class AlterPartitionReassignmentsResponse(
     Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
 ):
-    """v1 repeats whether the replication factor may change."""
+    """v1 returns whether the replication factor may change."""
 
     class ReassignablePartitionResponse(Struct):
         partition_index: int = int32()

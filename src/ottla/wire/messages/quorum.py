@@ -12,7 +12,7 @@ from ..schema import records as record_data
 
 
 class VoteRequest(Message, key=ApiKey.VOTE, versions="0-2", flexible="0+"):
-    """v1 voter and directory ids (KIP-853); v2 asks without raising the epoch first (KIP-996)."""
+    """v1 voter and directory ids (KIP-853); v2 pre-votes, which do not raise the epoch (KIP-996)."""
 
     class PartitionData(Struct):
         partition_index: int = int32()
@@ -58,7 +58,7 @@ class VoteResponse(Message, key=ApiKey.VOTE, versions="0-2", flexible="0+"):
 
 
 class BeginQuorumEpochRequest(Message, key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
-    """A new leader makes itself known (KIP-595). v1 flexible, voter key and endpoints (KIP-853)."""
+    """A new leader announces itself (KIP-595). v1 flexible, voter key and endpoints (KIP-853)."""
 
     class PartitionData(Struct):
         partition_index: int = int32()
@@ -208,7 +208,7 @@ class DescribeQuorumResponse(Message, key=ApiKey.DESCRIBE_QUORUM, versions="0-2"
 
 
 class UpdateFeaturesRequest(Message, key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
-    """v0 may only allow downgrades; v1 upgrade types and validate only (KIP-778)."""
+    """v0 has only a flag to allow downgrades; v1 upgrade types and validate only (KIP-778)."""
 
     class FeatureUpdateKey(Struct):
         feature: str = string()
@@ -222,7 +222,7 @@ class UpdateFeaturesRequest(Message, key=ApiKey.UPDATE_FEATURES, versions="0-2",
 
 
 class UpdateFeaturesResponse(Message, key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
-    """v0–1 a result for each feature, v2 the top-level error alone."""
+    """v0–1 a result for each feature, v2 only the top-level error."""
 
     class UpdatableFeatureResult(Struct):
         feature: str = string()
@@ -295,7 +295,7 @@ class FetchSnapshotResponse(Message, key=ApiKey.FETCH_SNAPSHOT, versions="0-1", 
 
 
 class UnregisterBrokerRequest(Message, key=ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+"):
-    """Forgets a broker that is gone for good (KIP-500)."""
+    """Removes a broker that will not return (KIP-500)."""
 
     broker_id: int = int32()
 
@@ -309,7 +309,7 @@ class UnregisterBrokerResponse(Message, key=ApiKey.UNREGISTER_BROKER, versions="
 
 
 class AddRaftVoterRequest(Message, key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
-    """A new controller joins the quorum (KIP-853). v1 may answer before the change is committed (KIP-1186)."""
+    """A new controller joins the quorum (KIP-853). v1 may respond before the change is committed (KIP-1186)."""
 
     class Listener(Struct):
         name: str = string()
@@ -349,7 +349,7 @@ class RemoveRaftVoterResponse(Message, key=ApiKey.REMOVE_RAFT_VOTER, versions="0
 
 
 class UpdateRaftVoterRequest(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
-    """A controller tells new endpoints or versions (KIP-853)."""
+    """A controller reports new endpoints or versions (KIP-853)."""
 
     class Listener(Struct):
         name: str = string()
@@ -369,7 +369,7 @@ class UpdateRaftVoterRequest(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0"
 
 
 class UpdateRaftVoterResponse(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
-    """Names the leader where this is not it."""
+    """Names the leader if this is not it."""
 
     class CurrentLeader(Struct):
         leader_id: int = int32(default=-1)

@@ -8,15 +8,15 @@ from ..schema import Message, Struct, array, int8, int16, int32, int64, octets, 
 
 
 class SaslHandshakeRequest(Message, key=ApiKey.SASL_HANDSHAKE, versions="0-1"):
-    """v0 is followed by raw tokens, v1 by SaslAuthenticate (KIP-152). Never became flexible: old clients negotiate
-    it wrongly.
+    """v0 is followed by raw tokens, v1 by SaslAuthenticate (KIP-152). Never became flexible, because old clients
+    negotiate it incorrectly.
     """
 
     mechanism: str = string()
 
 
 class SaslHandshakeResponse(Message, key=ApiKey.SASL_HANDSHAKE, versions="0-1"):
-    """The enabled mechanisms, also on an error."""
+    """The enabled mechanisms, even if there is an error."""
 
     error_code: int = int16()
     mechanisms: list[str] = array(string)
@@ -112,7 +112,7 @@ class DeleteAclsRequest(Message, key=ApiKey.DELETE_ACLS, versions="0-3", flexibl
 
 
 class DeleteAclsResponse(Message, key=ApiKey.DELETE_ACLS, versions="0-3", flexible="2+"):
-    """What each filter matched and deleted."""
+    """The ACLs that each filter matched and deleted."""
 
     class DeleteAclsMatchingAcl(Struct):
         error_code: int = int16()
@@ -148,7 +148,7 @@ class CreateDelegationTokenRequest(Message, key=ApiKey.CREATE_DELEGATION_TOKEN, 
 
 
 class CreateDelegationTokenResponse(Message, key=ApiKey.CREATE_DELEGATION_TOKEN, versions="0-3", flexible="2+"):
-    """v3 who asked for it."""
+    """v3 the requester."""
 
     error_code: int = int16()
     principal_type: str = string()
@@ -179,7 +179,7 @@ class RenewDelegationTokenResponse(Message, key=ApiKey.RENEW_DELEGATION_TOKEN, v
 
 
 class ExpireDelegationTokenRequest(Message, key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions="0-2", flexible="2+"):
-    """A negative period expires the token at once (KIP-48)."""
+    """A negative period expires the token immediately (KIP-48)."""
 
     hmac: bytes = octets()
     expiry_time_period_ms: int = int64()
@@ -204,7 +204,7 @@ class DescribeDelegationTokenRequest(Message, key=ApiKey.DESCRIBE_DELEGATION_TOK
 
 
 class DescribeDelegationTokenResponse(Message, key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="0-3", flexible="2+"):
-    """v3 who asked for each token (KIP-373)."""
+    """v3 the requester of each token (KIP-373)."""
 
     class DescribedDelegationTokenRenewer(Struct):
         principal_type: str = string()

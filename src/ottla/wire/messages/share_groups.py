@@ -12,7 +12,7 @@ from ..schema import records as record_data
 
 
 class ShareGroupHeartbeatRequest(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
-    """As the consumer group's, for share groups (KIP-932); v0 was an early preview and is gone."""
+    """Like the consumer group's, for share groups (KIP-932). v0 was an early preview and is removed."""
 
     group_id: str = string()
     member_id: str = string()
@@ -22,7 +22,7 @@ class ShareGroupHeartbeatRequest(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, vers
 
 
 class ShareGroupHeartbeatResponse(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
-    """The member's epoch and, where it changed, its assignment."""
+    """The member's epoch and, if it changed, its assignment."""
 
     class TopicPartitions(Struct):
         topic_id: bytes = uuid()
@@ -48,7 +48,7 @@ class ShareGroupDescribeRequest(Message, key=ApiKey.SHARE_GROUP_DESCRIBE, versio
 
 
 class ShareGroupDescribeResponse(Message, key=ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+"):
-    """One entry for each group asked for."""
+    """One entry for each requested group."""
 
     class TopicPartitions(Struct):
         topic_id: bytes = uuid()
@@ -83,8 +83,8 @@ class ShareGroupDescribeResponse(Message, key=ApiKey.SHARE_GROUP_DESCRIBE, versi
 
 
 class ShareFetchRequest(Message, key=ApiKey.SHARE_FETCH, versions="1-2", flexible="0+"):
-    """Acquires records and acknowledges earlier ones in one go (KIP-932). v1 limits by records and batch size; v2
-    acquire modes (KIP-1206) and renewing of locks (KIP-1222).
+    """Acquires records and acknowledges earlier ones in one request (KIP-932). v1 limits by records and batch size; v2
+    acquire modes (KIP-1206) and lock renewal (KIP-1222).
     """
 
     class AcknowledgementBatch(Struct):
@@ -119,7 +119,7 @@ class ShareFetchRequest(Message, key=ApiKey.SHARE_FETCH, versions="1-2", flexibl
 
 
 class ShareFetchResponse(Message, key=ApiKey.SHARE_FETCH, versions="1-2", flexible="0+"):
-    """Records and which of them are acquired; v1 the lock's duration."""
+    """Records and which of them are acquired; v1 the duration of the lock."""
 
     class LeaderIdAndEpoch(Struct):
         leader_id: int = int32()
@@ -184,7 +184,7 @@ class ShareAcknowledgeRequest(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1
 
 
 class ShareAcknowledgeResponse(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
-    """v2 the lock's duration."""
+    """v2 the duration of the lock."""
 
     class LeaderIdAndEpoch(Struct):
         leader_id: int = int32()
@@ -301,7 +301,7 @@ class AlterShareGroupOffsetsResponse(Message, key=ApiKey.ALTER_SHARE_GROUP_OFFSE
 
 
 class DeleteShareGroupOffsetsRequest(Message, key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
-    """Forgets whole topics of an empty share group (KIP-932)."""
+    """Deletes the offsets of whole topics of an empty share group (KIP-932)."""
 
     class DeleteShareGroupOffsetsRequestTopic(Struct):
         topic_name: str = string()

@@ -1,4 +1,4 @@
-"""Between brokers: the share coordinator keeps the state of share partitions (KIP-932)."""
+"""Requests between brokers: the share coordinator keeps the state of share partitions (KIP-932)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ReadShareGroupStateResponse(Message, key=ApiKey.READ_SHARE_GROUP_STATE, ve
 
 
 class WriteShareGroupStateRequest(Message, key=ApiKey.WRITE_SHARE_GROUP_STATE, versions="0-1", flexible="0+"):
-    """A partition leader saves the changed batches (KIP-932). v1 how many are done beyond the start offset
+    """A partition leader saves the changed batches (KIP-932). v1 the number of finished records after the start offset
     (KIP-1226).
     """
 
@@ -151,7 +151,7 @@ class DeleteShareGroupStateResponse(Message, key=ApiKey.DELETE_SHARE_GROUP_STATE
 class ReadShareGroupStateSummaryRequest(
     Message, key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions="0-1", flexible="0+"
 ):
-    """The start offset without the batches, for describing (KIP-932)."""
+    """The start offset without the batches, to describe a group (KIP-932)."""
 
     class PartitionData(Struct):
         partition: int = int32()
@@ -168,7 +168,7 @@ class ReadShareGroupStateSummaryRequest(
 class ReadShareGroupStateSummaryResponse(
     Message, key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions="0-1", flexible="0+"
 ):
-    """v1 how many are done beyond the start offset (KIP-1226)."""
+    """v1 the number of finished records after the start offset (KIP-1226)."""
 
     class PartitionResult(Struct):
         partition: int = int32()

@@ -9,8 +9,8 @@ from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64,
 
 
 class StreamsGroupHeartbeatRequest(Message, key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
-    """Streams applications as groups of their own (KIP-1071): the first heartbeat carries the topology, later ones
-    what changed; null means unchanged.
+    """Streams applications as a separate type of group (KIP-1071). The first heartbeat carries the topology, later ones
+    only changes; null means unchanged.
     """
 
     class KeyValue(Struct):
@@ -74,9 +74,8 @@ class StreamsGroupHeartbeatRequest(Message, key=ApiKey.STREAMS_GROUP_HEARTBEAT, 
 
 
 class StreamsGroupHeartbeatResponse(Message, key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
-    """Tasks where they changed, and where every partition lives for interactive queries. Status: 0 stale topology,
-    1 missing source topics, 2 wrongly partitioned topics, 3 missing internal topics, 4 shut down, 5 assignment
-    delayed.
+    """Changed tasks, and the location of every partition for interactive queries. Status: 0 stale topology, 1 missing
+    source topics, 2 wrongly partitioned topics, 3 missing internal topics, 4 shut down, 5 assignment delayed.
     """
 
     class Status(Struct):
@@ -126,7 +125,7 @@ class StreamsGroupDescribeRequest(Message, key=ApiKey.STREAMS_GROUP_DESCRIBE, ve
 
 
 class StreamsGroupDescribeResponse(Message, key=ApiKey.STREAMS_GROUP_DESCRIBE, versions="0", flexible="0+"):
-    """One entry for each group asked for."""
+    """One entry for each requested group."""
 
     class KeyValue(Struct):
         key: str = string()

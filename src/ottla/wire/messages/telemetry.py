@@ -8,7 +8,7 @@ from ..schema import Message, array, boolean, int8, int16, int32, octets, string
 
 
 class GetTelemetrySubscriptionsRequest(Message, key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions="0", flexible="0+"):
-    """A client with the zero id gets one (KIP-714)."""
+    """A client with the zero id gets a new one (KIP-714)."""
 
     client_instance_id: bytes = uuid()
 

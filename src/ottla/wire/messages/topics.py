@@ -1,4 +1,4 @@
-"""Topics, as an administrator makes and deletes them."""
+"""Administration of topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..schema import Message, Struct, array, boolean, int8, int16, int32, string
 
 
 class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """v1 validate only; v4 -1 takes the broker's defaults for partitions and replicas (KIP-464); v6 may answer
+    """v1 validate only; v4 -1 means the broker's defaults for partitions and replicas (KIP-464); v6 may return
     THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 
@@ -33,7 +33,7 @@ class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", fle
 
 
 class CreateTopicsResponse(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """v1 error message; v2 throttle time; v5 the topic as it was made, with configs (KIP-525); v7 topic id."""
+    """v1 error message; v2 throttle time; v5 the created topic, with configs (KIP-525); v7 topic id."""
 
     class CreatableTopicConfigs(Struct):
         name: str = string()

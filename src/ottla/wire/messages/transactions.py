@@ -8,8 +8,8 @@ from ..schema import Message, Struct, array, boolean, int8, int16, int32, int64,
 
 
 class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+", unstable="6+"):
-    """v3 resumes a known producer id and epoch (KIP-360); v4 may answer PRODUCER_FENCED (KIP-588); v5 transactions
-    v2 (KIP-890); v6 two-phase commit (KIP-939), which Apache Kafka 4.3 does not advertise.
+    """v3 resumes a known producer id and epoch (KIP-360); v4 may return PRODUCER_FENCED (KIP-588); v5 transactions v2
+    (KIP-890); v6 two-phase commit (KIP-939), which Apache Kafka 4.3 does not advertise.
     """
 
     transactional_id: str | None = string(nullable="0+")
@@ -21,7 +21,7 @@ class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6"
 
 
 class InitProducerIdResponse(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+", unstable="6+"):
-    """v6 names the transaction that was kept prepared."""
+    """v6 names the transaction that stayed prepared."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -32,7 +32,7 @@ class InitProducerIdResponse(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6
 
 
 class AddPartitionsToTxnRequest(Message, key=ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+"):
-    """v0–3 one transaction, from clients; v4 many, from brokers, which may only verify (KIP-890); v5 may answer
+    """v0–3 one transaction, from clients; v4 several, from brokers, which may only verify (KIP-890); v5 may return
     TRANSACTION_ABORTABLE.
     """
 
@@ -80,7 +80,7 @@ class AddPartitionsToTxnResponse(Message, key=ApiKey.ADD_PARTITIONS_TO_TXN, vers
 
 
 class AddOffsetsToTxnRequest(Message, key=ApiKey.ADD_OFFSETS_TO_TXN, versions="0-4", flexible="3+"):
-    """v2 may answer PRODUCER_FENCED (KIP-588); v4 TRANSACTION_ABORTABLE (KIP-890)."""
+    """v2 may return PRODUCER_FENCED (KIP-588); v4 TRANSACTION_ABORTABLE (KIP-890)."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -96,7 +96,7 @@ class AddOffsetsToTxnResponse(Message, key=ApiKey.ADD_OFFSETS_TO_TXN, versions="
 
 
 class EndTxnRequest(Message, key=ApiKey.END_TXN, versions="0-5", flexible="3+"):
-    """v2 may answer PRODUCER_FENCED (KIP-588); v4 TRANSACTION_ABORTABLE; v5 ends with a new epoch (KIP-890)."""
+    """v2 may return PRODUCER_FENCED (KIP-588); v4 TRANSACTION_ABORTABLE; v5 ends with a new epoch (KIP-890)."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -152,8 +152,8 @@ class WriteTxnMarkersResponse(Message, key=ApiKey.WRITE_TXN_MARKERS, versions="0
 
 
 class TxnOffsetCommitRequest(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
-    """v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 may answer TRANSACTION_ABORTABLE; v5 adds the
-    group to the transaction by itself (KIP-890).
+    """v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 may return TRANSACTION_ABORTABLE; v5 adds the group
+    to the transaction implicitly (KIP-890).
     """
 
     class TxnOffsetCommitRequestPartition(Struct):
@@ -202,7 +202,7 @@ class DescribeTransactionsRequest(Message, key=ApiKey.DESCRIBE_TRANSACTIONS, ver
 
 
 class DescribeTransactionsResponse(Message, key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
-    """Start time is -1 where no transaction is open."""
+    """The start time is -1 if no transaction is open."""
 
     class TopicData(Struct):
         topic: str = string()
@@ -232,7 +232,7 @@ class ListTransactionsRequest(Message, key=ApiKey.LIST_TRANSACTIONS, versions="0
 
 
 class ListTransactionsResponse(Message, key=ApiKey.LIST_TRANSACTIONS, versions="0-2", flexible="0+"):
-    """Unknown state filters are named back."""
+    """Returns the unknown state filters."""
 
     class TransactionState(Struct):
         transactional_id: str = string()
@@ -246,7 +246,7 @@ class ListTransactionsResponse(Message, key=ApiKey.LIST_TRANSACTIONS, versions="
 
 
 class DescribeProducersRequest(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """The producers that a partition knows (KIP-664)."""
+    """The known producers of a partition (KIP-664)."""
 
     class TopicRequest(Struct):
         name: str = string()

@@ -1,4 +1,4 @@
-"""What Kafka keeps in its own logs, as messages. A name is imported with the module that defines it, when asked for.
+"""The messages in Kafka's own logs. A name imports the module that defines it, on first use.
 
 `OFFSETS_TOPIC`, `TRANSACTION_TOPIC` and `SHARE_STATE_TOPIC` know the record types of the coordinators' topics, and
 `METADATA_RECORDS` those of the cluster metadata log.

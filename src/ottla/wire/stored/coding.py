@@ -1,8 +1,8 @@
-"""How stored messages are framed.
+"""The framing of stored messages.
 
-Coordinator records carry an int16 in front of key and value: the key's is the type of the record, the value's is its
-version. Control records and producer snapshots carry their version the same way. Records of the metadata log have
-three varints in front: the frame's version, the type and the version.
+Coordinator records have an int16 before key and value: the key's is the type of the record, the value's is its version.
+Control records and producer snapshots have their version in the same place. Records of the metadata log have three
+varints at the start: the frame's version, the type and the version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 
 
 class UnknownRecordType(ValueError):
-    """A record of a type that this version does not know, as a newer broker may have written; not a corrupt one."""
+    """A record of an unknown type, perhaps written by a newer broker. It is not corrupt."""
 
     def __init__(self, record_type: int) -> None:
         super().__init__(f"unknown record type {record_type}")
@@ -43,7 +43,7 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
 
 def peek_int16(buffer: Buffer) -> int:
-    """The number in front: the type of a coordinator key, or the version of a value."""
+    """The number at the start: the type of a coordinator key, or the version of a value."""
     if len(buffer) < 2:
         raise MalformedMessage("the record is too short for its type or version")
     number: int = _INT16.unpack_from(buffer)[0]
@@ -81,18 +81,18 @@ class CoordinatorRecords:
 
     @staticmethod
     def encode_key(key: Message) -> bytes:
-        """The type of the record as int16, then the key, which has one version only."""
+        """The type of the record as int16, then the key, which has only one version."""
         parts: list[Any] = [_INT16.pack(key.API_KEY)]
         key.early_encoder(0)(key, parts)
         return b"".join(parts)
 
     @staticmethod
     def encode_value(value: Message, version: int) -> bytes:
-        """The version is the caller's to know: Kafka does not always write the newest that it can read."""
+        """The caller chooses the version: Kafka does not always write the newest one that it can read."""
         return encode_versioned(value, version)
 
     def decode_key(self, buffer: Buffer) -> Message:
-        """Raises UnknownRecordType, which a reader should pass over, and MalformedMessage."""
+        """Raises MalformedMessage, and UnknownRecordType, which a reader should skip."""
         record_type = peek_int16(buffer)
         found = self.types.get(record_type)
         if found is None:

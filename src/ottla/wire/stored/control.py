@@ -1,4 +1,4 @@
-"""Control records: transaction markers and what the quorum writes into its own log."""
+"""Control records: transaction markers, and the quorum's records in its own log."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class VotersRecord(Message, versions="0", flexible="0+"):
 
 
 class QuorumStateData(Message, versions="0-1", flexible="0+"):
-    """What a quorum replica remembers of elections; kept as JSON in `quorum-state`."""
+    """A quorum replica's memory of elections, kept as JSON in `quorum-state`."""
 
     class Voter(Struct):
         voter_id: int = int32()

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` that classic and consumer groups write."""
+"""Records of classic and consumer groups in `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LegacyOffsetCommitValue(Message, key=0, versions="0"):
 
 
 class OffsetCommitKey(Message, key=1, versions="0"):
-    """Which offset of which group."""
+    """Identifies an offset of a group."""
 
     group: str = string()
     topic: str = string()
@@ -81,7 +81,7 @@ class ConsumerGroupMetadataValue(Message, key=3, versions="0", flexible="0+"):
 
 
 class ConsumerGroupPartitionMetadataKey(Message, key=4, versions="0"):
-    """Kafka 4.1 replaced these records by the hash in the group's own; only tombstones are written now."""
+    """Replaced in Kafka 4.1 by the hash in the group's own record. Only tombstones are written now."""
 
     group_id: str = string()
 
@@ -103,7 +103,7 @@ class ConsumerGroupPartitionMetadataValue(Message, key=4, versions="0", flexible
 
 
 class ConsumerGroupMemberMetadataKey(Message, key=5, versions="0"):
-    """What a member told about itself."""
+    """A member's description of itself."""
 
     group_id: str = string()
     member_id: str = string()
@@ -138,14 +138,14 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, key=6, versions="0"):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, key=6, versions="0", flexible="0+"):
-    """Written last: what stands before it belongs to this epoch."""
+    """Written last: the records before it belong to this epoch."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, key=7, versions="0"):
-    """What a member is to get."""
+    """The target assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()
@@ -162,14 +162,14 @@ class ConsumerGroupTargetAssignmentMemberValue(Message, key=7, versions="0", fle
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, key=8, versions="0"):
-    """What a member has."""
+    """The current assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, key=8, versions="0", flexible="0+"):
-    """Assigned partitions and those it still has to give up, with the epochs they were assigned in."""
+    """Assigned partitions and those it must still revoke, with the epochs in which they were assigned."""
 
     class TopicPartitions(Struct):
         topic_id: bytes = uuid()

@@ -33,21 +33,21 @@ class RegisterBrokerRecord(Message, key=0, versions="0-4", flexible="0+"):
 
 
 class UnregisterBrokerRecord(Message, key=1, versions="0", flexible="0+"):
-    """A broker is forgotten."""
+    """A broker is removed."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
 
 
 class TopicRecord(Message, key=2, versions="0", flexible="0+"):
-    """A topic is made."""
+    """A topic is created."""
 
     name: str = string()
     topic_id: bytes = uuid()
 
 
 class PartitionRecord(Message, key=3, versions="0-2", flexible="0+"):
-    """A partition is made. v1 directories (KIP-858); v2 eligible leader replicas (KIP-966)."""
+    """A partition is created. v1 directories (KIP-858); v2 eligible leader replicas (KIP-966)."""
 
     partition_id: int = int32(default=-1)
     topic_id: bytes = uuid()
@@ -65,7 +65,7 @@ class PartitionRecord(Message, key=3, versions="0-2", flexible="0+"):
 
 
 class ConfigRecord(Message, key=4, versions="0", flexible="0+"):
-    """A config is set, or with a null value removed. Types: 2 topic, 4 broker, 16 client metrics, 32 group."""
+    """A config is set, or removed by a null value. Types: 2 topic, 4 broker, 16 client metrics, 32 group."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -74,8 +74,8 @@ class ConfigRecord(Message, key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Message, key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; everything but the names is tagged. v1 directories (KIP-858); v2 eligible
-    leader replicas (KIP-966).
+    """The changes of a partition. All fields except the ids are tagged. v1 directories (KIP-858); v2 eligible leader
+    replicas (KIP-966).
     """
 
     partition_id: int = int32(default=-1)
@@ -112,7 +112,7 @@ class RemoveTopicRecord(Message, key=9, versions="0", flexible="0+"):
 
 
 class DelegationTokenRecord(Message, key=10, versions="0", flexible="0+"):
-    """A delegation token is made or renewed."""
+    """A delegation token is created or renewed."""
 
     owner: str = string()
     requester: str = string()
@@ -155,7 +155,7 @@ class ClientQuotaRecord(Message, key=14, versions="0", flexible="0+"):
 
 
 class ProducerIdsRecord(Message, key=15, versions="0", flexible="0+"):
-    """The next producer id that nobody has."""
+    """The next free producer id."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -210,7 +210,7 @@ class RemoveUserScramCredentialRecord(Message, key=22, versions="0", flexible="0
 
 
 class BeginTransactionRecord(Message, key=23, versions="0", flexible="0+"):
-    """Records up to the end or abort apply together (KIP-868)."""
+    """The records up to the end or abort apply together (KIP-868)."""
 
     name: str | None = string(nullable="0+", default=None, tag=0)
 
@@ -253,6 +253,6 @@ class RegisterControllerRecord(Message, key=27, versions="0", flexible="0+"):
 
 
 class ClearElrRecord(Message, key=28, versions="0", flexible="0+"):
-    """Eligible leader replicas are cleared, of one topic or of all (KIP-966)."""
+    """Eligible leader replicas are cleared, for one topic or for all (KIP-966)."""
 
     topic_name: str = string()

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` that share groups write, and those of `__share_group_state` (KIP-932)."""
+"""Records of share groups in `__consumer_offsets`, and the records of `__share_group_state` (KIP-932)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..schema import Message, Struct, array, int8, int16, int32, int64, string, 
 
 
 class ShareGroupMemberMetadataKey(Message, key=10, versions="0"):
-    """What a member told about itself."""
+    """A member's description of itself."""
 
     group_id: str = string()
     member_id: str = string()
@@ -41,14 +41,14 @@ class ShareGroupTargetAssignmentMetadataKey(Message, key=12, versions="0"):
 
 
 class ShareGroupTargetAssignmentMetadataValue(Message, key=12, versions="0", flexible="0+"):
-    """Written last: what stands before it belongs to this epoch."""
+    """Written last: the records before it belong to this epoch."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0)
 
 
 class ShareGroupTargetAssignmentMemberKey(Message, key=13, versions="0"):
-    """What a member is to get."""
+    """The target assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()
@@ -65,7 +65,7 @@ class ShareGroupTargetAssignmentMemberValue(Message, key=13, versions="0", flexi
 
 
 class ShareGroupCurrentMemberAssignmentKey(Message, key=14, versions="0"):
-    """What a member has."""
+    """The current assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()
@@ -91,7 +91,7 @@ class ShareGroupStatePartitionMetadataKey(Message, key=15, versions="0"):
 
 
 class ShareGroupStatePartitionMetadataValue(Message, key=15, versions="0", flexible="0+"):
-    """Topics whose state is being made, is made, or is being deleted."""
+    """Topics whose state is being initialized, is initialized, or is being deleted."""
 
     class TopicPartitionsInfo(Struct):
         topic_id: bytes = uuid()
@@ -143,7 +143,7 @@ class ShareUpdateKey(Message, key=1, versions="0"):
 
 
 class ShareUpdateValue(Message, key=1, versions="0", flexible="0+"):
-    """Only the batches that changed."""
+    """Only the changed batches."""
 
     class StateBatch(Struct):
         first_offset: int = int64()

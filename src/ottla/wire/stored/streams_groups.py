@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` that streams groups write (KIP-1071)."""
+"""Records of streams groups in `__consumer_offsets` (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StreamsGroupMetadataValue(Message, key=17, versions="0", flexible="0+"):
 
 
 class StreamsGroupMemberMetadataKey(Message, key=19, versions="0"):
-    """What a member told about itself."""
+    """A member's description of itself."""
 
     group_id: str = string()
     member_id: str = string()
@@ -60,14 +60,14 @@ class StreamsGroupTargetAssignmentMetadataKey(Message, key=20, versions="0"):
 
 
 class StreamsGroupTargetAssignmentMetadataValue(Message, key=20, versions="0", flexible="0+"):
-    """Written last: what stands before it belongs to this epoch."""
+    """Written last: the records before it belong to this epoch."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0)
 
 
 class StreamsGroupTargetAssignmentMemberKey(Message, key=21, versions="0"):
-    """What a member is to get."""
+    """The target assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()
@@ -86,14 +86,14 @@ class StreamsGroupTargetAssignmentMemberValue(Message, key=21, versions="0", fle
 
 
 class StreamsGroupCurrentMemberAssignmentKey(Message, key=22, versions="0"):
-    """What a member has."""
+    """The current assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message, key=22, versions="0", flexible="0+"):
-    """Tasks that it has, and those it still has to give up."""
+    """Its tasks, and those it must still revoke."""
 
     class TaskIds(Struct):
         subtopology_id: str = string()

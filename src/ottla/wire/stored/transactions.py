@@ -32,7 +32,7 @@ class TransactionLogValue(Message, key=0, versions="0-1", flexible="1+"):
 
 
 class ProducerSnapshot(Message, versions="1"):
-    """A `.snapshot` file: the producers of a partition at a segment's start. The CRC-32C covers what follows it."""
+    """A `.snapshot` file: the producers of a partition at a segment's start. The CRC-32C covers the rest."""
 
     class ProducerEntry(Struct):
         producer_id: int = int64()
