@@ -53,7 +53,10 @@ REFUSED = [
         ("metadata.version", 6, 2),
         FOR.format(6, "metadata.version") + "Local controller 1 only supports versions 7-30",
     ),
-    (("kraft.version", 1, 1), FOR.format(1, "kraft.version") + "The voters of this metadata quorum are fixed."),
+    (
+        ("kraft.version", 2, 1),
+        FOR.format(2, "kraft.version") + "Local controller 1 only supports versions 0-1",
+    ),
 ]
 
 

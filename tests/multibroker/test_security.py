@@ -1,4 +1,4 @@
-"""Listeners, credentials, ACLs, tokens and quotas of a cluster: what one broker was told holds on all of them."""
+"""Listeners, credentials, ACLs, tokens and quotas of a cluster: a change at one broker holds on all of them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -99,7 +99,7 @@ def test_clients_are_sent_to_the_listener_that_they_came_by(tmp_path: Path) -> N
                     assert [f"{each.host}:{each.port}" for each in answer.brokers] == addresses
                     assert answer.controller_id in BROKERS
         assert cluster.bootstrap == cluster.bootstrap_for("INNER")
-        with pytest.raises(ValueError, match="it has INNER, SSL, CLIENT"):
+        with pytest.raises(ValueError, match="there are INNER, SSL, CLIENT"):
             cluster.bootstrap_for("NOWHERE")
 
     on_cluster(

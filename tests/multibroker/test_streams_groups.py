@@ -26,7 +26,7 @@ def test_a_group_survives_its_coordinator(run: Any, wire: Any) -> None:
             raise AssertionError(answer)
 
         async def beaten(request: Beat) -> Any:
-            """The first answer that is not an error, from whoever is the coordinator."""
+            """The first answer that is not an error, from the current coordinator."""
             for _ in range(300):
                 answer = await wire.ask(cluster, coordinator, request, 0)
                 if answer.error_code not in NOT_NOW:

@@ -18,7 +18,7 @@ from support.simulating.world import COMPACTED, Committer, KeyedProducer, Produc
 
 STEPS = 12
 COMPACTED_WITHIN_S = 0.3
-"""In virtual time, like all else here."""
+"""In virtual time, like everything else here."""
 STRIDE = 1 if os.environ.get("OTTLA_EVERY_OPERATION") else 199
 
 

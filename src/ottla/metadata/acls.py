@@ -1,4 +1,4 @@
-"""Access control lists as the metadata keeps them: adding, finding and removing entries."""
+"""Access control lists in the metadata: add, find and remove entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
 
 _ANY = 1
-"""The same in each of the enums that a filter is made of."""
+"""The same number in all enums of a filter."""
 
 _RESOURCE_TYPES = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 _PATTERN_TYPES = frozenset(PatternType) - {PatternType.UNKNOWN}
@@ -23,7 +23,7 @@ WILDCARD = "*"
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant; None and ANY match everything."""
+    """Selects entries; None and ANY match everything."""
 
     resource_type: int
     resource_name: str | None
@@ -59,7 +59,7 @@ class AclFilter(NamedTuple):
             return True
         if self.pattern_type != PatternType.MATCH:
             return False
-        # MATCH asks which entries would apply to a resource of this name.
+        # MATCH selects the entries that apply to a resource with this name.
         if acl.pattern_type == PatternType.LITERAL:
             return acl.resource_name == WILDCARD
         return name.startswith(acl.resource_name)
@@ -77,7 +77,7 @@ def find_acls(image: MetadataImage, wanted: AclFilter) -> dict[tuple[int, str, i
 def create_acls(
     image: MetadataImage, wanted: Iterable[Acl], new_id: Callable[[], bytes]
 ) -> tuple[list[Message], list[KafkaError | None]]:
-    """The records of the entries that are new, and one outcome for each that was asked for."""
+    """The records of the new entries, and one outcome for each requested entry."""
     existing = set(image.acls.values())
     records: list[Message] = []
     outcomes: list[KafkaError | None] = []
@@ -103,7 +103,7 @@ def _check(acl: Acl) -> None:
         _ANY in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type)
         or acl.pattern_type == PatternType.MATCH
     ):
-        # Only a filter may say ANY or MATCH; what Kafka makes of it elsewhere is an internal error.
+        # ANY and MATCH are valid only in filters; elsewhere Kafka fails with an internal error.
         raise UnknownServerError()
     if acl.resource_type not in _RESOURCE_TYPES:
         raise InvalidRequest("Invalid resourceType UNKNOWN")
@@ -123,7 +123,7 @@ def _check(acl: Acl) -> None:
 def delete_acls(
     image: MetadataImage, filters: Sequence[AclFilter]
 ) -> tuple[list[Message], list[list[Acl] | KafkaError]]:
-    """The records, and for each filter the entries that it removes; two filters may name the same entry."""
+    """The records, and for each filter the entries that it removes; two filters may match the same entry."""
     doomed: dict[bytes, None] = {}
     outcomes: list[list[Acl] | KafkaError] = []
     for wanted in filters:

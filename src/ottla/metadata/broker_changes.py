@@ -1,8 +1,8 @@
-"""What happens to partitions when brokers come and go: the records of each such event."""
+"""The partition changes when brokers start, stop or fail, as records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ottla.metadata import partition_change as changes
 from ottla.metadata.image import NO_LEADER, BrokerState, MetadataImage, PartitionState, TopicState
@@ -17,7 +17,7 @@ Place = tuple[TopicState, PartitionState]
 
 
 class BrokerChanges:
-    """Plans against the image; nothing is changed before the records are replayed."""
+    """Plans changes against the image; nothing changes before the records are replayed."""
 
     def __init__(
         self,
@@ -32,25 +32,55 @@ class BrokerChanges:
         self._may_elect_unclean = may_elect_unclean
 
     def fenced(self, broker_id: int) -> list[Message]:
-        """A broker that is not heard of any more leads nothing and is in no ISR."""
+        """A fenced broker leads no partitions and is in no ISR."""
         broker = self._image.brokers[broker_id]
         return [*self._without(broker_id, self._in_isr(broker_id)), _registration_change(broker, fenced=FENCE)]
 
     def unfenced(self, broker_id: int) -> list[Message]:
-        """A broker is there: it leads what nobody leads, if it may."""
+        """The broker becomes the leader of partitions without one, if it may lead them."""
         broker = self._image.brokers[broker_id]
         records: list[Message] = [_registration_change(broker, fenced=UNFENCE)]
 
-        def may_lead(replica: int) -> bool:
-            return replica == broker_id or self._is_active(replica)
-
         for topic, partition in self._image.partitions():
             if partition.leader == NO_LEADER:
-                records += _planned(self._change(topic, partition, may_lead))
+                records += _planned(self._change(topic, partition, unfenced=broker_id))
         return records
 
+    def folders_failed(self, broker_id: int, directory_ids: Collection[bytes]) -> list[Message]:
+        """Folders of a running broker failed: it leaves leadership and ISR of the partitions in them (KIP-858)."""
+        broker = self._image.brokers[broker_id]
+        failed = set(directory_ids).intersection(broker.log_dirs)
+        if not failed:
+            return []
+        places = [
+            (topic, partition)
+            for topic, partition in self._in_isr(broker_id)
+            if failed.intersection(partition.directories[partition.replicas.index(broker_id) :][:1])
+        ]
+        change = _registration_change(broker)
+        change.log_dirs = [directory for directory in broker.log_dirs if directory not in failed]
+        return [*self._without(broker_id, places), change]
+
+    def without_folders(self, broker_id: int) -> list[Message]:
+        """A broker registered without some of its folders: it does not lead what is in them."""
+        places = [(t, p) for t, p in self._in_isr(broker_id) if not self._image.has_online_folder(p, broker_id)]
+        return list(self._without(broker_id, places))
+
+    def left_in_failed_folders(self, broker_id: int, assigned: Iterable[tuple[bytes, int, bytes]]) -> list[Message]:
+        """A broker assigned replicas (topic id, partition, folder) to folders that have failed in the meantime."""
+        image = self._image
+        places = [
+            (topic, partition)
+            for topic, partition in (
+                (image.topics_by_id[topic_id], image.topics_by_id[topic_id].partitions[index])
+                for topic_id, index, _ in assigned
+            )
+            if broker_id in partition.isr and not image.has_online_folder(partition, broker_id)
+        ]
+        return list(self._without(broker_id, places))
+
     def shutting_down(self, broker_id: int) -> list[Message]:
-        """Hands over before it goes (controlled shutdown)."""
+        """The broker hands over its partitions before it stops (controlled shutdown)."""
         broker = self._image.brokers[broker_id]
         records: list[Message] = []
         if not broker.in_controlled_shutdown:
@@ -66,43 +96,53 @@ class BrokerChanges:
         ]
 
     def came_back_unclean(self, broker_id: int) -> list[Message]:
-        """The ends of its logs may be gone: it is no safe leader before it has caught up (KIP-966)."""
+        """The ends of its logs may be lost: it is not a safe leader before it has caught up (KIP-966)."""
         there = {id(p): (t, p) for t, p in (*self._in_isr(broker_id), *self._in_elr(broker_id))}
         records: list[Message] = []
         for topic, partition in there.values():
-            change = self._change(topic, partition, lambda replica: replica != broker_id and self._is_active(replica))
+            change = self._change(topic, partition, but=broker_id)
             change.unclean_shutdown = broker_id
             change.isr = [replica for replica in partition.isr if replica != broker_id]
             records += _planned(change)
         return records
 
     def preferred(self) -> list[Message]:
-        """The elections that give partitions back to their preferred leaders, where those are in sync."""
+        """Elections of preferred leaders that are in sync but do not lead."""
         records: list[Message] = []
         for topic, partition in self._image.partitions():
             if partition.leader not in (NO_LEADER, partition.replicas[0]):
-                change = self._change(topic, partition, self._is_active)
+                change = self._change(topic, partition)
                 change.election = changes.PREFERRED
                 records += _planned(change)
         return records
 
     def unclean(self) -> list[Message]:
-        """Elections where nobody leads and the topic would rather lose records than wait."""
+        """Elections for partitions without a leader whose topic allows unclean elections."""
         records: list[Message] = []
         for topic, partition in self._image.partitions():
             if partition.leader == NO_LEADER and self._may_elect_unclean(topic.name):
-                records += _planned(self._change(topic, partition, self._is_active))
+                records += _planned(self._change(topic, partition))
         return records
 
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _without(self, broker_id: int, places: Iterable[Place]) -> Iterator[Message]:
         for topic, partition in places:
-            change = self._change(topic, partition, lambda replica: replica != broker_id and self._is_active(replica))
+            change = self._change(topic, partition, but=broker_id)
             change.isr = [replica for replica in partition.isr if replica != broker_id]
             yield from _planned(change)
 
-    def _change(self, topic: TopicState, partition: PartitionState, may_lead: Callable[[int], bool]) -> PartitionChange:
+    def _change(
+        self, topic: TopicState, partition: PartitionState, *, but: int | None = None, unfenced: int | None = None
+    ) -> PartitionChange:
+        """`but` is a broker that is about to leave, `unfenced` one that is about to be unfenced."""
+        image = self._image
+
+        def may_lead(replica: int) -> bool:
+            if replica == unfenced:
+                return image.has_online_folder(partition, replica)
+            return replica != but and image.may_lead(partition, replica)
+
         return change_of(
             self._image,
             partition,
@@ -111,9 +151,6 @@ class BrokerChanges:
             election=changes.UNCLEAN if self._may_elect_unclean(topic.name) else changes.ONLINE,
             may_lead=may_lead,
         )
-
-    def _is_active(self, broker_id: int) -> bool:
-        return self._image.is_active(broker_id)
 
     def _in_isr(self, broker_id: int) -> Iterator[Place]:
         return ((t, p) for t, p in self._image.partitions() if broker_id in p.isr)

@@ -1,7 +1,7 @@
-"""Changes of configs: what AlterConfigs and IncrementalAlterConfigs ask for, checked and turned into records.
+"""Config changes: checks AlterConfigs and IncrementalAlterConfigs, and returns their records.
 
-A change of one resource applies as a whole or not at all. Which error code a refusal gets differs from kind to kind as
-it does in Kafka: a broker's bad value is an INVALID_REQUEST, a topic's an INVALID_CONFIG.
+The changes of one resource are applied together or not at all. As in Kafka, the error code depends on the kind of
+resource: a bad value of a broker is an INVALID_REQUEST, that of a topic an INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.wire.stored import metadata as stored
 _KNOWN_OPERATIONS = frozenset(AlterConfigOp)
 
 _GROUP_BUCKETS = 32
-"""Of the map that Kafka looks for unknown names of groups in: it holds the known ones too."""
+"""The size of the map in which Kafka looks for a group's unknown names; it also holds the known ones."""
 
 MIN_ISR = "min.insync.replicas"
 
@@ -30,7 +30,7 @@ Resource = tuple[int, str]
 
 
 class ConfigChange(NamedTuple):
-    """What shall happen to one key; AlterConfigs only ever sets."""
+    """The change of one key. AlterConfigs only has SET."""
 
     name: str
     value: str | None
@@ -38,19 +38,19 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigChanges:
-    """Plans changes against the current metadata; `node_id` is the broker that was asked."""
+    """Plans changes against the current metadata; `node_id` is the broker that handles the request."""
 
     def __init__(
         self, image: MetadataImage, config: Config, node_id: int, check: Callable[[Config], None] | None = None
     ) -> None:
-        """`check` may refuse a broker's new settings for what they lead to, a key store that cannot be read say."""
+        """`check` may refuse a broker's new settings, for example if a key store cannot be read."""
         self._image = image
         self._config = config
         self._node_id = node_id
         self._try_broker = check
 
     def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
-        """The records that leave exactly these settings (AlterConfigs)."""
+        """The records that replace all settings by these (AlterConfigs)."""
         check_form(changes)
         self.check_kind(resource)
         current = self._image.configs.get(resource, {})
@@ -58,7 +58,7 @@ class ConfigChanges:
         return self._planned(resource, current, wanted, {*current, *wanted})
 
     def increment(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
-        """The records of single operations: set, delete, append to a list, subtract from it (KIP-339)."""
+        """The records for single operations: set, delete, append to a list, subtract from it (KIP-339)."""
         check_form(changes)
         self.check_kind(resource)
         current = self._image.configs.get(resource, {})
@@ -81,7 +81,7 @@ class ConfigChanges:
         changed = [
             key
             for key in sorted(touched)
-            # A broker's setting is written even if it stays: this makes the broker read a key store again.
+            # A broker's setting is written even if it is unchanged, so that the broker reloads its key stores.
             if current.get(key) != wanted.get(key) or (kind == ConfigResourceType.BROKER and key in wanted)
         ]
         records: list[Message] = [
@@ -89,7 +89,7 @@ class ConfigChanges:
             for key in changed
         ]
         if MIN_ISR in changed and self._image.features.get(ELIGIBLE_LEADERS):
-            # Who may lead was found out by another number (KIP-966).
+            # The eligible leaders were determined with the old value (KIP-966).
             records.append(stored.ClearElrRecord(topic_name=name if kind == ConfigResourceType.TOPIC else ""))
         return records
 
@@ -115,8 +115,8 @@ class ConfigChanges:
         return ",".join(items)
 
     def fails_the_whole_request(self, resource: Resource, changes: Sequence[ConfigChange]) -> bool:
-        """Whether Kafka's controller fails as a whole: it finds an operation that it does not know, and finds
-        nothing before that which refuses this resource."""
+        """Whether Kafka's controller fails the whole request: an operation is unknown, and no earlier check refuses
+        this resource."""
         kind = resource[0]
         if kind not in (ConfigResourceType.TOPIC, ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
             return False
@@ -180,7 +180,7 @@ class ConfigChanges:
         except ConfigError as error:
             text = str(error)
             if isinstance(error, ChangeRefused):
-                # In Kafka the exception of the component that refuses gets into the text.
+                # Kafka's text includes the exception of the component that refuses the change.
                 text = (
                     f"Invalid value org.apache.kafka.common.config.ConfigException: {text} "
                     "for configuration Invalid dynamic configuration"
@@ -200,7 +200,7 @@ class ConfigChanges:
 
 
 def check_node_id(name: str, node_id: int, wording: str = "Unexpected broker id, expected {}, but received {}") -> None:
-    """Settings of a broker, and its loggers, are changed where they are: on the broker itself."""
+    """Only the broker itself can change its settings and loggers."""
     try:
         found = int(name)
     except ValueError:
@@ -210,7 +210,7 @@ def check_node_id(name: str, node_id: int, wording: str = "Unexpected broker id,
 
 
 def check_form(changes: Sequence[ConfigChange]) -> None:
-    """Refuse a key that comes twice, and one to be set without a value."""
+    """Refuse duplicate keys, and keys to set without a value."""
     if len({change.name for change in changes}) != len(changes):
         raise InvalidRequest("Error due to duplicate config keys")
     missing = [change.name for change in changes if change.value is None and change.operation != AlterConfigOp.DELETE]
@@ -219,9 +219,9 @@ def check_form(changes: Sequence[ConfigChange]) -> None:
 
 
 def _in_kafkas_order(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
-    """In the order in which Kafka finds what is wrong with them.
+    """In the order in which Kafka checks them.
 
-    Those of a broker it takes as they came, but no operation that it does not know; others are in a map by their names.
+    A broker's changes keep their order, and unknown operations are refused first; others are in a map by name.
     """
     if kind == ConfigResourceType.BROKER:
         for change in changes:
@@ -233,7 +233,7 @@ def _in_kafkas_order(kind: int, changes: Sequence[ConfigChange]) -> Sequence[Con
 
 
 def _list_key(kind: int, change: ConfigChange) -> ConfigKey:
-    """The row of a list's key; appending to anything else is refused."""
+    """The definition of a list key; raises if the key is not a list."""
     if kind == ConfigResourceType.BROKER:
         key = BROKER_KEYS.get(change.name)
         if key is None:
@@ -242,7 +242,7 @@ def _list_key(kind: int, change: ConfigChange) -> ConfigKey:
             operation = AlterConfigOp(change.operation).name.lower()
             raise InvalidConfig(f"Config value {operation} is not allowed for config key: {change.name}")
         return key
-    # Kafka knows no lists in the configs of groups and of client metrics.
+    # In Kafka, the configs of groups and client metrics have no lists.
     key = TOPIC_KEYS.get(change.name) if kind == ConfigResourceType.TOPIC else None
     if key is None or key.type is not ConfigType.LIST:
         raise InvalidConfig(

@@ -1,7 +1,7 @@
-"""The controller: turns wishes about the cluster into metadata records.
+"""The controller: turns requested changes of the cluster into metadata records.
 
 Every operation reads the image and returns `(records, result)`; `Controller.commit` appends the records to the metadata
-log, which replays them into the image and tells the replicas. A refused operation writes nothing.
+log, which replays them into the image and notifies the replicas. A refused operation writes nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ else:
     broker_changes_module = lazy("ottla.metadata.broker_changes")
 
 PRODUCER_ID_BLOCK = 1000
-"""Ids handed to a broker at a time, as in Kafka: an id is never given twice, at the price of gaps after a restart."""
+"""The number of ids that a broker gets at a time, as in Kafka. Ids are never reused; a restart leaves gaps."""
 
 RECORDS_PER_REQUEST_MAX = 10_000
-"""Kafka's bound on what one request may do to the metadata; a larger one is refused as a whole."""
+"""Kafka's limit of records for one request; a larger request is refused as a whole."""
 
 
 Admit = Callable[[int], None]
-"""Counts partitions that are about to be made, and raises where they are too many."""
+"""Counts partitions that are about to be created, and raises if there are too many."""
 
 
 class Randomness(Protocol):
@@ -60,13 +60,13 @@ class Randomness(Protocol):
 
 
 class MetadataWriter(Protocol):
-    """Where metadata records go: appended, replayed into the image, told to the replicas."""
+    """Appends metadata records, replays them into the image, and notifies the replicas."""
 
     def append(self, records: Sequence[Message]) -> None: ...
 
 
 class NewTopic:
-    """A topic that somebody wants; -1 stands for the broker's default."""
+    """A requested topic; -1 means the broker's default."""
 
     __slots__ = ("assignments", "configs", "name", "num_partitions", "replication_factor")
 
@@ -86,7 +86,7 @@ class NewTopic:
 
 
 class Controller:
-    """Decides about topics, partitions and ids; one for the cluster."""
+    """Manages topics, partitions and ids; there is one for the cluster."""
 
     def __init__(
         self,
@@ -95,12 +95,17 @@ class Controller:
         config: Callable[[], Config],
         chance: Randomness,
         directory_of: Callable[[int], bytes],
+        *,
+        shares_folder: bool = False,
     ) -> None:
+        """With `shares_folder`, all brokers keep their partitions in one folder: a second replica would use the same
+        files."""
         self.image = image
         self._writer = writer
         self._config = config
         self._chance = chance
         self._directory_of = directory_of
+        self._shares_folder = shares_folder
         self._collisions: dict[str, set[str]] = {}
         self._collisions_version = -1
 
@@ -113,11 +118,11 @@ class Controller:
     def create_topics(
         self, wanted: Sequence[NewTopic], validate_only: bool = False, admit: Admit | None = None
     ) -> list[TopicState | KafkaError]:
-        """Create each topic or say why not, in the order asked; one refused topic does not refuse its siblings.
+        """Create each topic or return its error, in the order of the request. An error does not affect other topics.
 
-        `admit` may refuse a topic for its count of partitions, which a quota does.
+        `admit` may refuse a topic because of its number of partitions; quotas use this.
 
-        As in Kafka, names are only held against topics that are there: one request may create both `a.b` and `a_b`.
+        As in Kafka, names are only compared with existing topics: one request may create both `a.b` and `a_b`.
         """
         self._check_size(wanted)
         outcomes: list[TopicState | KafkaError] = []
@@ -145,7 +150,7 @@ class Controller:
             raise PolicyViolation("Excessively large number of partitions per request.")
 
     def plan_topic(self, wanted: NewTopic) -> tuple[list[Message], TopicState]:
-        """The records that create one topic, and the topic as it will be."""
+        """The records that create one topic, and the resulting topic."""
         check_topic_name(wanted.name)
         if wanted.name in self.image.topics:
             raise TopicAlreadyExists(f"Topic '{wanted.name}' already exists.")
@@ -171,6 +176,10 @@ class Controller:
             raise InvalidReplicaAssignment(
                 "All brokers specified in the manual partition assignment for "
                 f"partition {index} are fenced or in controlled shutdown."
+            )
+        if self._shares_folder and len(replicas) > 1:
+            raise InvalidReplicaAssignment(
+                f"Partition {index} is to have {len(replicas)} replicas, but all workers share their data folders."
             )
         record = stored.PartitionRecord(
             partition_id=index,
@@ -231,15 +240,17 @@ class Controller:
         factor = config["default.replication.factor"] if wanted.replication_factor == -1 else wanted.replication_factor
         return self._place(partitions, factor)
 
-    def _place(self, partitions: int, factor: int, first_partition: int = 0) -> list[list[int]]:
+    def _place(self, partitions: int, factor: int) -> list[list[int]]:
         known = self.image.brokers
+        if self._shares_folder and factor > 1:
+            # Refused with the same message as on a single broker.
+            place_replicas([self.image.live_brokers()[0].broker_id], {}, partitions, factor, self._chance.randbelow)
         return place_replicas(
             [broker.broker_id for broker in self.image.live_brokers()],
             {broker.broker_id: broker.rack for broker in known.values()},
             partitions,
             factor,
             self._chance.randbelow,
-            first_partition,
             sorted(broker.broker_id for broker in known.values() if broker.fenced),
         )
 
@@ -263,7 +274,7 @@ class Controller:
         return [chosen[index] for index in range(len(chosen))]
 
     def create_internal_topic(self, name: str) -> TopicState:
-        """Make sure that one of the broker's own topics exists."""
+        """Create an internal topic if it does not exist."""
         existing = self.image.topics.get(name)
         if existing is not None:
             return existing
@@ -274,7 +285,7 @@ class Controller:
         return topic
 
     def auto_create_topic(self, name: str) -> TopicState:
-        """Create a topic because somebody asked for its metadata."""
+        """Create a topic because a client requested its metadata."""
         if name in INTERNAL_TOPICS:
             return self.create_internal_topic(name)
         records, topic = self.plan_topic(NewTopic(name))
@@ -282,7 +293,7 @@ class Controller:
         return topic
 
     def delete_topics(self, topics: Iterable[TopicState]) -> None:
-        """Remove topics from the metadata; their folders are removed by the replicas that hold them."""
+        """Remove topics from the metadata; their replicas remove the folders."""
         self.commit([stored.RemoveTopicRecord(topic_id=topic.topic_id) for topic in topics])
 
     # -- partitions --------------------------------------------------------------------------------------------
@@ -293,7 +304,7 @@ class Controller:
         validate_only: bool = False,
         admit: Admit | None = None,
     ) -> list[KafkaError | None]:
-        """Raise the count of partitions of each topic to the given one, or say why not."""
+        """Increase the number of partitions of each topic to the given one, or return its error."""
         outcomes: list[KafkaError | None] = []
         records: list[Message] = []
         for name, count, assignments in wanted:
@@ -328,11 +339,11 @@ class Controller:
                 "assignment(s) were specified."
             )
         if count - first > records_max:
-            # Kafka answers the same, and yet adds the partitions that fit; here nothing is half done.
+            # Kafka returns the same error but still adds the partitions that fit; here none are added.
             raise UnknownServerError()
         factor = len(topic.partitions[0].replicas)
         if assignments is None:
-            assignments = self._place(count - first, factor, first)
+            assignments = self._place(count - first, factor)
         else:
             for replicas in assignments:
                 check_assignment(replicas, self.image.brokers, factor)
@@ -340,14 +351,14 @@ class Controller:
         return [self._partition_record(planned, first + n, replicas) for n, replicas in enumerate(assignments)]
 
     def directories(self, replicas: Iterable[int]) -> list[bytes]:
-        """The data folders in which these brokers keep a replica."""
+        """The ids of the data folders for new replicas on these brokers."""
         return [self._directory_of(broker) for broker in replicas]
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
     @property
     def broker_changes(self) -> BrokerChanges:
-        """Plans what the coming and going of brokers does to partitions."""
+        """Plans partition changes when brokers start, stop or fail."""
         return broker_changes_module.BrokerChanges(self.image, self.directories, self.min_isr, self.may_elect_unclean)
 
     def min_isr(self, topic: str) -> int:
@@ -362,7 +373,7 @@ class Controller:
     # -- producer ids ------------------------------------------------------------------------------------------
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
-        """The next block of producer ids, handed out once and for all."""
+        """The next block of producer ids, which are never reused."""
         first = self.image.next_producer_id
         self.commit(
             [

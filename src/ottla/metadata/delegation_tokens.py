@@ -1,7 +1,7 @@
-"""Delegation tokens (KIP-48): made, renewed and expired as records; the secret of a token is never stored.
+"""Delegation tokens (KIP-48): create, renew and expire them as records. The secret of a token is never stored.
 
-A token's HMAC is computed from its id and `delegation.token.secret.key`, so that every broker with the same key knows
-it, and nobody who reads the metadata does.
+A token's HMAC is computed from its id and `delegation.token.secret.key`, so every broker with the same key can compute
+it, but the metadata does not reveal it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _USER = "User"
 
 
 class TokenRules:
-    """How long tokens live, and the key that makes their HMACs; without a key there are no tokens."""
+    """The lifetime of tokens, and the key for their HMACs; without a key there are no tokens."""
 
     def __init__(self, secret: str | None, max_lifetime_ms: int, expiry_ms: int) -> None:
         self._secret = secret
@@ -79,7 +79,7 @@ class TokenRules:
     def expire(
         self, image: MetadataImage, token_hmac: bytes, who: str, period_ms: int, now_ms: int
     ) -> tuple[list[Message], int]:
-        """A negative period ends the token at once."""
+        """A negative period expires the token at once."""
         token = self._found(image, token_hmac)
         _check_renewer(token, who)
         if period_ms < 0:
@@ -98,7 +98,7 @@ class TokenRules:
 
 
 def expired_tokens(image: MetadataImage, now_ms: int) -> list[Message]:
-    """The records that remove what has run out."""
+    """The records that remove expired tokens."""
     return [
         stored.RemoveDelegationTokenRecord(token_id=token.token_id)
         for token in image.delegation_tokens.values()

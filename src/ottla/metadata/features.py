@@ -1,4 +1,4 @@
-"""The features of Kafka 4.3.1 (KIP-584): what this broker supports, what a new cluster starts with, and changes."""
+"""The features of Kafka 4.3.1 (KIP-584): the supported levels, the levels of a new cluster, and changes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.enums import ConfigResourceType, FeatureUpgradeType
 from ottla.errors import InvalidUpdateVersion
 from ottla.lazy_imports import lazy
+from ottla.metadata.image import KRAFT_VERSION
 from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
@@ -18,11 +19,17 @@ else:
     java_hash_order = lazy("ottla.metadata.java_hash_order")
 
 METADATA_VERSION = "metadata.version"
-KRAFT_VERSION = "kraft.version"
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
 METADATA_TRANSACTIONS = 13
 """The level of metadata.version (3.6-IV1) from which records can be written as a transaction."""
+
+CHANGED_RECORDS = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
+"""The levels of metadata.version that added records or fields, as Kafka 4.3.1 counts them. A downgrade would lose
+these, so Kafka only goes back over the other levels."""
+
+NEEDED_METADATA: dict[tuple[str, int], int] = {(ELIGIBLE_LEADERS, 1): 23}
+"""The metadata.version that a level of a feature depends on."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     "group.version": (0, 1),
@@ -42,13 +49,13 @@ FORMATTED_FEATURES: dict[str, int] = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-"""What `kafka-storage format` of 4.3.1 finalizes, in its order."""
+"""The features that `kafka-storage format` of 4.3.1 finalizes, in its order."""
 
 _UPGRADE_TYPES = frozenset(FeatureUpgradeType) - {FeatureUpgradeType.UNKNOWN}
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that somebody wants a feature to have."""
+    """A requested level of a feature."""
 
     name: str
     level: int
@@ -58,18 +65,22 @@ class FeatureUpdate(NamedTuple):
 def plan_updates(
     image: MetadataImage, node_id: int, updates: Iterable[FeatureUpdate], min_insync_replicas: int
 ) -> list[Message]:
-    """The records of all updates; one that is refused refuses them all.
+    """The records of all updates; if one is refused, all are. The quorum itself writes its kraft.version.
 
-    Kafka has them in a hash map: that decides which of several is complained about, and of one feature the last counts.
+    Kafka keeps them in a hash map: its order decides which error is returned, and the last update of a feature wins.
     """
     records: list[Message] = []
-    for update in java_hash_order.by_hash({update.name: update for update in updates}).values():
-        reason = _reason_against(image, node_id, update)
+    wanted = {update.name: update for update in updates}
+    metadata_version = (
+        wanted[METADATA_VERSION].level if METADATA_VERSION in wanted else image.features[METADATA_VERSION]
+    )
+    for update in java_hash_order.by_hash(wanted).values():
+        reason = _reason_against(image, node_id, update, metadata_version)
         if reason is not None:
             raise InvalidUpdateVersion(
                 f"The update failed for all features since the following feature had an error: {reason}"
             )
-        if image.features.get(update.name, 0) != update.level:
+        if update.name != KRAFT_VERSION and image.features.get(update.name, 0) != update.level:
             if update.name == ELIGIBLE_LEADERS and update.level:
                 records += _set_min_isr_once(image, min_insync_replicas)
             records.append(stored.FeatureLevelRecord(name=update.name, feature_level=update.level))
@@ -77,7 +88,7 @@ def plan_updates(
 
 
 def _set_min_isr_once(image: MetadataImage, min_insync_replicas: int) -> list[Message]:
-    """Eligible leader replicas need a min.insync.replicas that is set once, for all brokers (KIP-966)."""
+    """Eligible leader replicas need one min.insync.replicas for all brokers (KIP-966)."""
     kind, name = ConfigResourceType.BROKER, "min.insync.replicas"
     records: list[Message] = []
     if name not in image.configs.get((kind, ""), {}):
@@ -89,7 +100,8 @@ def _set_min_isr_once(image: MetadataImage, min_insync_replicas: int) -> list[Me
     return records
 
 
-def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -> str | None:
+def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate, metadata_version: int) -> str | None:
+    """`metadata_version` is the one that applies after all updates."""
     name, level, kind = update
     refused = f"Invalid update version {level} for feature {name}. "
     if kind not in _UPGRADE_TYPES:
@@ -112,11 +124,12 @@ def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate) -
         )
     if level > current and kind != FeatureUpgradeType.UPGRADE:
         return refused + "Can't downgrade to a newer version."
-    if name == KRAFT_VERSION and level != current:
-        # Kafka would go over to voters that can be added and removed; there is one here, and it stays.
-        return refused + "The voters of this metadata quorum are fixed."
-    if name == METADATA_VERSION and level < current:
-        # Every version since 3.3 changed what records may hold, so that Kafka lets none of them go back.
+    if name == KRAFT_VERSION and level < current:
+        return refused + "Can't downgrade the version of this feature."
+    needed = NEEDED_METADATA.get((name, level), 0)
+    if metadata_version < needed:
+        return f"{refused}{name} could not be set to {level} because it depends on {METADATA_VERSION} level {needed}"
+    if name == METADATA_VERSION and CHANGED_RECORDS.intersection(range(level + 1, current + 1)):
         downgrade = f"Unsupported metadata.version downgrade from {current} to {level}. "
         if kind == FeatureUpgradeType.UNSAFE_DOWNGRADE:
             return downgrade + "Unsafe metadata downgrade is not supported in this version."

@@ -1,7 +1,7 @@
-"""The cluster's metadata as a fold over its records: topics, partitions, configs, brokers, features.
+"""The cluster's metadata, built from its records: topics, partitions, configs, brokers, features.
 
-`MetadataImage.replay` is the only place where this state changes. A live broker and a restarted one therefore hold the
-same image, and so does an Apache Kafka that is given the folder.
+`MetadataImage.replay` is the only place where this state changes. So a running broker and a restarted one have the same
+image, and so does Apache Kafka when it opens the folder.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from ottla.enums import ConfigResourceType
 from ottla.metadata.java_hash_order import scala_map
 from ottla.metadata.topics import java_hash
 from ottla.wire.schema import Message
+from ottla.wire.stored import control
 from ottla.wire.stored import metadata as stored
 
 CLUSTER_NAME = "kafka-cluster"
-"""What the cluster is called where access to it is spoken of."""
+"""The name of the cluster as an ACL resource."""
 
 NO_LEADER = -1
+MIGRATING, UNASSIGNED = bytes(16), bytes(15) + b"\1"
+"""Instead of a folder's id: in metadata from before KIP-858, and if the broker has not reported the folder yet."""
+KRAFT_VERSION = "kraft.version"
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """One partition as the controller sees it."""
+    """The state of one partition."""
 
     topic_id: bytes
     index: int
@@ -49,12 +53,12 @@ class TopicState:
     topic_id: bytes
     partitions: dict[int, PartitionState] = field(default_factory=dict)
     answers: dict[Any, bytes] = field(default_factory=dict, compare=False, repr=False)
-    """Encoded Metadata answers, kept by the server; thrown away with any change of a partition."""
+    """Encoded Metadata responses, cached by the server; cleared with any change of a partition."""
 
 
 @dataclass(slots=True)
 class EndPoint:
-    """Where a broker can be reached through one of its listeners."""
+    """The address of one of a broker's listeners."""
 
     name: str
     host: str
@@ -64,7 +68,7 @@ class EndPoint:
 
 @dataclass(slots=True)
 class BrokerState:
-    """A broker as it registered, and what became of it."""
+    """A registered broker and its state."""
 
     broker_id: int
     epoch: int
@@ -74,10 +78,22 @@ class BrokerState:
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: list[bytes]
+    features: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The supported levels, lowest and highest."""
+
+
+@dataclass(slots=True)
+class ControllerState:
+    """The registration of a controller (KIP-919)."""
+
+    controller_id: int
+    incarnation_id: bytes
+    endpoints: list[EndPoint]
+    features: dict[str, tuple[int, int]]
 
 
 class ScramCredential(NamedTuple):
-    """What the server keeps of a user's password for one mechanism (RFC 5802)."""
+    """The stored credential of a user for one mechanism (RFC 5802)."""
 
     salt: bytes
     stored_key: bytes
@@ -86,7 +102,7 @@ class ScramCredential(NamedTuple):
 
 
 class DelegationToken(NamedTuple):
-    """A token that stands for its owner (KIP-48); its HMAC is made from the id and the broker's secret."""
+    """A token with the rights of its owner (KIP-48); its HMAC is computed from the id and the broker's secret."""
 
     token_id: str
     owner: str
@@ -98,7 +114,7 @@ class DelegationToken(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """One access control entry, in the numbers of the wire."""
+    """One access control entry, with the numbers of the wire format."""
 
     resource_type: int
     resource_name: str
@@ -110,11 +126,11 @@ class Acl(NamedTuple):
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: (type, name) by type; no name stands for everybody without a quota of their own."""
+"""The entity of a quota: (type, name), sorted by type. Without a name: the default for all that have no own quota."""
 
 
 class MetadataImage:
-    """Everything that the metadata log says, after its last record."""
+    """The state of the metadata after the last record of the log."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicState] = {}
@@ -123,18 +139,19 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, BrokerState] = {}
+        self.controllers: dict[int, ControllerState] = {}
         self.quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.credentials: dict[tuple[str, int], ScramCredential] = {}
         """By user and mechanism (1 SCRAM-SHA-256, 2 SCRAM-SHA-512)."""
         self.acls: dict[bytes, Acl] = {}
         self.delegation_tokens: dict[str, DelegationToken] = {}
         self.removed_topics: dict[bytes, TopicState] = {}
-        """Topics just removed. The code that cleans up after them takes them out."""
+        """Topics that were just removed. The code that cleans up after them removes them from this list."""
         self.next_producer_id = 0
         self.version = 0
+        """Counts the changes, so that data derived from the image can be cached."""
         self.brokers_version = 0
-        """Counts the comings and goings of brokers, which show in every topic (offline replicas)."""
-        """Counts the changes, so that what is derived from the image can be cached."""
+        """Counts changes of the live brokers, which affect every topic (offline replicas)."""
         self._replays: dict[type[Message], Callable[[Any, int], None]] = {
             stored.TopicRecord: self._topic,
             stored.RemoveTopicRecord: self._remove_topic,
@@ -156,21 +173,29 @@ class MetadataImage:
             stored.RemoveAccessControlEntryRecord: self._remove_acl,
             stored.DelegationTokenRecord: self._delegation_token,
             stored.RemoveDelegationTokenRecord: self._remove_delegation_token,
+            stored.RegisterControllerRecord: self._register_controller,
+            control.KRaftVersionRecord: self._kraft_version,
         }
 
+    def clear(self) -> None:
+        """Empty the image for another replay. Versions keep increasing, which invalidates all cached data."""
+        version, brokers_version = self.version + 1, self.brokers_version + 1
+        MetadataImage.__init__(self)
+        self.version, self.brokers_version = version, brokers_version
+
     def replay(self, record: Message, offset: int) -> None:
-        """Apply one record; kinds that this image does not keep (no-ops, controllers) change nothing."""
+        """Apply one record; kinds that the image does not store (no-ops) change nothing."""
         apply = self._replays.get(type(record))
         if apply is not None:
             apply(record, offset)
             self.version += 1
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """The overrides of a topic; an empty dict where there are none."""
+        """The overrides of a topic; an empty dict if there are none."""
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def all_topics(self) -> list[TopicState]:
-        """As Kafka lists them: by their names' hashes."""
+        """In Kafka's order: by the hashes of their names."""
         if self._in_hash_order is None:
             self._in_hash_order = [self.topics[name] for name in scala_map(self.topics, java_hash)]
         return self._in_hash_order
@@ -191,11 +216,31 @@ class MetadataImage:
         return sorted((b for b in self.brokers.values() if not b.fenced), key=lambda broker: broker.broker_id)
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether a broker may lead: it is there, and not on its way out."""
+        """Whether a broker may lead: it is not fenced, and not shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
-    # -- one method a kind of record ---------------------------------------------------------------------------
+    def may_lead(self, partition: PartitionState, broker_id: int) -> bool:
+        """Whether a broker may lead a partition: it is active, and the folder of its replica has not failed."""
+        return self.is_active(broker_id) and self.has_online_folder(partition, broker_id)
+
+    def has_online_folder(self, partition: PartitionState, broker_id: int) -> bool:
+        """Whether the broker has registered the replica's folder (KIP-858). An unknown folder may be any of them."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or not broker.log_dirs or broker_id not in partition.replicas:
+            return True
+        place = partition.replicas.index(broker_id)
+        directory = partition.directories[place] if place < len(partition.directories) else MIGRATING
+        return directory in (UNASSIGNED, MIGRATING) or directory in broker.log_dirs
+
+    def folder_for_new(self, broker_id: int) -> bytes:
+        """The id of the folder of a new replica: if the broker has several, it chooses one and reports it later."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or not broker.log_dirs:
+            return MIGRATING
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED
+
+    # -- one method per kind of record -------------------------------------------------------------------------
 
     def _topic(self, record: stored.TopicRecord, offset: int) -> None:
         topic = TopicState(record.name, record.topic_id)
@@ -248,7 +293,7 @@ class MetadataImage:
             partition.last_known_elr = record.last_known_elr
         if record.leader_recovery_state != -1:
             partition.leader_recovery_state = record.leader_recovery_state
-        # -2 stands for "no change"; naming a leader, even the same one, starts a new leader epoch.
+        # -2 means "no change"; any leader in the record, even the same one, starts a new leader epoch.
         if record.leader != -2:
             partition.leader = record.leader
             partition.leader_epoch += 1
@@ -279,6 +324,10 @@ class MetadataImage:
         else:
             self.features[record.name] = record.feature_level
 
+    def _kraft_version(self, record: control.KRaftVersionRecord, offset: int) -> None:
+        """The quorum writes this one itself, in a control record."""
+        self.features[KRAFT_VERSION] = record.k_raft_version
+
     def _register_broker(self, record: stored.RegisterBrokerRecord, offset: int) -> None:
         self.brokers_version += 1
         self.brokers[record.broker_id] = BrokerState(
@@ -290,6 +339,15 @@ class MetadataImage:
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=record.log_dirs,
+            features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+        )
+
+    def _register_controller(self, record: stored.RegisterControllerRecord, offset: int) -> None:
+        self.controllers[record.controller_id] = ControllerState(
+            controller_id=record.controller_id,
+            incarnation_id=record.incarnation_id,
+            endpoints=[EndPoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points],
+            features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
         )
 
     def _unregister_broker(self, record: stored.UnregisterBrokerRecord, offset: int) -> None:

@@ -1,7 +1,7 @@
-"""The order in which the hash maps of Java and Scala are walked.
+"""The iteration order of the hash maps of Java and Scala.
 
-Kafka collects many of its answers in such maps, and the names decide the order then. It is the same on every broker,
-and a client that shows an answer as it came (a list of topics, say) shows it in this order.
+Kafka collects many of its responses in such maps, so the hashes of names decide the order. It is the same on every
+broker, and clients often show it unchanged, for example in a list of topics.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ FIRST_SLOTS = 2
 _UNSIGNED, _UNSIGNED_LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _SCALA_SET_MAX = 4
-"""Sets and maps up to this size are classes of their own in Scala, and keep the order in which they were filled."""
+"""Scala has special classes for sets and maps up to this size, which keep the insertion order."""
 
 
 def partition_hash(partition: tuple[str, int]) -> int:
-    """Of Kafka's TopicPartition, without sign."""
+    """The hash of Kafka's TopicPartition, unsigned."""
     name, index = partition
     return (31 * (31 + index) + java_hash(name)) & _UNSIGNED
 
 
 def long_hash(value: int) -> int:
-    """Of Java's Long."""
+    """The hash of Java's Long."""
     return (value ^ value >> 32) & _UNSIGNED
 
 
 def entries_hash(entries: Iterable[tuple[str, str | None]]) -> int:
-    """Of a Java object that is the hash of one map from text to text."""
+    """The hash of a Java object whose only field is a map of strings."""
     return 31 + sum(java_hash(key) ^ (0 if value is None else java_hash(value)) for key, value in entries) & _UNSIGNED
 
 
@@ -43,8 +43,8 @@ def _spread(hashed: int) -> int:
 
 
 def java_map(keys: Iterable[T], hash_of: Callable[[T], int], buckets: int = _FIRST_BUCKETS) -> list[T]:
-    """Keys, each of them once, as a HashMap has them that they were put into: more than three quarters full it doubles;
-    in a bucket they stay as they came."""
+    """Unique keys in the order of a HashMap. The map doubles when it is more than three quarters full; a bucket keeps
+    the insertion order."""
     each = list(keys)
     while len(each) > buckets * 3 // 4:
         buckets *= 2
@@ -52,7 +52,7 @@ def java_map(keys: Iterable[T], hash_of: Callable[[T], int], buckets: int = _FIR
 
 
 class JavaOrder(Generic[T]):
-    """The keys of a HashMap or HashSet that changes while it is in use; it begins with so many buckets at least."""
+    """The keys of a HashMap or HashSet that changes while in use; `buckets` is its minimum initial size."""
 
     __slots__ = ("_buckets", "_hash_of", "_size")
 
@@ -82,7 +82,7 @@ class JavaOrder(Generic[T]):
                 self._grow()
 
     def compute(self, key: T) -> None:
-        """As `add`, by computeIfAbsent: see `java_computed_map`."""
+        """Like `add`, with computeIfAbsent: see `java_computed_map`."""
         if self._size > len(self._buckets) * 3 // 4:
             self._grow()
         bucket = self._bucket(key)
@@ -102,13 +102,13 @@ class JavaOrder(Generic[T]):
 
 
 def uuid_hash(value: bytes) -> int:
-    """Of Kafka's Uuid, without sign."""
+    """The hash of Kafka's Uuid, unsigned."""
     return long_hash(int.from_bytes(value[:8], "big") ^ int.from_bytes(value[8:], "big"))
 
 
 def java_computed_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """As `java_map`, for a HashMap that was filled by computeIfAbsent, a call a key: that looks at the size before it
-    adds one, even if it then need not, and puts what is new first in its bucket."""
+    """Like `java_map`, for a HashMap filled by computeIfAbsent, with one call per key. This checks the size before it
+    adds a key, even if the key exists, and puts new keys first in their bucket."""
     calls = list(keys)
     before = len(set(calls[:-1]))
     buckets = _FIRST_BUCKETS
@@ -119,8 +119,8 @@ def java_computed_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]
 
 
 def java_concurrent_map(keys: Iterable[T], hash_of: Callable[[T], int], added_at_once: int = 0) -> list[T]:
-    """As a ConcurrentHashMap has them: three quarters full it doubles. Before the last keys are added all at once it
-    makes room for half as many again."""
+    """The order of a ConcurrentHashMap, which doubles when it is three quarters full. Before the last keys are added at
+    once, it makes room for one and a half times their number."""
     each = list(keys)
     before = len(each) - added_at_once
     buckets = _FIRST_BUCKETS
@@ -133,13 +133,13 @@ def java_concurrent_map(keys: Iterable[T], hash_of: Callable[[T], int], added_at
 
 
 def timeline_slots(size: int, slots: int = FIRST_SLOTS) -> int:
-    """Of a TimelineHashMap of so many entries to which one is put, be it new or not: it grows above four thirds."""
+    """The slots of a TimelineHashMap with `size` entries after one put, new or not: it grows above four thirds."""
     return slots * 2 if (size + 1) * 3 > slots * 4 else slots
 
 
 def timeline_map(keys: Iterable[T], hash_of: Callable[[T], int], slots: int | None = None) -> list[T]:
-    """As Kafka's own TimelineHashMap has them, whose slots are the first bits of the hash times the golden ratio; it
-    starts with two. In a slot the newest comes first."""
+    """The order of Kafka's TimelineHashMap. A slot is the first bits of the hash times the golden ratio; the map starts
+    with two slots. In a slot, the newest key comes first."""
     each = list(keys)[::-1]
     if slots is None:
         slots = FIRST_SLOTS
@@ -156,7 +156,7 @@ def timeline_map(keys: Iterable[T], hash_of: Callable[[T], int], slots: int | No
 
 
 def java_copy(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """As a HashSet has them that is made of a collection: it has room for all from the start."""
+    """The order of a HashSet created from a collection: it has room for all keys from the start."""
     each = list(keys)
     return java_map(each, hash_of, 1 << max(int(len(each) / 0.75), _FIRST_BUCKETS - 1).bit_length())
 
@@ -166,17 +166,17 @@ def java_names(names: Iterable[str]) -> list[str]:
 
 
 def by_hash(texts: Mapping[str, T], buckets: int = _FIRST_BUCKETS) -> dict[str, T]:
-    """A map by names, in the order that it has in Java."""
+    """A map by names, in the order of a Java map."""
     return {name: texts[name] for name in java_map(texts, java_hash, buckets)}
 
 
 def persistent_map(names: Iterable[str]) -> list[str]:
-    """As the map has them in which Kafka keeps its topics: sorted by hash."""
+    """The order of Kafka's map of topics: sorted by hash."""
     return sorted(names, key=java_hash)
 
 
 def scala_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """As Scala's mutable HashMap or HashSet has them: three quarters full it doubles; a bucket is sorted by hash."""
+    """The order of Scala's mutable HashMap or HashSet: it doubles at three quarters; buckets are sorted by hash."""
     each = list(keys)
     buckets = _FIRST_BUCKETS
     while len(each) >= buckets * 3 // 4:
@@ -190,13 +190,13 @@ def scala_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
 
 
 def scala_tree(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """As Scala's immutable HashMap has them: a tree that takes five bits of the hash a level; at each node the keys
-    that are alone come first, then the branches."""
+    """The order of Scala's immutable HashMap: a tree that uses five bits of the hash per level. In each node, single
+    keys come first, then the branches."""
     return _walk([(_improved(hash_of(key)), key) for key in keys])
 
 
 def scala_set(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """As Scala's immutable Set or Map has them."""
+    """The order of Scala's immutable Set or Map."""
     each = list(keys)
     return each if len(each) <= _SCALA_SET_MAX else scala_tree(each, hash_of)
 
@@ -208,7 +208,7 @@ def _walk(hashed: list[tuple[int, T]]) -> list[T]:
     for bits, key in hashed:
         by_branch.setdefault(bits & 31, []).append((bits >> 5, key))
     if len(by_branch) == 1 and len({bits for bits, _ in hashed}) == 1:
-        return [key for _, key in hashed]  # one hash for all
+        return [key for _, key in hashed]  # all hashes are equal
     branches = [by_branch[branch] for branch in sorted(by_branch)]
     alone = [branch[0][1] for branch in branches if len(branch) == 1]
     return alone + [key for branch in branches if len(branch) > 1 for key in _walk(branch)]
@@ -222,8 +222,8 @@ def _improved(hashed: int) -> int:
 
 
 def scala_groups(by_topic: dict[str, dict[int, Any]], *, immutable: bool = False) -> list[tuple[str, list[Any]]]:
-    """What was collected for partitions in a Scala map and then grouped by topic; `immutable` where it came through
-    an immutable map."""
+    """Values of partitions that were collected in a Scala map and then grouped by topic; `immutable` if they passed
+    through an immutable map."""
     if len(by_topic) == 1 and all(len(parts) == 1 for parts in by_topic.values()):
         return [(name, list(parts.values())) for name, parts in by_topic.items()]
     order: Callable[..., list[tuple[str, int]]] = scala_tree if immutable else scala_map

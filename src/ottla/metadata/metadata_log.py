@@ -1,8 +1,8 @@
-"""The metadata log: `__cluster_metadata-0`, in the records and the framing of Kafka's own quorum.
+"""The metadata log: `__cluster_metadata-0`, in the format of Kafka's own quorum.
 
-A new folder is formatted as `kafka-storage format` does it, unless that was there before and left features and users
-to begin with; each start of the broker opens a new leader epoch, as the only voter of its quorum would, so that an
-Apache Kafka finds what it expects when it is given the folder.
+A new folder is formatted as `kafka-storage format` does it. If that tool has already formatted it, its features and
+users are used. Each start of the broker opens a new leader epoch, like the only voter of a quorum, so that Apache Kafka
+can open the folder.
 """
 
 from __future__ import annotations
@@ -12,17 +12,26 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.answers import Answer
 from ottla.enums import ConfigResourceType
-from ottla.errors import KafkaStorageError
+from ottla.errors import (
+    KafkaStorageError,
+    NotController,
+    RequestTimedOut,
+    UnsupportedVersion,
+    VoterNotFound,
+)
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import RESTORE_HINT
 from ottla.log.producers import Origin
 from ottla.metadata.features import ELIGIBLE_LEADERS, FORMATTED_FEATURES, METADATA_TRANSACTIONS, METADATA_VERSION
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.metadata_source import Subscriber
+from ottla.metadata.image import KRAFT_VERSION, MetadataImage
+from ottla.metadata.metadata_source import QuorumReplica, QuorumView, Subscriber
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
+from ottla.raft.control_records import kraft_versions, voters_batch
+from ottla.raft.voters import Voter, VoterSet, cannot_remove
 from ottla.records.batch import Batch, Record, batches, build_batch, control_batch
-from ottla.wire.primitives import MalformedMessage
+from ottla.wire.primitives import ZERO_UUID, MalformedMessage
 from ottla.wire.schema import Message
 from ottla.wire.stored import UnknownRecordType, control, decode_metadata_record, encode_metadata_record
 from ottla.wire.stored import metadata as stored
@@ -50,6 +59,9 @@ _LEADER_CHANGE = 2
 _SNAPSHOT_HEADER = 3
 _SNAPSHOT_FOOTER = 4
 
+SNAPSHOT_BATCH_RECORDS = 1000
+"""The maximum number of records in a batch of a snapshot."""
+
 
 SECURITY_RECORDS = (
     stored.AccessControlEntryRecord,
@@ -59,8 +71,8 @@ SECURITY_RECORDS = (
     stored.DelegationTokenRecord,
     stored.RemoveDelegationTokenRecord,
 )
-"""On the disk before the request that wrote them is answered, as in Kafka, whose quorum flushes every write: a right
-that was taken away must not come back with a power cut. Other changes are flushed as those of any log."""
+"""Flushed to disk before the request is answered, as in Kafka, whose quorum flushes every write: a revoked permission
+must not return after a power cut. Other changes are flushed like those of any log."""
 
 
 class MetadataLog:
@@ -77,7 +89,9 @@ class MetadataLog:
         self._epoch = 0
         self._subscribers: list[Subscriber] = []
         self.on_written: Callable[[bytearray], None] | None = None
-        """Gets each batch as it stands in the log, for processes that follow it."""
+        """Gets each batch in the log's format, for processes that follow the log."""
+        self.voter: Callable[[], Voter] = lambda: Voter(node_id)
+        """This node as a voter, with its directory and address."""
         self.observers: Callable[[], list[tuple[int, int]]] = list
         """(id, end offset) of the brokers that follow the log."""
 
@@ -91,8 +105,51 @@ class MetadataLog:
         return self._epoch
 
     @property
+    def leader_id(self) -> int:
+        return self._node_id
+
+    @property
     def log(self) -> Log:
         return self._log
+
+    def describe_quorum(self) -> QuorumView:
+        """A quorum of one, and the brokers that follow it."""
+        now_ms, end = self._clock.now_ms(), self._log.log_end_offset
+        return QuorumView(
+            self._node_id,
+            self._epoch,
+            end,
+            [QuorumReplica(self._node_id, self._shown_directory(), end, now_ms, now_ms)],
+            [QuorumReplica(node, ZERO_UUID, follower_end, now_ms, now_ms) for node, follower_end in self.observers()],
+            {},
+        )
+
+    def _shown_directory(self) -> bytes:
+        return self.voter().directory_id if self._image.features.get(KRAFT_VERSION, 0) else ZERO_UUID
+
+    def upgrade_kraft_version(self) -> None:
+        """Write the set of voters to the log: this node, with the directory of the log."""
+        if self._image.features.get(KRAFT_VERSION, 0) >= 1:
+            return
+        batch = voters_batch(VoterSet([self.voter()]), self._clock.now_ms(), self._epoch, kraft_version=1)
+        offset = self._log.log_end_offset
+        self._write(batch, flush=True)
+        self._image.replay(control.KRaftVersionRecord(k_raft_version=1), offset)
+
+    def add_voter(self, voter: Voter) -> Answer[None]:
+        self._check_can_change_voters("adding")
+        raise RequestTimedOut("The new voter has not fetched from this leader: there are no other controllers here")
+
+    def remove_voter(self, voter: Voter) -> Answer[None]:
+        self._check_can_change_voters("removing")
+        raise VoterNotFound(cannot_remove(voter, VoterSet([self.voter()])))  # also the only one, as in Kafka
+
+    def _check_can_change_voters(self, verb: str) -> None:
+        if self._image.features.get(KRAFT_VERSION, 0) < 1:
+            raise UnsupportedVersion(f"Cluster doesn't support {verb} voter because the {KRAFT_VERSION} feature is 0")
+
+    def serve(self, request: Message) -> Answer[Message]:
+        raise NotController  # there are no other controllers
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` with the records of every append, after they were replayed."""
@@ -101,20 +158,20 @@ class MetadataLog:
     # -- start -------------------------------------------------------------------------------------------------
 
     def open(self, min_insync_replicas: int) -> None:
-        """Replay what is there (format a new folder first) and open this start's leader epoch.
+        """Replay the log (format a new folder first) and open the leader epoch of this start.
 
-        A new cluster keeps `min_insync_replicas`, which its first start is configured with, for all brokers.
+        A new cluster stores `min_insync_replicas`, from the configuration of its first start, for all brokers.
         """
         self._epoch = self._previous_epoch() + 1
         snapshot = self.newest_snapshot()
         if snapshot is not None:
             self._replay_snapshot(snapshot[1])
         self._replay_log(snapshot[0] if snapshot is not None else 0)
-        is_new = not self._image.features
-        formatted = self._formatted() if is_new else []
+        is_new = METADATA_VERSION not in self._image.features
+        formatted = formatted_records(self._disk, self._clock.now_ms()) if is_new else []
         self._become_leader()
         if is_new:
-            self.append(_bootstrap_records(formatted, min_insync_replicas))
+            self.append(bootstrap_records(formatted, min_insync_replicas))
 
     def _previous_epoch(self) -> int:
         if not self._disk.exists(_QUORUM_STATE):
@@ -147,30 +204,11 @@ class MetadataLog:
             raise _damaged(FOLDER, expected, "the log has a hole there")
 
     def _replay_batch(self, batch: Batch, where: str) -> None:
-        for offset, record in self._records_of(batch, where):
+        for offset, record in records_of(batch, where):
             self._image.replay(record, offset)
 
-    def _records_of(self, batch: Batch, where: str) -> Iterator[tuple[int, Message]]:
-        # Topics and their records hang on this: a wrong bit must not be taken for a deletion, say.
-        if not batch.crc_ok():
-            raise _damaged(where, batch.base_offset, "the checksum is wrong")
-        if batch.is_control:
-            return
-        for record in batch.records():
-            if record.value is None:
-                raise _damaged(where, record.offset, "a record without a value")
-            try:
-                decoded, _ = decode_metadata_record(record.value)
-            except UnknownRecordType as unknown:
-                # A newer Kafka may have written it; refusing to start would help nobody.
-                logger.warning("%s: passing over offset %d: %s", FOLDER, record.offset, unknown)
-                continue
-            except MalformedMessage as error:
-                raise _damaged(where, record.offset, str(error)) from error
-            yield record.offset, decoded
-
     def _become_leader(self) -> None:
-        """Write the state file of a quorum of one, and the control record with which a new leader begins."""
+        """Write the state file of a quorum of one, and the control record that starts a new leader's epoch."""
         state = (
             f'{{"clusterId":"","leaderId":{self._node_id},"leaderEpoch":{self._epoch},"votedId":-1,"appliedOffset":0,'
             f'"currentVoters":[{{"voterId":{self._node_id}}}],"data_version":0}}'
@@ -187,20 +225,16 @@ class MetadataLog:
     # -- appending ---------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[Message]) -> None:
-        """Append records as one batch, then let the image and the subscribers see them."""
+        """Append records as one batch, then replay them into the image and call the subscribers."""
         first = self._log.log_end_offset
-        self._write(self._batch(records), flush=any(isinstance(record, SECURITY_RECORDS) for record in records))
+        self._write(
+            records_batch(records, self._clock.now_ms(), self._epoch),
+            flush=any(isinstance(record, SECURITY_RECORDS) for record in records),
+        )
         for number, record in enumerate(records):
             self._image.replay(record, first + number)
         for subscriber in self._subscribers:
             subscriber(records)
-
-    def _batch(self, records: Iterable[Message]) -> bytearray:
-        now_ms = self._clock.now_ms()
-        return build_batch(
-            [Record(number, now_ms, None, _framed(record)) for number, record in enumerate(records)],
-            leader_epoch=self._epoch,
-        )
 
     def _write(self, batch: bytearray, *, flush: bool = False) -> None:
         try:
@@ -214,37 +248,69 @@ class MetadataLog:
         if self.on_written is not None:
             self.on_written(batch)
 
-    # -- formatting --------------------------------------------------------------------------------------------
 
-    def _formatted(self) -> list[Message]:
-        """What the folder was formatted with, by `kafka-storage format` (users of SCRAM among it) or now."""
-        snapshot = self._disk.read_bytes(BOOTSTRAP_SNAPSHOT) if self._disk.exists(BOOTSTRAP_SNAPSHOT) else b""
-        if not snapshot:
-            self._disk.write_atomic(BOOTSTRAP_SNAPSHOT, self._bootstrap_snapshot())
-            return list(_feature_records())
-        found = batches(snapshot)
-        records = [record for batch in found for _, record in self._records_of(batch, BOOTSTRAP_SNAPSHOT)]
-        if METADATA_VERSION not in _levels(records):
-            raise _damaged(BOOTSTRAP_SNAPSHOT, 0, "it names no metadata.version")
-        return records
+def records_of(batch: Batch, where: str = FOLDER) -> Iterator[tuple[int, Message]]:
+    """The metadata records of a batch with their offsets; none for a control batch.
 
-    def _bootstrap_snapshot(self) -> bytes:
-        """The file from which Kafka's controller would bootstrap: header, feature levels, footer."""
-        now_ms = self._clock.now_ms()
-        header = control_batch(_SNAPSHOT_HEADER, control.SnapshotHeaderRecord().encode(0), now_ms, leader_epoch=0)
-        features = build_batch(
-            [Record(1 + number, now_ms, None, _framed(record)) for number, record in enumerate(_feature_records())],
-            base_offset=1,
-            leader_epoch=0,
-        )
-        footer = control_batch(
-            _SNAPSHOT_FOOTER,
-            control.SnapshotFooterRecord().encode(0),
-            now_ms,
-            base_offset=1 + len(FORMATTED_FEATURES),
-            leader_epoch=0,
-        )
-        return bytes(header + features + footer)
+    Raises for a damaged batch.
+    """
+    # Topics and their data depend on this: a flipped bit must not be read as a deletion, for example.
+    if not batch.crc_ok():
+        raise _damaged(where, batch.base_offset, "the checksum is wrong")
+    if batch.is_control:
+        yield from kraft_versions(batch)
+        return
+    for record in batch.records():
+        if record.value is None:
+            raise _damaged(where, record.offset, "a record without a value")
+        try:
+            decoded, _ = decode_metadata_record(record.value)
+        except UnknownRecordType as unknown:
+            # A newer Kafka may have written it; refusing to start would not help.
+            logger.warning("%s: passing over offset %d: %s", FOLDER, record.offset, unknown)
+            continue
+        except MalformedMessage as error:
+            raise _damaged(where, record.offset, str(error)) from error
+        yield record.offset, decoded
+
+
+def formatted_records(disk: Disk, now_ms: int) -> list[Message]:
+    """The initial records of the folder, from `kafka-storage format` (including SCRAM users) or created now."""
+    snapshot = disk.read_bytes(BOOTSTRAP_SNAPSHOT) if disk.exists(BOOTSTRAP_SNAPSHOT) else b""
+    if not snapshot:
+        content = snapshot_content(list(_feature_records()), now_ms)
+        # A power cut must not leave half a file: the next start would consider the folder damaged.
+        disk.write_atomic(BOOTSTRAP_SNAPSHOT, content, sync=True)
+        return list(_feature_records())
+    records = [record for batch in batches(snapshot) for _, record in records_of(batch, BOOTSTRAP_SNAPSHOT)]
+    if METADATA_VERSION not in _levels(records):
+        raise _damaged(BOOTSTRAP_SNAPSHOT, 0, "it names no metadata.version")
+    return records
+
+
+def snapshot_content(
+    records: Sequence[Message], now_ms: int, epoch: int = 0, *, control_records: Sequence[tuple[int, Message]] = ()
+) -> bytes:
+    """A snapshot file in the format of Kafka's controllers: header, control records of the quorum, records, footer."""
+    header = [(_SNAPSHOT_HEADER, control.SnapshotHeaderRecord(last_contained_log_timestamp=0 if not epoch else now_ms))]
+    content = bytearray()
+    offset = 0
+    for kind, value in [*header, *control_records]:
+        content += control_batch(kind, value.encode(0), now_ms, base_offset=offset, leader_epoch=epoch)
+        offset += 1
+    for start in range(0, len(records), SNAPSHOT_BATCH_RECORDS):
+        part = records[start : start + SNAPSHOT_BATCH_RECORDS]
+        content += records_batch(part, now_ms, epoch, base_offset=offset)
+        offset += len(part)
+    footer = control.SnapshotFooterRecord().encode(0)
+    content += control_batch(_SNAPSHOT_FOOTER, footer, now_ms, base_offset=offset, leader_epoch=epoch)
+    return bytes(content)
+
+
+def records_batch(records: Iterable[Message], now_ms: int, epoch: int, base_offset: int = 0) -> bytearray:
+    """Metadata records as one batch of the log."""
+    found = [Record(base_offset + number, now_ms, None, _framed(record)) for number, record in enumerate(records)]
+    return build_batch(found, base_offset, leader_epoch=epoch)
 
 
 def _damaged(where: str, offset: int, what: str) -> KafkaStorageError:
@@ -258,8 +324,8 @@ def _framed(record: Message) -> bytes:
     return encode_metadata_record(record, record.STABLE_VERSION)
 
 
-def _bootstrap_records(formatted: Sequence[Message], min_insync_replicas: int) -> list[Message]:
-    """What Kafka's controller writes into an empty log: what was formatted, and what its features ask for."""
+def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: int) -> list[Message]:
+    """The records that Kafka's controller writes into an empty log: the formatted ones, and those its features need."""
     levels = _levels(formatted)
     records = list(formatted)
     if levels.get(ELIGIBLE_LEADERS, 0) > 0:

@@ -1,17 +1,17 @@
-"""One change of a partition, worked out as Kafka's controller does: who leads, who is in sync, which replicas stay.
+"""One change of a partition, computed as in Kafka's controller: leader, ISR and replicas.
 
-The caller says what it wants (another ISR, other replicas) and gets one record, or none if all is so already. On the
-way a reassignment that has caught up is completed, a leader is elected where the old one cannot go on, and the
-eligible leader replicas (KIP-966) are kept: those that left the ISR while it was below `min.insync.replicas` have
-everything that was committed, as nothing was committed since.
+The caller sets the target (another ISR, other replicas) and gets one record, or none if nothing changes. The change
+also completes a reassignment that has caught up, elects a leader if the old one cannot continue, and updates the
+eligible leader replicas (KIP-966): replicas that left the ISR while it was below `min.insync.replicas` have all
+committed records, because nothing was committed after that.
 
 | election  | who may lead                                                                        |
 |-----------|-------------------------------------------------------------------------------------|
 | ONLINE    | the leader, else the first live replica in the ISR, or in the ELR of an empty ISR    |
-| PREFERRED | the first replica before all others                                                 |
-| UNCLEAN   | after those of ONLINE any live replica; what only the others had is lost            |
+| PREFERRED | the first replica if it is in sync, else as ONLINE                                  |
+| UNCLEAN   | as ONLINE, then any live replica; records that it does not have are lost            |
 
-The last known leader of a partition that lost everybody is elected in any case once it is back.
+If a partition has lost all its replicas, its last known leader is elected in any case when it returns.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from ottla.wire.stored import metadata as stored
 
 ONLINE, PREFERRED, UNCLEAN = range(3)
 
-"""After an unclean election the leader is recovering until it says otherwise."""
-
 UNCHANGED = -2
 
 
 class PartitionChange:
-    """What shall become of a partition; `record` says it to the metadata."""
+    """The target state of a partition; `record` returns the change as a metadata record."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class PartitionChange:
         self.removing = list(partition.removing_replicas)
         self.recovery_state = partition.leader_recovery_state
         self.unclean_shutdown: int | None = None
-        """A replica that came back without the end of its logs, perhaps."""
+        """A replica that may have lost the end of its log."""
         self._elr = list(partition.eligible_leader_replicas)
 
     def record(self) -> stored.PartitionChangeRecord | None:
@@ -64,7 +62,7 @@ class PartitionChange:
         self._keep_eligible_leaders()
         unclean = self._elect(record)
         if record.leader == UNCHANGED and not set(was.replicas) <= set(self.replicas):
-            # A replica that is gone must not be taken for one that still fetches.
+            # Start a new leader epoch, so that a removed replica cannot count as one that still fetches.
             record.leader = was.leader
         if unclean or not self._eligible_leaders:
             self._elr = []
@@ -129,6 +127,7 @@ class PartitionChange:
             self._elr = [replica for replica in self._elr if replica != leader]
         if unclean:
             record.isr = [leader]
+            # The leader is recovering until it reports that it has recovered.
             if self._was.leader_recovery_state != LeaderRecoveryState.RECOVERING:
                 record.leader_recovery_state = LeaderRecoveryState.RECOVERING
         return unclean

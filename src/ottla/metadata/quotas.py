@@ -1,4 +1,4 @@
-"""Client quotas (KIP-546): whom they are for, which keys and values they take, and look-ups."""
+"""Client quotas (KIP-546): their entities, keys and values, and lookups."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?\.?)+"
 
 
 class QuotaAlteration(NamedTuple):
-    """What shall become of one entity's quotas; a value of None removes the key."""
+    """A change of one entity's quotas; a value of None removes the key."""
 
     entity: QuotaEntity
     operations: Sequence[tuple[str, float | None]]
 
 
 class QuotaFilter(NamedTuple):
-    """One component of a question: (type, how to match, with what)."""
+    """One component of a query: (type, match type, value to match)."""
 
     entity_type: str
     match_type: int
@@ -46,7 +46,7 @@ class QuotaFilter(NamedTuple):
 def alter_quotas(
     image: MetadataImage, alterations: Iterable[QuotaAlteration]
 ) -> tuple[list[Message], dict[QuotaEntity, KafkaError | None]]:
-    """The records, and one outcome for each entity: naming one twice makes its outcome an error."""
+    """The records, and one outcome for each entity. An entity that occurs twice gets an error."""
     records: dict[QuotaEntity, list[Message]] = {}
     outcomes: dict[QuotaEntity, KafkaError | None] = {}
     for entity, operations in alterations:
@@ -60,7 +60,7 @@ def alter_quotas(
             outcomes[entity] = None
         except KafkaError as error:
             outcomes[entity] = error
-    # What is new takes its place among the others in this order too.
+    # New entities are also stored in this order.
     in_order = java_computed_map(records, entries_hash)
     return (
         [record for entity in in_order for record in records[entity]],
@@ -97,7 +97,7 @@ def _record(entity: QuotaEntity, key: str, value: float, *, remove: bool = False
 
 
 def _keys_for(entity: QuotaEntity) -> frozenset[str]:
-    """The keys that this kind of entity takes."""
+    """The valid keys for this kind of entity."""
     if not entity:
         raise InvalidRequest("Invalid empty client quota entity")
     for kind, name in entity:
@@ -109,7 +109,7 @@ def _keys_for(entity: QuotaEntity) -> frozenset[str]:
     if IP not in kinds:
         return _LONG_KEYS | _DOUBLE_KEYS
     if len(kinds) > 1:
-        # The missing blank is Kafka's.
+        # The space is missing in Kafka's message too.
         raise InvalidRequest("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
     address = kinds[IP]
     if address is not None and not _is_host(address):
@@ -118,7 +118,7 @@ def _keys_for(entity: QuotaEntity) -> frozenset[str]:
 
 
 def _is_host(text: str) -> bool:
-    """An address or what may be the name of a host. Kafka resolves the name; a broker should not wait for that."""
+    """An address or a possible host name. Kafka resolves the name, but that would block the broker."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -142,7 +142,7 @@ def _check_value(key: str, value: float) -> None:
 def find_quotas(
     image: MetadataImage, components: Sequence[QuotaFilter], strict: bool
 ) -> list[tuple[QuotaEntity, dict[str, float]]]:
-    """The entities that match all components; `strict` leaves out those that have other parts as well."""
+    """The entities that match all components; `strict` excludes those that have additional parts."""
     wanted = _checked_filter(components)
     found = []
     for entity in _smallest_map(image.quotas, entries_hash):
@@ -160,12 +160,12 @@ def find_quotas(
 
 
 def parts_in_order(parts: dict[str, str | None]) -> QuotaEntity:
-    """An entity in the form that is answered and compared."""
+    """An entity in its normal form, for responses and comparisons."""
     return tuple((kind, parts[kind]) for kind in _smallest_map(parts, java_hash))
 
 
 def _smallest_map(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """Kafka asks for maps that are just large enough here, so they start with one bucket."""
+    """Kafka creates these maps with the smallest possible capacity, so they start with one bucket."""
     return java_map(keys, hash_of, 1)
 
 

@@ -1,7 +1,7 @@
-"""Elections asked for by an administrator, and moves of replicas to other brokers (KIP-455).
+"""Elections requested by an administrator, and moves of replicas to other brokers (KIP-455).
 
-A move goes in three steps: the new replicas are added, they catch up, the old ones are removed. A change that needs no
-catching up (another order, fewer replicas) is done in one.
+A move has three steps: the new replicas are added, they catch up, the old ones are removed. A change without new
+replicas (another order, fewer replicas) takes one step.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def change_of(
     election: int = changes.ONLINE,
     may_lead: Callable[[int], bool] | None = None,
 ) -> PartitionChange:
-    """A change of a partition by what the image knows of the brokers."""
+    """A change of a partition, based on the brokers in the image."""
     return PartitionChange(
         partition,
-        may_lead=may_lead if may_lead is not None else image.is_active,
+        may_lead=may_lead if may_lead is not None else lambda replica: image.may_lead(partition, replica),
         directories=directories,
         min_isr=min_isr,
         eligible_leaders=bool(image.features.get(ELIGIBLE_LEADERS)),
@@ -55,7 +55,7 @@ def change_of(
 def elect_leader(
     image: MetadataImage, topic_name: str, index: int, kind: int, min_isr: int = 1
 ) -> stored.PartitionChangeRecord:
-    """The record that gives a partition its preferred leader back, or after a loss any leader at all (KIP-460)."""
+    """The record that elects a partition's preferred leader, or in an unclean election any live replica (KIP-460)."""
     topic = image.topics.get(topic_name)
     if topic is None:
         raise UnknownTopicOrPartition(f"No such topic as {topic_name}")
@@ -86,7 +86,7 @@ def reassign(
     may_elect_unclean: bool = False,
     min_isr: int = 1,
 ) -> stored.PartitionChangeRecord | None:
-    """The record that starts a move to `replicas`, or ends one under way where they are None; None if all is so."""
+    """The record that starts a move to `replicas`, or cancels the current one if None; None if nothing changes."""
     topic = image.topics.get(topic_name)
     if topic is None:
         raise UnknownTopicOrPartition(f"Unable to find a topic named {topic_name}.")
@@ -107,7 +107,7 @@ def reassign(
     change.removing = sorted(set(partition.replicas).difference(replicas))
     change.adding = sorted(set(replicas).difference(partition.replicas)) or change.adding
     change.replicas = [*replicas, *change.removing]
-    # A new target in the middle of a move: a replica that is being added and is still wanted stays so.
+    # A new target during a move: a replica that is being added and is in the new target stays in that state.
     change.adding = sorted({*change.adding}.intersection(replicas))
     return change.record()
 

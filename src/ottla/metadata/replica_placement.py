@@ -1,25 +1,28 @@
-"""Which brokers hold the replicas of a partition: chosen here, or named by an administrator and checked."""
+"""The placement of replicas on brokers: automatic, or checked if an administrator chose it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from ottla.errors import InvalidReplicaAssignment, InvalidReplicationFactor
+
+T = TypeVar("T")
+RandBelow: TypeAlias = Callable[[int], int]
 
 
 def place_replicas(
     brokers: Sequence[int],
-    racks: dict[int, str | None],
+    racks: Mapping[int, str | None],
     partitions: int,
     replication_factor: int,
-    randbelow: Callable[[int], int],
-    first_partition: int = 0,
+    randbelow: RandBelow,
     fenced: Sequence[int] = (),
 ) -> list[list[int]]:
-    """Spread the replicas evenly: leaders go round the brokers, followers are shifted so that no pair repeats.
+    """Spread the replicas as Kafka's StripedReplicaPlacer does: over racks first, then over the brokers in them.
 
-    Where racks are known the brokers are walked rack by rack, so that neighbours in the walk are in different racks.
-    Fenced brokers get a replica only where the live ones are too few: they may be back soon.
+    The first replicas rotate over the racks, and the other replicas of a partition go to the next racks. Fenced
+    brokers, which may return soon, get a replica only after all live brokers of their rack, and never the first one.
     """
     if not brokers:
         raise InvalidReplicationFactor(
@@ -32,39 +35,94 @@ def place_replicas(
             f"{replication_factor} cannot be reached because only {registered} broker(s) are registered or some "
             "brokers have all their log directories cordoned."
         )
-    walk = _alternating_racks(brokers, racks)
-    count = len(walk)
-    start = randbelow(count)
-    shift = randbelow(count) if count > 1 else 0
-    placed = []
-    for number in range(first_partition, first_partition + partitions):
-        leader = (start + number) % count
-        if number > 0 and leader == start:
-            shift += 1
-        replicas = [walk[leader]]
-        for follower in range(min(replication_factor, count) - 1):
-            step = 1 + (shift + follower) % (count - 1)
-            replicas.append(walk[(leader + step) % count])
-        replicas += [fenced[(number + missing) % len(fenced)] for missing in range(replication_factor - count)]
-        placed.append(replicas)
-    return placed
+    walk = _Racks(brokers, fenced, racks, randbelow)
+    return [walk.place(replication_factor) for _ in range(partitions)]
 
 
-def _alternating_racks(brokers: Sequence[int], racks: dict[int, str | None]) -> list[int]:
-    by_rack: dict[str | None, list[int]] = {}
-    for broker in sorted(brokers):
-        by_rack.setdefault(racks.get(broker), []).append(broker)
-    queues = [by_rack[rack] for rack in sorted(by_rack, key=lambda rack: rack or "")]
-    walk: list[int] = []
-    while any(queues):
-        for queue in queues:
-            if queue:
-                walk.append(queue.pop(0))
-    return walk
+class _Brokers:
+    """The brokers of a rack. Each is used once for a partition; the next partition starts with another one."""
+
+    def __init__(self, brokers: list[int], randbelow: RandBelow) -> None:
+        self.brokers = sorted(brokers)
+        self._start = randbelow(len(brokers)) if brokers else 0
+        self._partition = 0
+        self._given = 0
+
+    def next(self, partition: int) -> int | None:
+        count = len(self.brokers)
+        if not count:
+            return None
+        if self._partition != partition:
+            self._partition, self._given = partition, 0
+            self._start = (self._start + 1) % count
+        if self._given == count:
+            return None
+        self._given += 1
+        return self.brokers[(self._given - 1 + self._start) % count]
+
+
+class _Racks:
+    """The racks in order, and the fenced and live brokers of each."""
+
+    def __init__(
+        self, live: Sequence[int], fenced: Sequence[int], racks: Mapping[int, str | None], randbelow: RandBelow
+    ) -> None:
+        self._randbelow = randbelow
+        self._names = sorted(
+            {racks.get(broker) for broker in (*live, *fenced)}, key=lambda name: (bool(name), name or "")
+        )
+        self._racks = {
+            name: [
+                _Brokers([broker for broker in each if racks.get(broker) == name], randbelow) for each in (fenced, live)
+            ]
+            for name in self._names
+        }
+        self._start = randbelow(len(self._names))
+        self._live_count = len(live)
+        self._placed = 0
+
+    def place(self, replication_factor: int) -> list[int]:
+        if self._placed == self._live_count > 1:
+            # Every broker was first once: shuffle, so that the same sets do not repeat.
+            self._placed = 0
+            self._shuffle()
+        count = len(self._names)
+        start = self._start % count
+        index = first_index = start
+        while (first := self._racks[self._names[first_index]][1].next(self._placed)) is None:
+            first_index = (first_index + 1) % count
+        replicas, passed = [first], False
+        while len(replicas) < replication_factor:
+            found = None
+            if index == first_index and not passed:
+                passed = True  # this rack was used already
+            else:
+                fenced, live = self._racks[self._names[index]]
+                found = live.next(self._placed)
+                if found is None:
+                    found = fenced.next(self._placed)
+            index = (index + 1) % count
+            if found is not None:
+                replicas.append(found)
+        self._placed += 1
+        self._start = start + 1
+        return replicas
+
+    def _shuffle(self) -> None:
+        _shuffle(self._names, self._randbelow)
+        for rack in self._racks.values():
+            for each in rack:
+                _shuffle(each.brokers, self._randbelow)
+
+
+def _shuffle(items: list[T], randbelow: RandBelow) -> None:
+    for last in range(len(items) - 1, 0, -1):
+        other = randbelow(last + 1)
+        items[last], items[other] = items[other], items[last]
 
 
 def check_assignment(replicas: Sequence[int], brokers: Container[int], factor: int | None = None) -> None:
-    """Refuse a manual replica list that is empty, names an unknown broker, repeats one or has another length."""
+    """Refuse a manual replica list that is empty, has an unknown or repeated broker, or has a wrong length."""
     if not replicas:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     previous = None

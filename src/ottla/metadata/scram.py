@@ -1,4 +1,4 @@
-"""SCRAM credentials (KIP-554): the client salts the password, the metadata keeps what a server needs to check it."""
+"""SCRAM credentials (KIP-554): the client salts the password, the metadata stores what a server needs to verify it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 
 
 class NewCredential(NamedTuple):
-    """A credential to set; the password comes salted and iterated by the client."""
+    """A credential to set; the client has salted and iterated the password."""
 
     user: str
     mechanism: int
@@ -41,7 +41,7 @@ class NewCredential(NamedTuple):
 
 
 def credential(mechanism: int, salt: bytes, salted_password: bytes, iterations: int) -> ScramCredential:
-    """What a server keeps: keys that prove the password without being it (RFC 5802)."""
+    """The stored credential: keys that verify the password but do not contain it (RFC 5802)."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramCredential(
@@ -55,7 +55,7 @@ def credential(mechanism: int, salt: bytes, salted_password: bytes, iterations: 
 def alter_credentials(
     image: MetadataImage, deletions: Iterable[tuple[str, int]], upsertions: Iterable[NewCredential]
 ) -> tuple[list[Message], dict[str, KafkaError | None]]:
-    """The records, and one outcome a user. A user named twice is refused, even for two mechanisms."""
+    """The records, and one outcome per user. A user that occurs twice is refused, even with two mechanisms."""
     planned: dict[str, Message | None] = {}
     errors: dict[str, KafkaError] = {}
 
@@ -76,7 +76,7 @@ def alter_credentials(
         plan(new.user, _upsertion(new))
     for user in [user for user, record in planned.items() if record is None]:
         del planned[user]
-        errors[user] = UnknownServerError()  # Java takes no key of no bytes, and Kafka trips over that at the end
+        errors[user] = UnknownServerError()  # Java refuses an empty key, so Kafka fails at the end
     removed = [user for user, record in planned.items() if isinstance(record, stored.RemoveUserScramCredentialRecord)]
     added = [user for user in planned if user not in removed]
     order = [user for users in (removed, added, errors) for user in java_names(users)]
@@ -93,7 +93,7 @@ def _deletion(image: MetadataImage, user: str, mechanism: int) -> Message | Kafk
 
 
 def _upsertion(new: NewCredential) -> Message | KafkaError | None:
-    """None if no credential can be made of an empty password."""
+    """None if the salted password is empty, which cannot make a credential."""
     error = _check_names(new.user, new.mechanism)
     if error is not None:
         return error
@@ -125,7 +125,7 @@ def _check_names(user: str, mechanism: int) -> KafkaError | None:
 def describe_credentials(
     image: MetadataImage, users: list[str] | None
 ) -> dict[str, list[tuple[int, int]] | KafkaError]:
-    """(mechanism, iterations) of each user asked for; of all users if none is named."""
+    """(mechanism, iterations) of each requested user; of all users if none is given."""
     known: dict[str, list[tuple[int, int]]] = {}
     for (user, mechanism), kept in sorted(image.credentials.items()):
         known.setdefault(user, []).append((mechanism, kept.iterations))

@@ -1,4 +1,4 @@
-"""What a topic may be called, and the settings of the broker's own topics."""
+"""Valid topic names, and the settings of internal topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ottla.config import Config
 
 NAME_LENGTH_MAX = 249
-"""A partition's folder is `name-NNNNN`; with a deletion's suffix it must stay under 255 bytes."""
+"""A partition's folder is `name-NNNNN`; with the suffix for deletion it must stay under 255 bytes."""
 
 _LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -24,7 +24,7 @@ INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHAR
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopicException, in the words that Kafka's clients show, unless `name` is a legal topic name."""
+    """Raise InvalidTopicException with Kafka's message unless `name` is a valid topic name."""
     if not name:
         detail = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -43,14 +43,14 @@ def is_legal_topic_name(name: str) -> bool:
 
 
 def collision_key(name: str) -> str:
-    """Names that differ only in '.' and '_' collide, because metric names cannot tell them apart."""
+    """Names that differ only in '.' and '_' collide, because metric names do not distinguish them."""
     return name.replace(".", "_")
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, in 32 bits with sign.
+    """Java's String.hashCode: over UTF-16 code units, as a signed 32-bit number.
 
-    Clients choose names of up to 32 KB. Only hashes of those that a topic could have are remembered, 26 MB at most.
+    Clients choose names of up to 32 KB. Only names of valid topic length are cached, 26 MB at most.
     """
     if len(text) <= NAME_LENGTH_MAX and text.isascii():
         return remembered_hash(text)
@@ -59,7 +59,7 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def remembered_hash(text: str) -> int:
-    """`java_hash` from memory."""
+    """`java_hash` with a cache."""
     return _hash(text)
 
 
@@ -71,16 +71,16 @@ def _hash(text: str) -> int:
 
 
 def internal_partition(key: str, partition_count: int) -> int:
-    """Which partition of an internal topic keeps a group or a transactional id.
+    """The partition of an internal topic for a group or a transactional id.
 
-    Kafka's abs gives 0 for the one number without a positive.
+    Kafka's abs returns 0 for the smallest integer, which has no positive counterpart.
     """
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
 def single_broker_settings(config: Config, existing: Container[str]) -> list[str]:
-    """The lines that a configuration lacks for a single broker to make those internal topics that do not exist yet."""
+    """The missing configuration lines that let a single broker create the internal topics that do not exist yet."""
     lines = []
     if GROUP_METADATA_TOPIC not in existing and config["offsets.topic.replication.factor"] > 1:
         lines.append("offsets.topic.replication.factor=1")
@@ -92,7 +92,7 @@ def single_broker_settings(config: Config, existing: Container[str]) -> list[str
 
 
 def internal_topic_settings(name: str, config: Config) -> tuple[int, int, dict[str, str]]:
-    """Partitions, replication factor and overrides with which the broker creates one of its own topics."""
+    """The partitions, replication factor and overrides of a new internal topic."""
     if name == GROUP_METADATA_TOPIC:
         return (
             config["offsets.topic.num.partitions"],

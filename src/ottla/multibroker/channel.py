@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.answers import Reply
 from ottla.multibroker.controller import CONTROLLER_ID
-from ottla.server.peers import Answered
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -13,21 +13,28 @@ if TYPE_CHECKING:
 
 
 class NetworkChannel:
-    """From one broker to the others, and to the controller. A broker that is gone hears no answer."""
+    """From one broker to the others, and to the controller. A broker that is gone gets no answer."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
 
-    def send(self, broker_id: int, request: Message, answered: Answered, *, at_once: bool = False) -> None:
+    def send(self, broker_id: int, request: Message, *, at_once: bool = False) -> Reply[Any]:
         node = self._node
+        reply: Reply[Any] = Reply()
 
         def serve() -> object:
-            if broker_id == CONTROLLER_ID:
-                return node.controller_node.serve(node.node_id, request)
-            return node.peer(broker_id).broker.peer_server.serve(node.node_id, request, request.MAX_VERSION)
+            return node.peer_server(broker_id).serve(node.node_id, request, request.MAX_VERSION)
 
         def received(response: object, error: Exception | None) -> None:
-            if node.is_alive:
-                answered(response, error)
+            if not node.is_alive:
+                return
+            if error is not None:
+                reply.fail(error)
+            else:
+                reply.resolve(response)
 
-        node.network.ask(node.node_id, broker_id, serve, received)
+        if broker_id == CONTROLLER_ID:
+            node.link.call(lambda active: active.when_committed(active.duties.serve(request)), received)
+        else:
+            node.network.ask(node.node_id, broker_id, serve, received)
+        return reply

@@ -1,7 +1,7 @@
-"""Several brokers in one process that replicate, fail over and can be troubled: `ottla.Cluster(brokers=3)`.
+"""Several brokers in one process that replicate, fail over and can be disturbed: `ottla.Cluster(brokers=3)`.
 
-Used as `async with` it runs on the running event loop, and what takes time is awaited; used as `with` it has a thread
-of its own, and the same methods block. Each broker is a whole `Broker`, with faults and requests of its own.
+With `async with` it runs on the running event loop, and methods that take time are awaited. With `with` it has its own
+thread, and the same methods block. Each broker is a complete `Broker`, with its own faults and requests.
 """
 
 from __future__ import annotations
@@ -10,31 +10,34 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.config import Config
-from ottla.embedded.broker import Broker, BrokerStopped
 from ottla.embedded.clock import VirtualClock
-from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group, group_ids, remove_group
-from ottla.embedded.options import ClockOption, Options
+from ottla.embedded.options import ClockOption, Data, Options, data_folders
+from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import AsyncTopic, SyncTopic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import META_FILE
 from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.metadata.controller import NewTopic
+from ottla.metadata.draining import still_on
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.multibroker.cluster_actions import CONTROLLER, Controls
+from ottla.multibroker.cluster_broker import ClusterBroker
 from ottla.multibroker.cluster_faults import ClusterFaults
+from ottla.multibroker.cluster_growth import Growth
 from ottla.multibroker.cluster_nodes import ClusterNodes
 from ottla.multibroker.cluster_options import Configs
+from ottla.multibroker.cluster_quorum import Quorum
 from ottla.multibroker.cluster_view import ClusterServer, PartitionView
 from ottla.multibroker.controller import CONTROLLER_ID
-from ottla.multibroker.node import BrokerNode
+from ottla.multibroker.node import forwarding_apis
+from ottla.multibroker.node_clock import NodeClock
 from ottla.server.broker import Broker as Server
 from ottla.server.broker import StartError
 from ottla.server.randomness import SeededRandomness, SystemRandomness
@@ -45,15 +48,23 @@ if TYPE_CHECKING:
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
     from ottla.console.server import ConsoleServer
+    from ottla.embedded import own_registry, registry_handle
     from ottla.embedded.disk import DiskFaults
+    from ottla.embedded.own_registry import OwnRegistry
+    from ottla.embedded.registry_handle import Access
     from ottla.embedded.scenario import Scenario
     from ottla.metadata.image import PartitionState
-    from ottla.multibroker import cluster_http, cluster_scenario
+    from ottla.multibroker import cluster_controllers, cluster_http, cluster_scenario
+    from ottla.multibroker.cluster_controllers import ClusterController
     from ottla.multibroker.cluster_http import ClusterControlServer
+    from ottla.registry.options import RegistryOptions
     from ottla.server.api import Api
 else:
     console_server = lazy("ottla.console.server")
     inside_module = lazy("ottla.console.inside")
+    own_registry = lazy("ottla.embedded.own_registry")
+    registry_handle = lazy("ottla.embedded.registry_handle")
+    cluster_controllers = lazy("ottla.multibroker.cluster_controllers")
     cluster_http = lazy("ottla.multibroker.cluster_http")
     cluster_scenario = lazy("ottla.multibroker.cluster_scenario")
 
@@ -62,68 +73,21 @@ T = TypeVar("T")
 _CALL_TIMEOUT_S = 60.0
 
 
-class ClusterBroker(Broker):
-    """One broker of a cluster."""
-
-    def __init__(self, cluster: Cluster, node_id: int, options: Options) -> None:
-        self._cluster = cluster
-        self.node_id = node_id
-        super(Broker, self).__init__(options)
-
-    def _new_faults(self) -> Faults:
-        return Faults(self, beyond=self._cluster.faults)
-
-    def _new_server(self) -> Server:
-        return Server(
-            self._config,
-            disk=self.disk,
-            clock=self._cluster.nodes.clock,
-            chance=self._chance,
-            registry=self._registry,
-            topology=BrokerNode(self._cluster.nodes, self.node_id),
-        )
-
-    @property
-    def node(self) -> BrokerNode:
-        """The broker's place among the others, as long as it runs."""
-        node = self.server.topology
-        assert isinstance(node, BrokerNode)
-        return node
-
-    def address_of(self, listener: str | None = None) -> str:
-        """Where clients find it; it is known after the first start, also while the broker is down."""
-        found = next((each for each in self._config.listeners if listener in (None, each.name)), None)
-        if found is None:
-            names = ", ".join(each.name for each in self._config.listeners)
-            raise ValueError(f"broker {self.node_id} has no listener {listener!r}; it has {names}")
-        host = "127.0.0.1" if found.host in ("", "0.0.0.0", "::") else found.host
-        return f"[{host}]:{found.port}" if ":" in host else f"{host}:{found.port}"
-
-    @property
-    def listener_addresses(self) -> dict[str, str]:
-        """The same of all listeners, by name."""
-        return {listener.name: self.address_of(listener.name) for listener in self._config.listeners}
-
-    def _on_loop(self, work: Callable[[], None]) -> None:
-        self._cluster.call(lambda _: work())
-
-    def note(self, event: ControlEvent) -> None:
-        self._log.add(event)
-
-
-class Cluster(Controls):
+class Cluster(Controls, Growth, Quorum):
     """Brokers 1 to N with replicated topics. In memory unless `data` names a folder; every broker on a free port.
 
     With the preset `test` a broker counts as gone after one second; `preset="kafka"` keeps Kafka's timeouts. New topics
-    get three replicas (or as many as there are brokers) unless the settings or who makes them say otherwise.
+    get three replicas (or one per broker) unless the settings or the request say otherwise.
     """
 
     def __init__(
         self,
         brokers: int = 3,
         *,
+        controllers: int | None = None,
+        combined: bool = False,
         config: Config | None = None,
-        data: str | PathLike[str] | None = None,
+        data: Data = None,
         preset: str = "test",
         settings: Mapping[str, object] | None = None,
         broker_settings: Mapping[int, Mapping[str, object]] | None = None,
@@ -137,46 +101,76 @@ class Cluster(Controls):
         seed: int | None = None,
         disks: Callable[[int], Disk] | None = None,
         console: int | None = None,
+        registry: int | RegistryOptions | None = None,
     ) -> None:
-        """`racks` names one for each broker; ports that are given are the first broker's, the others get the next ones.
+        """With `controllers=3` a quorum of this many controllers keeps the metadata, and they can fail; without it, one
+        controller keeps it and never fails. With `combined=True` the controllers are on the nodes of the first brokers.
 
-        `settings` are of all brokers, listeners and their security included; a `config` takes the place of preset and
-        settings. `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the HTTP endpoint that steers
-        the cluster, `console=0` the web console; `seed` makes ids and placement repeat.
+        `racks` has one rack per broker; given ports are those of the first broker. `settings` apply to all brokers; a
+        `config` replaces preset and settings. `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the
+        HTTP control endpoint, `console=0` the web console, `registry=0` a schema registry; `seed` repeats ids.
         """
-        options = Options(config, preset=preset, settings=settings, partitions=partitions, host=host, port=port)
+        options = Options(
+            config, preset=preset, settings=settings, partitions=partitions, host=host, port=port, registry=registry
+        )
         shared = options.make_config()
         self._clock = Options(clock=clock).make_clock()
-        self._data = None if data is None else Path(data)
-        self._seed = seed
-        self._disks = disks
-        configs = Configs(shared, brokers, broker_settings=broker_settings, racks=racks, data=self._data)
+        self._folders = [Path(folder) for folder in data_folders(data)]
+        self._data = self._folders[0] if self._folders else None
+        self._seed, self._disks = seed, disks
+        configs = Configs(
+            shared,
+            brokers,
+            broker_settings=broker_settings,
+            racks=racks,
+            data=self._folders,
+            controllers=controllers,
+            combined=combined,
+        )
+        self._node_clocks: dict[int, NodeClock] = {}
+        self._configs = configs
         self._controller_config = configs.of_controller()
         self._controller_disk: Disk | None = None
         self.nodes: ClusterNodes
         self.faults = ClusterFaults(self)
-        """Faults that strike whichever broker is asked."""
+        """Faults that apply to every broker."""
         self.brokers: dict[int, ClusterBroker] = {}
+        self._as_version = as_version
         for number in range(1, brokers + 1):
-            self.brokers[number] = ClusterBroker(
-                self,
-                number,
-                Options(
-                    configs.of_broker(number),
-                    data=None if self._data is None else self._data / f"broker-{number}",
-                    clock=self._clock,
-                    as_version=as_version,
-                    seed=None if seed is None else seed * 1000 + number,
-                    disk=None if disks is None else disks(number),
-                ),
+            self.brokers[number] = self._new_broker(number)
+        self.controllers: dict[str, ClusterController] = {}
+        """By name, c1 and so on; empty without a quorum."""
+        if controllers is not None:
+            self.controllers = cluster_controllers.make_controllers(
+                self, controllers, configs.of_quorum_controller, self._node_options
             )
         self._control_port = control
         self._control: ClusterControlServer | None = None
         self._console_port = console
         self._console: ConsoleServer | None = None
+        self._registry_options = options.make_registry()
+        self._schemas: OwnRegistry | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._loop_thread: int | None = None
+
+    def _node_options(self, node_id: int, folder: str) -> dict[str, Any]:
+        roots = self._folders[: 1 if folder.startswith("controller") else None]  # controllers need one
+        return {
+            "data": [root / folder for root in roots] if roots and self._disks is None else None,
+            "clock": self._clock,
+            "seed": None if self._seed is None else self._seed * 1000 + node_id,
+            "disk": None if self._disks is None else self._disks(node_id),
+        }
+
+    def _new_broker(self, number: int) -> ClusterBroker:
+        config = self._configs.of_broker(number)
+        options = self._node_options(number, f"broker-{number}")
+        return ClusterBroker(self, number, Options(config, as_version=self._as_version, **options))
+
+    def clock_of(self, node_id: int) -> NodeClock:
+        """The clock of a node, right or wrong; it stays when the node starts again."""
+        return self._node_clocks.setdefault(node_id, NodeClock(self._clock))
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -193,7 +187,7 @@ class Cluster(Controls):
         started: Future[asyncio.AbstractEventLoop] = Future()
 
         def run() -> None:
-            with asyncio.Runner() as runner:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 started.set_result(runner.get_loop())
                 asyncio.set_event_loop(runner.get_loop())
                 runner.get_loop().run_forever()
@@ -225,11 +219,11 @@ class Cluster(Controls):
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether the cluster runs in another thread than the caller."""
+        """Whether the cluster does not run in the caller's thread."""
         return self._thread is not None and threading.get_ident() != self._loop_thread
 
     def _do(self, work: Coroutine[Any, Any, T], timeout: float = 0.0) -> Any:
-        """Block for the result in a cluster with a thread; otherwise it is the caller's to await."""
+        """Block for the result if the cluster has a thread; otherwise the caller awaits it."""
         if not self._is_elsewhere:
             return work
         assert self._loop is not None
@@ -237,18 +231,21 @@ class Cluster(Controls):
 
     async def _start_all(self) -> None:
         if self._data is not None and (self._data / META_FILE).exists():
-            # Its partitions would seem gone, and it would take the folders of brokers for partitions ever after.
-            raise StartError(f"{self._data} is the data folder of one broker; a cluster needs one of its own")
+            # Its partitions would seem to be gone, and it would mistake the folders of brokers for partitions.
+            raise StartError(f"{self._data} is the data folder of a single broker; use another folder for a cluster")
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        if self._controller_disk is None or self._data is not None:
-            self._controller_disk = self._make_controller_disk()
         chance = SystemRandomness() if self._seed is None else SeededRandomness(self._seed)
-        self.nodes = ClusterNodes(self._controller_config, self._controller_disk, self._clock, chance)
-        self.nodes.start()
+        self.nodes = ClusterNodes(self._controller_config, self._clock, chance)
+        if not self.controllers:
+            if self._controller_disk is None or self._data is not None:
+                self._controller_disk = self._make_controller_disk()
+            self.nodes.start_single(self._controller_disk)
         if isinstance(self._clock, VirtualClock):
             self._clock.drive(self.nodes.timer, lambda work: self.call(lambda _: work()))
         try:
+            if self.controllers:
+                await self._start_quorum()
             for broker in self.brokers.values():
                 await broker.start()
             if self._control_port is not None:
@@ -257,6 +254,9 @@ class Cluster(Controls):
             if self._console_port is not None:
                 self._console = console_server.own_console(self.inside(), self._console_port)
                 await self._console.start()
+            if self._registry_options is not None:
+                self._schemas = own_registry.OwnRegistry(self._servers, self._registry_options, forwarding_apis)
+                await self._schemas.server.start()
         except BaseException:
             await self._stop_all()
             raise
@@ -269,13 +269,21 @@ class Cluster(Controls):
     def inside(self) -> Inside:
         """What a console may look into."""
         brokers = self.brokers
-        return inside_module.Inside(
-            lambda: {number: broker.server for number, broker in brokers.items() if broker.is_running},
+        inside = inside_module.Inside(
+            self._servers,
             lambda: [broker.request_log for broker in brokers.values()],
             cluster_http.ClusterControlServer(self, 0).route,
         )
+        inside.registry = lambda: None if self._schemas is None else self._schemas.server.ask
+        return inside
+
+    def _servers(self) -> dict[int, Server]:
+        return {number: broker.server for number, broker in self.brokers.items() if broker.is_running}
 
     async def _stop_all(self) -> None:
+        if self._schemas is not None:
+            schemas, self._schemas = self._schemas, None
+            await schemas.server.stop()
         if self._console is not None:
             console, self._console = self._console, None
             await console.stop()
@@ -286,8 +294,13 @@ class Cluster(Controls):
         for broker in self.brokers.values():
             if broker.is_running and self.nodes.network.is_paused(broker.node_id):
                 broker.node.resume()
-        for broker in self.brokers.values():
+        for number, broker in self.brokers.items():
+            await self._process_of(number).end_start()
             await broker.stop()
+        for controller in self.controllers.values():
+            if controller.is_running and self.nodes.network.is_paused(controller.node_id):
+                controller.node.resume()
+            await controller.stop()
         if isinstance(self._clock, VirtualClock):
             self._clock.let_go(self.nodes.timer)
         self.nodes.stop()
@@ -300,8 +313,8 @@ class Cluster(Controls):
         return self.bootstrap_for(None)
 
     def bootstrap_for(self, listener: str | None) -> str:
-        """The same for the clients of another listener than the first one: `cluster.bootstrap_for("SASL_SSL")`."""
-        return ",".join(broker.address_of(listener) for broker in self.brokers.values())
+        """The bootstrap addresses of a listener by its name: `cluster.bootstrap_for("SASL_SSL")`."""
+        return ",".join(broker.bootstrap_for(listener) for broker in self.brokers.values())
 
     @property
     def clock(self) -> VirtualClock:
@@ -310,7 +323,7 @@ class Cluster(Controls):
 
     @property
     def control_url(self) -> str:
-        """Where tests in other languages steer this cluster."""
+        """The URL at which tests in other languages control this cluster."""
         if self._control is None:
             raise RuntimeError("the control endpoint is off: make the cluster with control=0 (a free port) or a port")
         return self._control.url
@@ -322,10 +335,34 @@ class Cluster(Controls):
             raise RuntimeError("the console is off: make the cluster with console=0 (a free port) or a port")
         return self._console.url
 
+    @property
+    def registry_url(self) -> str:
+        """What to give a client as `schema.registry.url`."""
+        return self.own_registry().server.url
+
+    def own_registry(self) -> OwnRegistry:
+        """The registry, for code that controls it."""
+        if self._schemas is None:
+            raise RuntimeError("the schema registry is off: make the cluster with registry=0 (a free port) or a port")
+        return self._schemas
+
+    @property
+    def registry_access(self) -> Access:
+        """How the handles on the registry reach it."""
+        return self.own_registry().access(self)
+
+    @property
+    def registry(self) -> Any:
+        """The schema registry, with the methods that `Broker.registry` has; needs `registry=0` or a port."""
+        access = self.registry_access
+        kind = registry_handle.RegistryHandle if self._is_elsewhere else registry_handle.AsyncRegistry
+        return kind(access)
+
     def broker(self, broker_id: int) -> ClusterBroker:
         """One broker, for its faults, its requests and its data."""
         if broker_id not in self.brokers:
-            raise ValueError(f"there is no broker {broker_id}; there are 1 to {len(self.brokers)}")
+            known = ", ".join(map(str, self.brokers))
+            raise ValueError(f"there is no broker {broker_id}; there are {known}")
         return self.brokers[broker_id]
 
     def running(self) -> list[int]:
@@ -334,7 +371,7 @@ class Cluster(Controls):
     # -- looking inside ----------------------------------------------------------------------------------------
 
     def call(self, work: Callable[[ClusterServer], T]) -> T:
-        """Run `work` on the cluster's loop, with a view of the whole as one server."""
+        """Run `work` on the cluster's loop, with a view of the cluster as one server."""
         view = ClusterServer(self.nodes)
         if threading.get_ident() == self._loop_thread:
             return work(view)
@@ -355,23 +392,23 @@ class Cluster(Controls):
     def server(self) -> Any:
         return ClusterServer(self.nodes)
 
-    # What faults, handles on topics and groups, and the control endpoint find in a broker, and here.
+    # What faults, handles and the control endpoint use of a broker, for the whole cluster.
 
     @property
     def served_apis(self) -> tuple[Api, ...]:
-        return self.brokers[1].served_apis
+        return next(iter(self.brokers.values())).served_apis
 
     @property
     def api_names(self) -> frozenset[str]:
-        return self.brokers[1].api_names
+        return next(iter(self.brokers.values())).api_names
 
     @property
     def disk_faults(self) -> DiskFaults | None:
-        return self.brokers[1].disk_faults
+        return next(iter(self.brokers.values())).disk_faults
 
     @property
     def thread(self) -> int | None:
-        """The one that the brokers run in."""
+        """The thread that the brokers run in."""
         return self._loop_thread
 
     @property
@@ -388,7 +425,12 @@ class Cluster(Controls):
         return SyncTopic(embedded, name) if self._is_elsewhere else AsyncTopic(embedded, name)
 
     def topics(self) -> list[str]:
-        return self.call(lambda server: server.topic_names())
+        return self.call(lambda server: [name for name in server.topic_names() if name not in self._hidden_topics])
+
+    @property
+    def _hidden_topics(self) -> frozenset[str]:
+        """The topic of the registry, if the cluster has a registry."""
+        return frozenset() if self._schemas is None else frozenset({own_registry.TOPIC})
 
     def group(self, group_id: str) -> Group:
         """A group, wherever it is coordinated; with the methods that `Broker.group` has."""
@@ -399,8 +441,14 @@ class Cluster(Controls):
         """The ids of all groups."""
         return self.call(lambda server: group_ids(server.as_server))
 
-    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """Make it empty again: no topics, no groups, no faults, a whole network. `topics` and `groups` narrow it.
+    def reset(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        subjects: Iterable[str] | None = None,
+    ) -> None:
+        """Remove all topics, groups, subjects and faults, and repair the network; names limit what is removed.
 
         Brokers that are down stay down.
         """
@@ -408,7 +456,10 @@ class Cluster(Controls):
         def reset(server: ClusterServer) -> None:
             for group_id in group_ids(server.as_server) if groups is None else groups:
                 remove_group(server.as_server, group_id)
-            names = server.topic_names() if topics is None else topics
+            names = set(server.topic_names()) - self._hidden_topics if topics is None else set(topics)
+            if self._schemas is not None:
+                self._schemas.reset(subjects)
+                names |= {own_registry.TOPIC} if subjects is None else set()
             server.controller.delete_topics([found for name in names if (found := server.metadata.topics.get(name))])
 
         self.faults.clear()
@@ -416,11 +467,13 @@ class Cluster(Controls):
             broker.faults.clear()
         self.call(reset)
         self.heal()
-        for broker in self.brokers.values():
-            broker._log.clear()
+        for clock in self._node_clocks.values():
+            clock.skew_ms = 0
+        for node in (*self.brokers.values(), *self.controllers.values()):
+            node._log.clear()
 
     def run_scenario(self, scenario: Scenario) -> Any:
-        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        """Run a scenario (a path, or its steps) and return the results of its steps; see docs/faults.md."""
         return self._do(cluster_scenario.run_on_cluster(self, scenario))
 
     def create_topic(
@@ -432,7 +485,7 @@ class Cluster(Controls):
         assignments: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Make a topic; `assignments` names the replicas of each partition, the preferred leader first."""
+        """Create a topic; `assignments` names the replicas of each partition, the preferred leader first."""
         wanted = NewTopic(
             name,
             -1 if assignments else partitions,
@@ -441,15 +494,17 @@ class Cluster(Controls):
             {key: str(value) for key, value in (config or {}).items()},
         )
 
+        self._await_controller()
+
         def create(server: ClusterServer) -> None:
             outcome = server.controller.create_topics([wanted])[0]
             if isinstance(outcome, KafkaError):
-                raise ValueError(f"topic {name!r} cannot be made: {outcome.message}") from outcome
+                raise ValueError(f"topic {name!r} cannot be created: {outcome.message}") from outcome
 
         self.call(create)
 
     def partition(self, topic: str, partition: int = 0) -> PartitionView:
-        """Leader, replicas, ISR and epochs as the controller has them, and how far each replica is."""
+        """Leader, replicas, ISR and epochs from the controller, and the offsets of each replica."""
         return self.call(lambda server: server.partition_view(topic, partition))
 
     def leader(self, topic: str, partition: int = 0) -> int:
@@ -468,10 +523,10 @@ class Cluster(Controls):
         return self.call(lambda server: server.coordinator(TRANSACTION_STATE_TOPIC, transactional_id))
 
     def requests(self, **filters: Any) -> list[Request | ControlEvent]:
-        """What clients asked of any broker, and what was done to the cluster, in order of time."""
+        """The requests to all brokers, and what was done to the cluster, in order of time."""
         found: dict[int, Request | ControlEvent] = {}
-        for broker in self.brokers.values():
-            found.update((id(seen), seen) for seen in broker._log.find(**filters))
+        for node in (*self.brokers.values(), *self.controllers.values()):
+            found.update((id(seen), seen) for seen in node._log.find(**filters))
         return sorted(found.values(), key=lambda seen: seen.number)
 
     def wait_until(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> Any:
@@ -481,7 +536,7 @@ class Cluster(Controls):
         return self._do(self._wait_until(holds, timeout), timeout)
 
     async def wait_until_async(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> None:
-        """The same for asyncio tests on a cluster with a thread: their loop goes on while they wait."""
+        """The same for asyncio tests on a cluster with a thread: their loop keeps running."""
         assert self._loop is not None
         waiting = asyncio.run_coroutine_threadsafe(self._wait_until(holds, timeout), self._loop)
         await asyncio.wrap_future(waiting)
@@ -506,23 +561,27 @@ class Cluster(Controls):
         deadline = loop.time() + timeout
         while not holds(self):
             if loop.time() > deadline:
-                raise AssertionError(f"it did not come about within {timeout:g} s; the cluster: {self.describe()}")
+                raise AssertionError(f"the condition did not hold within {timeout:g} s; the cluster: {self.describe()}")
             await asyncio.sleep(0.01)
 
     def describe(self) -> dict[str, Any]:
-        """Brokers, leaders and troubles, for people and for the control endpoint."""
+        """Brokers, leaders and network problems, for people and for the control endpoint."""
         return self.call(
             lambda server: {
                 "bootstrap": self.bootstrap,
                 "brokers": {str(number): self._state_of(number) for number in self.brokers},
                 "topics": server.describe_topics(),
+                "replicas": {str(number): still_on(server.metadata, number) for number in self.brokers},
                 "network": self.nodes.network.describe(),
+                "clock_skew_ms": self._describe_clocks(),
+                **self._describe_controllers(),
             }
         )
 
     def _state_of(self, broker_id: int) -> str:
-        if not self.brokers[broker_id].is_running:
-            return "down"
+        broker = self.brokers[broker_id]
+        if not broker.is_running:
+            return "starting" if broker.is_starting else "down"
         if self.nodes.network.is_paused(broker_id):
             return "paused"
         known = self.nodes.controller.image.brokers.get(broker_id)

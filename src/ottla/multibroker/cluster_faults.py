@@ -1,7 +1,8 @@
-"""Faults of a whole cluster: they strike whichever broker is asked, and are counted together."""
+"""Faults of a whole cluster: they apply to all brokers, and are counted together."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class ClusterFaults(Faults):
-    """`cluster.faults`: as those of one broker. What concerns a group or a producer happens at its coordinator."""
+    """`cluster.faults`: like the faults of one broker. Faults of a group or a producer happen at its coordinator."""
 
     def __init__(self, cluster: Cluster) -> None:
         embedded: Any = cluster
@@ -26,6 +27,12 @@ class ClusterFaults(Faults):
     def watch_disk(self) -> None:
         for broker in self._cluster.brokers.values():
             broker.faults.watch_disk()
+
+    def _at_folder(self, folder: str | None, work: Callable[[Server], T]) -> T:
+        for broker in self._cluster.brokers.values():
+            if folder is not None and os.path.abspath(folder) in map(os.path.abspath, broker.options.folders):
+                return broker.call(work)
+        raise ValueError(f"no broker of this cluster has the data folder {folder}; name one of them")
 
     def _at_group(self, group: str, work: Callable[[Server], T]) -> T:
         return self._cluster.call(lambda view: work(view.coordinating(GROUP_METADATA_TOPIC, group)))

@@ -1,15 +1,21 @@
-"""Steering a cluster over HTTP, beside what `ottla.embedded.control` offers for one broker.
+"""Control of a cluster over HTTP, in addition to what `ottla.embedded.control` offers for one broker.
 
-GET    /                         brokers, leaders, in-sync replicas, what is wrong with the network
+GET    /                         brokers, leaders, in-sync replicas, network problems
 POST   /cluster/kill             {"broker": 2}; also stop, start, restart, pause, resume
 POST   /cluster/move_leader      {"topic": "t", "partition": 0, "to": 3}
 POST   /cluster/partition_network  {"sides": [[1], [2, 3]]}
 POST   /cluster/slow_link        {"first": 1, "second": 2, "ms": 200}
 POST   /cluster/shrink_isr       {"topic": "t", "partition": 0, "remove": [3]}
-POST   /cluster/reassign         {"topic": "t", "partition": 0, "replicas": [2, 3]}; null calls a move back
+POST   /cluster/reassign         {"topic": "t", "partition": 0, "replicas": [2, 3]}; null cancels a move
 POST   /cluster/heal | elect_preferred
+POST   /cluster/kill_controller  {"controller": "c1"}, or {} for the active one; also stop_, start_, pause_, resume_
+POST   /cluster/slow_controller  {"controller": "c1", "ms": 200}
+POST   /cluster/skew_clock       {"node": 2, "ms": 60000}; 0 sets it right
+POST   /cluster/add_broker       {"broker": 4, "rack": "b"}, or {} for the next id
+POST   /cluster/drain            {"broker": 2}: begins to move its replicas; GET / shows how far it is
+POST   /cluster/remove_broker    {"broker": 2}: drains it, stops it, unregisters it
 …      /brokers/2/faults         whatever one broker offers (docs/faults.md), for that broker
-…      /faults, /topics, /groups, /requests, /clock, /reset, /report, /scenario     the same for all brokers
+…      /faults, /topics, /groups, /requests, /clock, /reset, /report, /scenario, /registry   the same for all brokers
 """
 
 from __future__ import annotations
@@ -41,30 +47,43 @@ VERBS: Final = (
     "slow_link",
     "shrink_isr",
     "reassign",
+    "skew_clock",
     "heal",
     "elect_preferred",
+    "kill_controller",
+    "stop_controller",
+    "start_controller",
+    "pause_controller",
+    "resume_controller",
+    "slow_controller",
+    "add_broker",
+    "drain",
+    "remove_broker",
 )
 
 
-_OF_ALL: Final = ("faults", "topics", "groups", "requests", "clock", "reset", "report", "scenario")
+_OF_ALL: Final = ("faults", "topics", "groups", "requests", "clock", "reset", "report", "scenario", "registry")
 
 
 def apply_verb(cluster: Cluster, verb: str, options: dict[str, Any]) -> Any:
-    """A verb with its options by name, as HTTP and scenarios have them."""
+    """Run a verb with its options by name, as HTTP and scenarios give them."""
     given = dict(options)
     sides = given.pop("sides", [])
     if "broker" in given:
         given["broker_id"] = given.pop("broker")
+    if "controller" in given:
+        given["name"] = given.pop("controller")
     method = getattr(cluster, verb)
     try:
         inspect.signature(method).bind(*sides, **given)
     except TypeError as error:
-        raise ValueError(f"{verb}: {error}".replace("broker_id", "broker")) from None
+        shown = f"{verb}: {error}".replace("broker_id", "broker").replace("'name'", "'controller'")
+        raise ValueError(shown) from None
     return method(*sides, **given)
 
 
 class ClusterControlServer(ControlServer):
-    """The same few lines of HTTP for all brokers of a cluster."""
+    """The HTTP control of a whole cluster."""
 
     def __init__(self, cluster: Cluster, port: int) -> None:
         target: Any = cluster
@@ -89,7 +108,10 @@ class ClusterControlServer(ControlServer):
         verb = request.parts[1] if len(request.parts) > 1 else ""
         if verb not in VERBS:
             raise HttpError(404, f"a cluster can {', '.join(VERBS)}")
-        done = apply_verb(self._cluster, verb, options_of(request))
+        options = options_of(request)
+        if verb == "drain":
+            options.setdefault("wait", False)  # it may take long: the client polls the progress
+        done = apply_verb(self._cluster, verb, options)
         if isawaitable(done):
             await done
         return self._cluster.describe()

@@ -1,4 +1,4 @@
-"""The configuration of each broker of a cluster: what they share, and what each has for itself."""
+"""The configuration of each broker of a cluster: what they share, and what differs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from ottla.multibroker.controller import CONTROLLER_ID
 
 BROKERS_MAX: Final = 32
 _PORT_MAX: Final = 65535
+CONTROLLER_PORTS_ABOVE: Final = 1000
+"""How far the port of the first controller is above that of the first broker: the cluster can grow in between."""
 _QUICK: Final = {
-    # Kafka takes nine seconds to see that a broker is gone; a test need not.
+    # Kafka takes nine seconds to notice that a broker is gone; a test need not wait that long.
     "broker.session.timeout.ms": 1000,
     "broker.heartbeat.interval.ms": 100,
     "replica.fetch.backoff.ms": 100,
     "replica.lag.time.max.ms": 3000,
+    # A controller is replaced within a second; Kafka takes two to four.
+    "controller.quorum.election.timeout.ms": 200,
+    "controller.quorum.fetch.timeout.ms": 500,
 }
 
 
 def defaults(brokers: int, preset: str | None) -> dict[str, object]:
-    """What is different in a cluster of so many brokers; settings of the caller go before these."""
+    """The defaults of a cluster with this many brokers; settings of the caller override them."""
     factor = min(3, brokers)
     found: dict[str, object] = {
         "offsets.topic.replication.factor": factor,
@@ -50,19 +55,25 @@ class Configs:
         *,
         broker_settings: Mapping[int, Mapping[str, object]] | None = None,
         racks: Sequence[str] | None = None,
-        data: Path | None = None,
+        data: Sequence[Path] = (),
+        controllers: int | None = None,
+        combined: bool = False,
     ) -> None:
+        """`combined` says that the first brokers are the controllers, too."""
+        _check_combined(brokers, controllers, combined)
+        self._controllers = controllers
+        self._combined = controllers or 0 if combined else 0
         if not 1 <= brokers <= BROKERS_MAX:
             raise ValueError(f"brokers={brokers}: a cluster has 1 to {BROKERS_MAX}")
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"racks names {len(racks)} racks for {brokers} brokers; name one for each")
-        self._own = broker_settings or {}
+        self._own = dict(broker_settings or {})
         unknown = sorted(set(self._own) - set(range(1, brokers + 1)))
         if unknown:
             raise ValueError(f"broker_settings names broker {unknown[0]}; there are 1 to {brokers}")
-        self._racks = racks
-        self._data = data
-        # A preset is made for one broker; what somebody asked for stays.
+        self._racks = dict(enumerate(racks or (), 1))
+        self._folders = data
+        # A preset is made for one broker; explicit settings stay.
         asked = {key for key in shared.static if not shared.origins.get(key, "").startswith("preset")}
         self._shared = shared.with_static(
             {key: value for key, value in defaults(brokers, shared.preset).items() if key not in asked}
@@ -76,6 +87,34 @@ class Configs:
     def of_controller(self) -> Config:
         return self._shared.with_static({"node.id": CONTROLLER_ID})
 
+    def add(self, number: int, rack: str | None, settings: Mapping[str, object] | None) -> None:
+        """One more broker."""
+        if rack is not None:
+            self._racks[number] = rack
+        if settings:
+            self._own[number] = settings
+
+    def of_quorum_controller(self, number: int) -> Config:
+        """Controllers listen 1000 ports above the first broker, or on free ones."""
+        shared = self._shared
+        name = shared["controller.listener.names"][0].upper()
+        given = next((each for each in shared["listeners"] if each.upper().startswith(f"{name}://")), None)
+        if given is not None:
+            host, _, port = given.partition("://")[2].rpartition(":")
+            first = int(port)
+        else:
+            host, first = shared.listeners[0].host, shared.listeners[0].port
+            first = 0 if not first else first + CONTROLLER_PORTS_ABOVE
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        own: dict[str, object] = {
+            "node.id": number if self._combined else CONTROLLER_ID + number,
+            "process.roles": "controller",
+            "listeners": f"{name}://{host}:{first + number - 1 if first else 0}",
+        }
+        if self._folders:
+            own["log.dirs"] = str(self._folders[0] / f"controller-{number}")
+        return shared.with_static(own, without=("advertised.listeners", "inter.broker.listener.name", "broker.rack"))
+
     def of_broker(self, number: int) -> Config:
         own: dict[str, object] = {
             "node.id": number,
@@ -83,10 +122,14 @@ class Configs:
         }
         if self._advertised:
             own["advertised.listeners"] = _moved(self._advertised, (number - 1) * self._stride)
-        if self._data is not None:
-            own["log.dirs"] = str(self._data / f"broker-{number}")
-        if self._racks is not None:
-            own["broker.rack"] = self._racks[number - 1]
+        if self._folders:
+            own["log.dirs"] = ",".join(str(folder / f"broker-{number}") for folder in self._folders)
+        if self._controllers is not None:
+            own["process.roles"] = "broker,controller" if number <= self._combined else "broker"
+        if self._folders and number <= self._combined:
+            own["metadata.log.dir"] = str(self._folders[0] / f"controller-{number}")
+        if number in self._racks:
+            own["broker.rack"] = self._racks[number]
         wanted = self._own.get(number, {})
         texts = {key: Setting(to_text(value), f"broker_settings of {number}") for key, value in wanted.items()}
         for warning in unknown_warnings(texts, ALL_KEYS):
@@ -94,8 +137,19 @@ class Configs:
         return self._shared.with_static({**own, **wanted})
 
 
+def _check_combined(brokers: int, controllers: int | None, combined: bool) -> None:
+    if combined and controllers is None:
+        raise ConfigError("combined roles need a number of controllers: set controllers (--controllers) to 3, say")
+    if combined and controllers is not None and controllers > brokers:
+        raise ConfigError(
+            f"combined roles: {controllers} controllers share their nodes with as many brokers, and there are {brokers}"
+        )
+
+
 def _stride(lists: Sequence[Sequence[Listener]], brokers: int) -> int:
-    """How far the ports of one broker are from those of the next: as little as leaves all of them different."""
+    """How far the ports of one broker are from those of the next: the smallest number that keeps all of them
+    different.
+    """
     fixed = [sorted(listener.port for listener in listeners if listener.port) for listeners in lists]
     stride = 1
     while not all(

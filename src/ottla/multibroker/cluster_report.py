@@ -1,4 +1,4 @@
-"""What a failed test wants to know of its cluster."""
+"""The report of a failed test about its cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def cluster_report(cluster: Cluster) -> str:
-    """As text: the brokers, the partitions and what was done to them, then what `report` says of a broker."""
+    """The report as text: the brokers, the partitions and what was done to them, then the report of a broker."""
     state = cluster.describe()
     lines = [f"broker {number}: {what}" for number, what in state["brokers"].items()]
     for topic, partitions in state["topics"].items():

@@ -7,7 +7,7 @@
       - partition_network: [[1], [2, 3]]
       - move_leader: {topic: orders, partition: 0, to: 3}
 
-Faults strike all brokers unless `broker` names one.
+Faults apply to all brokers unless `broker` names one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _OF_ONE_BROKER = ("down", "up", "kill", "restart")
 _NAMED_BY_VALUE = {"wait_in_sync": "topic", "partition_network": "sides"}
-"""What a step means that has a value instead of options; otherwise it is the number of a broker."""
+"""The option that a plain value of a step means; otherwise a broker's number or a controller's name."""
 
 
 class ClusterRun(Run):
-    """A scenario under way on a cluster."""
+    """A running scenario on a cluster."""
 
     VERBS: ClassVar[Collection[str]] = (
         *(verb for verb in Run.VERBS if verb not in _OF_ONE_BROKER),
@@ -45,7 +45,8 @@ class ClusterRun(Run):
 
     async def step(self, verb: str, options: dict[str, Any]) -> dict[str, Any]:
         if "" in options and verb in (*VERBS, "wait_in_sync"):
-            options = {_NAMED_BY_VALUE.get(verb, "broker"): options[""]}
+            kind = "controller" if verb.endswith("_controller") else "broker"
+            options = {_NAMED_BY_VALUE.get(verb, kind): options[""]}
         if verb == "wait_in_sync":
             await self.cluster.wait_in_sync(**options)
             return {}

@@ -1,4 +1,4 @@
-"""A cluster looked at as one server: the controller's metadata, and each partition where it is led."""
+"""A view of a cluster as one server: the controller's metadata, and each partition at its leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PartitionView:
     adding: list[int]
     removing: list[int]
     end_offsets: Mapping[int, int] = field(default_factory=dict)
-    """{broker: where its log ends}, of those that run."""
+    """{broker: log end offset} of the running brokers."""
     high_watermarks: Mapping[int, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class PartitionView:
 
 
 class ClusterServer:
-    """What helpers that look into a broker find in a cluster."""
+    """What helpers that inspect a broker use of a cluster."""
 
     def __init__(self, nodes: ClusterNodes) -> None:
         self.nodes = nodes
@@ -61,7 +61,7 @@ class ClusterServer:
 
     @property
     def as_server(self) -> Any:
-        """For helpers that look into a server: what they ask for is here."""
+        """For helpers that inspect a server: this class has what they use."""
         return self
 
     @property
@@ -74,13 +74,13 @@ class ClusterServer:
         leader = self.state(topic, index).leader
         node = self.nodes.brokers.get(leader)
         if leader == NO_LEADER or node is None or not node.is_alive:
-            raise LeaderNotAvailable(f"nobody leads {topic}-{index} now")
+            raise LeaderNotAvailable(f"there is no leader of {topic}-{index} now")
         return node.broker.replicas.leader(topic, index)
 
     def state(self, topic: str, index: int) -> PartitionState:
         known = self.metadata.topics.get(topic)
         if known is None or index not in known.partitions:
-            raise ValueError(f"there is no partition {topic}-{index}; make the topic first")
+            raise ValueError(f"there is no partition {topic}-{index}; create the topic first")
         return known.partitions[index]
 
     def topic_names(self) -> list[str]:
@@ -89,16 +89,16 @@ class ClusterServer:
     def coordinator(self, topic: str, key: str) -> int:
         known = self.metadata.topics.get(topic)
         if known is None:
-            raise ValueError(f"nothing was ever coordinated here ({topic} does not exist); let a client ask first")
+            raise ValueError(f"no broker has coordinated anything yet ({topic} does not exist); let a client ask first")
         return known.partitions[internal_partition(key, len(known.partitions))].leader
 
     def coordinating(self, topic: str, key: str) -> Any:
-        """The broker that coordinates `key`. Without the topic it is any: what is asked of it says what is missing."""
+        """The broker that coordinates `key`. Without the topic it is any broker, whose error says what is missing."""
         if topic not in self.metadata.topics:
             return self.running[0] if self.running else self
         node = self.nodes.brokers.get(self.coordinator(topic, key))
         if node is None or not node.is_alive:
-            raise ValueError(f"nobody coordinates {key!r} now")
+            raise ValueError(f"there is no coordinator of {key!r} now")
         return node.broker
 
     def partition_view(self, topic: str, index: int) -> PartitionView:

@@ -1,8 +1,8 @@
-"""Following: for every leader one fetch after the other, until this broker's logs are as long as the leader's.
+"""Followers: one fetch after the other from each leader, until this broker's logs are as long as the leader's.
 
-Each request names where a log ends and in which leader epoch its last record was written. A leader whose log went
-another way answers with the place where they part (KIP-595), the follower cuts off what lies behind it and asks again:
-so it takes as many rounds as there were leaders in between, and loses nothing that was committed (KIP-101, KIP-279).
+Each request has the end of a log and the leader epoch of its last record. If the logs have diverged, the leader answers
+where (KIP-595), and the follower truncates there and asks again. This takes as many rounds as there were leaders in
+between, and loses nothing that was committed (KIP-101, KIP-279).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = tuple[bytes, int]
 
 
 class ReplicaFetchers:
-    """All that this broker follows, by leader."""
+    """All partitions that this broker follows, by leader."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -52,7 +52,7 @@ class ReplicaFetchers:
             fetcher.partitions.clear()
 
     def placed(self, partition: Partition) -> None:
-        """A partition leads, follows somebody, or is gone: follow whom it says now."""
+        """A partition became leader or follower, or is gone: update the fetchers."""
         if self._closed:
             return
         key = (partition.topic_id, partition.index)
@@ -61,6 +61,7 @@ class ReplicaFetchers:
             fetcher.partitions.pop(key, None)
         follows = (
             partition.topic_id in node.broker.metadata.topics_by_id
+            and (partition.topic, partition.index) not in node.broker.logs.offline
             and node.node_id in state.replicas
             and state.leader not in (NO_LEADER, node.node_id)
         )
@@ -70,13 +71,13 @@ class ReplicaFetchers:
             self._fetchers[state.leader].follow(key, partition)
 
     def go_on(self) -> None:
-        """A way may be open again: no reason to wait for the end of a pause."""
+        """The network may be repaired: do not wait for the end of a pause."""
         for fetcher in self._fetchers.values():
             fetcher.go_on()
 
 
 class Fetcher:
-    """What is fetched from one leader. One request is under way at a time."""
+    """Fetches from one leader, one request at a time."""
 
     def __init__(self, node: BrokerNode, leader_id: int) -> None:
         self._node = node
@@ -91,10 +92,10 @@ class Fetcher:
         self.partitions[key] = partition
         if not self._asking:
             self._asking = True
-            # Other partitions of the same change come along.
+            # Other partitions of the same change are added too.
             self._node.broker.loop.call_soon(self._fetch)
         elif self._poll is not None:
-            # The request under way may wait for long, and does not know of this partition.
+            # The current request may wait for long and does not include this partition.
             self._node.network.send(self._node.node_id, self._leader_id, self._poll.hurry, lambda: None)
 
     def go_on(self) -> None:
@@ -120,7 +121,7 @@ class Fetcher:
                 topic = topics[topic_id] = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[])
             part = partition.log
             if part.epochs.latest < 0 and part.log_end_offset > part.high_watermark:
-                partition.truncate(part.high_watermark)  # nothing tells whose records these are
+                partition.truncate(part.high_watermark)  # the topic of these records is unknown
             asked[key] = partition.state.leader_epoch
             topic.partitions.append(
                 FetchRequest.FetchPartition(
@@ -148,7 +149,7 @@ class Fetcher:
         )
 
         def serve() -> Any:
-            result = node.peer(self._leader_id).broker.peer_server.serve(node.node_id, request, FETCH_VERSION)
+            result = node.peer_server(self._leader_id).serve(node.node_id, request, FETCH_VERSION)
             self._poll = result if isinstance(result, Reply) else None
             return result
 
@@ -170,7 +171,7 @@ class Fetcher:
                 for data in topic.partitions:
                     key = (topic.topic_id, data.partition_index)
                     partition = self.partitions.get(key)
-                    # An answer from before a change of leader says nothing any more.
+                    # An answer from before a change of leader is out of date.
                     if partition is not None and partition.state.leader_epoch == asked.get(key):
                         self._take(key, partition, data)
         self._fetch()
@@ -240,7 +241,7 @@ class Fetcher:
     # -- out of range ------------------------------------------------------------------------------------------
 
     def _find_place(self, key: Key, partition: Partition) -> None:
-        """The leader's log is shorter, or starts further on: ask where, and begin there."""
+        """The leader's log is shorter, or starts later: ask where, and continue there."""
         node = self._node
         epoch = partition.state.leader_epoch
 
@@ -252,7 +253,7 @@ class Fetcher:
             return ListOffsetsRequest(replica_id=node.node_id, topics=[topic])
 
         def serve() -> tuple[int, int]:
-            leader = node.peer(self._leader_id).broker.peer_server
+            leader = node.peer_server(self._leader_id)
             offsets = []
             for timestamp in (OffsetTimestamp.LATEST, OffsetTimestamp.EARLIEST):
                 response = leader.serve(node.node_id, request(timestamp), LIST_OFFSETS_VERSION)
@@ -293,7 +294,7 @@ class Fetcher:
 
 
 def place_to_cut(partition: Partition, epoch: int, end_offset: int) -> int:
-    """Where to cut a follower's log, whose leader says that up to `epoch` its own goes to `end_offset`."""
+    """Where to cut a follower's log if the leader's log ends at `end_offset` for `epoch`."""
     part = partition.log
     if end_offset < 0:
         return part.high_watermark
@@ -301,6 +302,6 @@ def place_to_cut(partition: Partition, epoch: int, end_offset: int) -> int:
     if own_epoch < 0:
         return min(end_offset, part.log_end_offset)
     if own_epoch != epoch:
-        # We have nothing of that epoch: cut to where our next older one ends, and ask again with that one.
+        # We have no records of that epoch: cut to the end of our next older one, and ask again with that one.
         return min(own_end, part.log_end_offset)
     return min(own_end, end_offset)

@@ -1,16 +1,15 @@
-"""The way between the nodes of a cluster: messages that arrive, arrive late, wait for a sleeper, or do not arrive.
+"""The network between the nodes of a cluster: messages can arrive, arrive late, wait for a paused node, or be lost.
 
-Without any trouble a message arrives in the next turn of the event loop. To a node that is down nothing arrives, and
-the sender learns it at once, as by a connection that was reset. Between two nodes on different sides of a partition
-messages hang, as TCP goes on trying: they arrive when the network is whole again, unless the sender loses patience
-first (`request.timeout.ms`), takes the connection for broken and is told so. A node that is paused gets its messages
-when it goes on, as a stopped process finds them in its sockets.
+Normally a message arrives in the next iteration of the event loop. If the target is down, the sender gets an error
+immediately, as with a connection reset. Between two nodes on different sides of a partition messages hang, as with TCP:
+they arrive when the network is repaired, unless the sender times out first (`request.timeout.ms`). A paused node gets
+its messages when it resumes, as a stopped process finds them in its sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Reply
@@ -28,7 +27,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 
 class _Hanging:
-    """A message that a cut keeps from arriving."""
+    """A message that waits because of a cut."""
 
     __slots__ = ("arrive", "lost", "patience", "source", "target")
 
@@ -53,7 +52,7 @@ class Network:
         self._hanging: list[_Hanging] = []
         self.request_timeout_ms: float = REQUEST_TIMEOUT_MS
         self.on_change: Callable[[], None] = lambda: None
-        """Called when ways opened that were closed."""
+        """Called when a cut or a pause ends."""
 
     # -- what is the matter ------------------------------------------------------------------------------------
 
@@ -63,12 +62,12 @@ class Network:
     def down(self, node: int) -> None:
         self._up.discard(node)
         for message in self._held.pop(node, ()):
-            message()  # finds that there is nobody
+            message()  # the node is down
         for hanging in tuple(self._hanging):
             if hanging.source == node:
                 self._give_up(hanging)
             elif hanging.target == node:
-                hanging.arrive = hanging.lost  # whoever starts there again has other connections
+                hanging.arrive = hanging.lost  # a restarted broker has new connections
 
     def pause(self, node: int) -> None:
         self._held.setdefault(node, [])
@@ -82,7 +81,7 @@ class Network:
         return node in self._held
 
     def cut(self, sides: Collection[Collection[int]]) -> None:
-        """Nobody reaches a node on another side; nodes that are on none reach all."""
+        """Cut the network between the sides; nodes on no side reach all."""
         for number, side in enumerate(sides):
             for other in list(sides)[number + 1 :]:
                 self._cut.update(frozenset((a, b)) for a in side for b in other if a != b)
@@ -98,7 +97,7 @@ class Network:
         self.on_change()
 
     def slow(self, source: int, target: int, delay_ms: float) -> None:
-        """One way; 0 makes it as fast as before."""
+        """Delay one direction; 0 removes the delay."""
         if delay_ms > 0:
             self._delays_ms[source, target] = delay_ms
         else:
@@ -111,7 +110,7 @@ class Network:
         return bool(self._cut) and frozenset((source, target)) in self._cut
 
     def is_direct(self, source: int, target: int) -> bool:
-        """Whether what one says is with the other at once, and back."""
+        """Whether messages between two nodes are neither cut nor delayed."""
         return (
             self.reaches(source, target)
             and not self._held.keys() & {source, target}
@@ -159,7 +158,7 @@ class Network:
             message.lost()
 
     def ask(self, source: int, target: int, serve: Callable[[], Any], answered: Answered) -> None:
-        """Have `target` do something, now or later, and tell `source` what came of it."""
+        """Call `target`, now or later, and pass the result to `source`."""
 
         def lost() -> None:
             answered(None, Unreachable(f"node {target} cannot be reached from node {source}"))
@@ -179,7 +178,7 @@ class Network:
         def deliver() -> None:
             try:
                 result = serve()
-            except KafkaError as error:
+            except (KafkaError, Unreachable) as error:
                 reply(None, error)
                 return
             if isinstance(result, Reply):
@@ -203,21 +202,23 @@ class Network:
         return reply
 
 
-def sides_of(groups: Iterable[Iterable[int]], everybody: Iterable[int], controller: int) -> list[list[int]]:
-    """The sides of a partition; the controller, unless it is named, is with the most, or else the first named."""
+def sides_of(groups: Iterable[Iterable[int]], brokers: Iterable[int], controllers: Sequence[int]) -> list[list[int]]:
+    """The sides of a partition.
+
+    Controllers that no side names are with the most brokers, or else the first named, unless they are brokers, too.
+    Where only controllers are named, brokers reach all of them.
+    """
     sides = [list(group) for group in groups]
     named = [node for side in sides for node in side]
-    known = set(everybody)
-    unknown = [node for node in named if node not in known]
-    if unknown:
-        raise ValueError(f"there is no broker {unknown[0]}; there are {', '.join(map(str, sorted(known)))}")
+    known = sorted(brokers)
     if len(set(named)) != len(named):
-        raise ValueError("a broker can only be on one side of a partition")
-    rest = [node for node in sorted(known) if node not in named and node != controller]
+        raise ValueError("a node can only be on one side of a partition")
+    names_brokers = any(node in known for node in named)
+    rest = [node for node in (known if names_brokers else controllers) if node not in named]
     if len(sides) == 1 and rest:
         sides.append(rest)
     if len(sides) < 2:
         raise ValueError("a partition needs two sides: partition_network([1], [2, 3])")
-    if controller not in named:
-        max(sides, key=len).append(controller)
+    if names_brokers and not any(node in named or node in known for node in controllers):
+        max(sides, key=len).extend(controllers)
     return sides

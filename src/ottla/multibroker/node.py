@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Container, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ottla.errors import (
-    NONE,
-    BrokerIdNotRegistered,
-    IneligibleReplica,
-    KafkaError,
-    RequestTimedOut,
-    StaleBrokerEpoch,
-)
+from ottla.answers import Reply
+from ottla.errors import NONE, CoordinatorLoadInProgress, IneligibleReplica, StaleBrokerEpoch
 from ottla.metadata.metadata_source import FollowedMetadata
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
 from ottla.multibroker.channel import NetworkChannel
-from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
+from ottla.multibroker.controller import CONTROLLER_ID
+from ottla.multibroker.controller_link import ActiveController, ControllerLink
 from ottla.multibroker.fetcher import ReplicaFetchers
+from ottla.multibroker.folder_reports import FolderReports
 from ottla.multibroker.network import Network
 from ottla.multibroker.throttle import LEADER, ReplicationThrottle
 from ottla.multibroker.to_controller import ControllerGate, forwarding_registry
 from ottla.replication.leadership import Leadership, Throttle
+from ottla.server.api import Registry, registered_apis
 from ottla.server.broker import Broker, StartError
-from ottla.server.peers import Unreachable
-from ottla.server.producer_ids import Allocated, ProducerIds
+from ottla.server.peers import PeerServer, Unreachable
+from ottla.server.producer_ids import ProducerIds
 from ottla.server.topology import Topology
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
@@ -34,37 +30,12 @@ from ottla.wire.primitives import uuid_from_base64, uuid_to_base64
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.multibroker.cluster_nodes import ClusterNodes
+    from ottla.server.log_dirs import Assignment
 
 logger = logging.getLogger(__name__)
 
 PROPOSAL_RETRY_MS = 500
 REGISTRATION_RETRY_MS = 50
-
-
-class MetadataReader:
-    """Reads the controller's log, append by append; how far depends on the network."""
-
-    def __init__(self, followed: FollowedMetadata, source: ControllerNode) -> None:
-        self._followed = followed
-        self._source = source
-        self._position = 0
-        self._batch = 0
-        self._reading = False
-
-    def catch_up(self) -> None:
-        """Follow what is new."""
-        if self._reading:
-            return  # the call that reads already takes what was appended meanwhile
-        self._reading = True
-        try:
-            while self._batch < len(self._source.batches):
-                end = self._source.batches[self._batch]
-                appended = self._source.image.replayed[self._position : end]
-                self._position, self._batch = end, self._batch + 1
-                if appended:
-                    self._followed.follow(appended, appended[-1][0])
-        finally:
-            self._reading = False
 
 
 class NodeReplication:
@@ -89,8 +60,18 @@ class NodeReplication:
         self._node.propose(leadership, isr)
 
 
+def forwarding_apis(server: Broker) -> Registry:
+    """All APIs of a broker in a cluster, including those that it does not advertise."""
+    assert isinstance(server.topology, BrokerNode)
+    return forwarding_registry(server.topology, registered_apis())
+
+
 class BrokerNode(Topology):
-    """What is around one of several brokers in a process: a controller, a network, and replicas on other brokers."""
+    """The surroundings of one of several brokers in a process: a controller, a network, and replicas on other
+    brokers.
+    """
+
+    has_other_replicas = True
 
     def __init__(self, cluster: ClusterNodes, node_id: int) -> None:
         self.cluster = cluster
@@ -99,10 +80,13 @@ class BrokerNode(Topology):
         self.broker_epoch = -1
         self.is_alive = False
         """From the start to the end, paused or not."""
+        self.serves_peers = False
+        """A node whose broker is down can be up: as a controller."""
         self._min_isr: dict[str, int] = {}
         self._min_isr_version = -1
         self.followed: FollowedMetadata
-        self._reader: MetadataReader | None = None
+        self.link: ControllerLink = cluster.link_for(self)
+        self.folder_reports = FolderReports(self)
 
     def assemble(self, broker: Broker) -> None:
         self.broker = broker
@@ -111,57 +95,70 @@ class BrokerNode(Topology):
         broker.registry = forwarding_registry(self, broker.registry)
         self.fetchers = ReplicaFetchers(self)
 
-    def _allocate_producer_ids(self, allocated: Allocated) -> None:
-        try:
-            allocated(self.broker.controller.allocate_producer_ids(self.node_id, self.broker_epoch))
-        except RequestTimedOut:
-            allocated(None)
+    def _allocate_producer_ids(self) -> Reply[range]:
+        allocated: Reply[range] = Reply()
+
+        def allocate(active: ActiveController) -> Any:
+            return active.when_committed(active.controller.allocate_producer_ids(self.node_id, self.broker_epoch))
+
+        def answered(block: range | None, error: Exception | None) -> None:
+            if block is None:
+                allocated.fail(error or CoordinatorLoadInProgress())
+            else:
+                allocated.resolve(block)
+
+        self.link.call(allocate, answered)
+        return allocated
 
     @property
     def network(self) -> Network:
         return self.cluster.network
 
-    @property
-    def controller_node(self) -> ControllerNode:
-        return self.cluster.controller
-
-    def peer(self, broker_id: int) -> BrokerNode:
-        return self.cluster.brokers[broker_id]
+    def peer_server(self, broker_id: int) -> PeerServer:
+        """What answers on another broker."""
+        peer = self.cluster.brokers[broker_id]
+        if not peer.serves_peers:
+            raise Unreachable(f"broker {broker_id} does not run")
+        return peer.broker.peer_server
 
     @property
     def epoch(self) -> int:
-        return self.broker_epoch  # also when somebody had it forgotten
+        return self.broker_epoch  # even if it was unregistered
 
     def unaddressed(self, listener: str) -> Container[int]:
-        """All brokers are on this machine: one client address does for all that listen on all interfaces."""
+        """All brokers are on this machine: one client address is enough for all that listen on all interfaces."""
         nodes = self.cluster.brokers.items()
         return {number for number, node in nodes if listener in node.broker.wildcard_listeners}
 
     # -- parts -------------------------------------------------------------------------------------------------
 
     def open_metadata(self) -> None:
-        broker, source = self.broker, self.controller_node
-        broker.identity = broker.logs.open(source.cluster_id, self.node_id, uuid_to_base64(broker.chance.uuid()))
-        if broker.cluster_id != source.cluster_id:
+        broker, cluster_id = self.broker, self.link.cluster_id
+        broker.identity = broker.logs.open(
+            cluster_id, self.node_id, self.link.directory_id or uuid_to_base64(broker.chance.uuid())
+        )
+        if broker.cluster_id != cluster_id:
             raise StartError(
                 f"the data folder of broker {self.node_id} belongs to another cluster ({broker.cluster_id})"
             )
         broker.directory_id = uuid_from_base64(broker.identity.directory_id or "")
-        self.followed = FollowedMetadata(broker.metadata, source.leader_epoch)
+        broker.open_log_dirs()
+        self.followed = FollowedMetadata(broker.metadata, 0)
         broker.metadata_log = self.followed
-        self._reader = MetadataReader(self.followed, source)
-        self._reader.catch_up()
-        broker.controller = ControllerGate(self, source)
+        self.link.follow(self.followed)
+        broker.controller = ControllerGate(self)
 
     def open_logs(self) -> None:
         replicas = self.broker.replicas
+        if self.broker.spread is not None:
+            self.broker.spread.open()
         replicas.set_strays_aside()
         self._remove_former_replicas()
         replicas.context = NodeReplication(self)
         replicas.on_placed = self.fetchers.placed
 
     def _remove_former_replicas(self) -> None:
-        """Partitions that were moved to other brokers while this one was away."""
+        """Remove partitions that were moved to other brokers while this one was down."""
         logs, topics = self.broker.logs, self.broker.metadata.topics
         for topic, index in logs.partitions():
             known = topics.get(topic)
@@ -173,7 +170,7 @@ class BrokerNode(Topology):
         broker = self.broker
         previous = broker.logs.previous_broker_epoch if broker.logs.clean_start else -1
         record = broker.registration(self.node_id, broker.advertise(), 0)
-        self.broker_epoch = self.controller_node.register(record, previous)
+        self.link.register(record, previous)
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -181,7 +178,7 @@ class BrokerNode(Topology):
         """Wait until the controller can be reached."""
         self.is_alive = True
         self.cluster.joined(self)
-        await self._until(lambda: self.network.reaches(self.node_id, CONTROLLER_ID))
+        await self._until(self.link.is_ready)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         while not holds():
@@ -190,9 +187,14 @@ class BrokerNode(Topology):
     async def before_serving(self) -> None:
         """Open every replica, so that it leads or follows; then send heartbeats until the broker is unfenced."""
         broker = self.broker
+        self.serves_peers = True
         for topic, partition in list(broker.metadata.partitions()):
-            if self.node_id in partition.replicas:
+            if self.node_id in partition.replicas and (topic.name, partition.index) not in broker.logs.left_out:
                 broker.replicas.replica(topic.name, partition.index)
+        await self.link.registered()
+        if broker.spread is not None:
+            broker.spread.assign_all()
+        self.folder_reports.registered()
         self._heartbeat()
         await self._until(lambda: not broker.metadata.brokers[self.node_id].fenced)
         broker.every(max(broker.config["replica.lag.time.max.ms"] // 2, 1), self._shrink_isrs)
@@ -202,13 +204,11 @@ class BrokerNode(Topology):
 
     def before_stop(self) -> None:
         """Hand over to others, as Kafka does, unless the whole cluster stops."""
-        if (
-            not self.cluster.is_stopping
-            and self.broker.config["controlled.shutdown.enable"]
-            and self.network.reaches(self.node_id, CONTROLLER_ID)
-        ):
-            with suppress(BrokerIdNotRegistered):  # forgotten: there is nothing to hand over
-                self.controller_node.begin_shutdown(self.node_id, self.broker_epoch)
+        if not self.cluster.is_stopping and self.broker.config["controlled.shutdown.enable"]:
+            # Unregistered or unreachable: there is nothing to hand over, or no one to take it.
+            self.link.call(
+                lambda active: active.duties.begin_shutdown(self.node_id, self.broker_epoch), lambda *_: None
+            )
         self.fetchers.close()
         for partition in self.broker.replicas:
             if partition.leadership is not None:
@@ -218,15 +218,16 @@ class BrokerNode(Topology):
         self.fetchers.close()
 
     def ended(self) -> None:
-        self.is_alive = False
+        self.is_alive = self.serves_peers = False
+        self.link.close()
         self.cluster.left(self)
 
     def stopped(self) -> None:
         if not self.cluster.is_stopping:
-            self.controller_node.fence(self.node_id)
+            self.cluster.fence(self.node_id)
 
     def pause(self) -> None:
-        """As SIGSTOP: nothing moves, nothing is answered, connections stay."""
+        """Like SIGSTOP: nothing runs, nothing is answered, connections stay open."""
         self.network.pause(self.node_id)
         self.broker.pause()
 
@@ -240,38 +241,39 @@ class BrokerNode(Topology):
 
     def _heartbeat(self) -> None:
         interval_ms: int = self.broker.config["broker.heartbeat.interval.ms"]
-        node_id, epoch, controller = self.node_id, self.broker_epoch, self.controller_node
-
-        def beat() -> bool:
-            return controller.heartbeat(node_id, epoch, self.followed.last_offset)
-
-        def answered(fenced: bool | None, error: Exception | None) -> None:
-            if isinstance(error, StaleBrokerEpoch):
-                logger.error("broker %d: the controller knows a newer one of this id", node_id)
-
-        if self.network.is_direct(node_id, CONTROLLER_ID):
-            try:
-                beat()
-            except KafkaError as error:
-                answered(None, error)
-        else:
-            self.network.ask(node_id, CONTROLLER_ID, beat, answered)
+        self.heartbeat_now()
         self.broker.timer.schedule(interval_ms, self._heartbeat)
 
+    def heartbeat_now(self) -> None:
+        node_id, epoch = self.node_id, self.broker_epoch
+        failed = tuple(self.folder_reports.failed)
+
+        def beat(active: ActiveController) -> Any:
+            return active.when_committed(active.duties.heartbeat(node_id, epoch, self.followed.last_offset, failed))
+
+        def answered(fenced: bool | None, error: Exception | None) -> None:
+            if error is None:
+                self.folder_reports.heard(failed)
+            elif isinstance(error, StaleBrokerEpoch):
+                logger.error("broker %d: the controller knows a newer one of this id", node_id)
+
+        self.link.call(beat, answered)
+
+    def folders_failed(self, directory_ids: Sequence[bytes]) -> None:
+        self.folder_reports.report_failed(directory_ids)
+
+    def assign_folders(self, assigned: Sequence[Assignment]) -> None:
+        self.folder_reports.assign(assigned)
+
     def followed_way_open(self) -> None:
-        """Read on, if the controller can be heard."""
-        if self.is_alive and self.network.reaches(CONTROLLER_ID, self.node_id) and self._reader is not None:
-            self._reader.catch_up()
+        """Continue to read, if the controller can be reached."""
+        if self.is_alive:
+            self.link.way_open()
             self.fetchers.go_on()
 
     def metadata_appended(self) -> None:
-        """The controller wrote something: it is here now, or when the network brings it."""
-        if self._reader is None:
-            return
-        if self.network.is_direct(CONTROLLER_ID, self.node_id):
-            self._reader.catch_up()
-        else:
-            self.network.send(CONTROLLER_ID, self.node_id, self._reader.catch_up, lambda: None)
+        """The controller wrote something: read it now, or when the network allows it."""
+        self.link.metadata_appended()
 
     def propose(self, leadership: Leadership, isr: list[int]) -> None:
         state = leadership.state
@@ -283,7 +285,7 @@ class BrokerNode(Topology):
             partition_index=state.index,
             leader_epoch=leadership.leader_epoch,
             new_isr_with_epochs=[
-                # One that has not fetched yet is known by the epoch that the metadata has.
+                # For one that has not fetched yet, use the epoch in the metadata.
                 member(
                     broker_id=replica, broker_epoch=brokers[replica].epoch if epochs[replica] < 0 else epochs[replica]
                 )
@@ -297,22 +299,24 @@ class BrokerNode(Topology):
             topics=[AlterPartitionRequest.TopicData(topic_id=state.topic_id, partitions=[change])],
         )
 
-        def answered(response: AlterPartitionResponse | None, error: Exception | None) -> None:
+        def answered(reply: Reply[AlterPartitionResponse]) -> None:
             if not self.is_alive or leadership.proposed is not isr:
                 return
-            if isinstance(error, Unreachable):
+            if isinstance(reply.error, Unreachable):
                 self.broker.timer.schedule(PROPOSAL_RETRY_MS, again)
-            elif response is None or response.topics[0].partitions[0].error_code == IneligibleReplica.code:
+                return
+            changed = None if reply.error is not None else reply.value.topics[0].partitions[0]
+            if changed is None or changed.error_code == IneligibleReplica.code:
                 leadership.refused()
-            elif response.topics[0].partitions[0].error_code == NONE:
-                leadership.settled(response.topics[0].partitions[0].partition_epoch)
-            # Any other error: newer metadata is on its way, and says what is.
+            elif changed.error_code == NONE:
+                leadership.settled(changed.partition_epoch)
+            # Any other error: newer metadata is on its way and decides.
 
         def again() -> None:
             if leadership.proposed is isr and self.is_alive:
                 self.propose(leadership, isr)
 
-        self.broker.channel.send(CONTROLLER_ID, request, answered)
+        self.broker.channel.send(CONTROLLER_ID, request).listen(answered)
 
     def _shrink_isrs(self) -> None:
         for partition in self.broker.replicas:
@@ -320,7 +324,7 @@ class BrokerNode(Topology):
                 partition.leadership.maybe_shrink_isr()
 
     def min_isr(self, topic: str) -> int:
-        """`min.insync.replicas`, which every append with followers asks for."""
+        """`min.insync.replicas`, which every append with followers needs."""
         if self._min_isr_version != self.broker.metadata.version:
             self._min_isr.clear()
             self._min_isr_version = self.broker.metadata.version

@@ -1,4 +1,4 @@
-"""Leaders and in-sync replicas, changed at will."""
+"""Explicit changes of leaders and in-sync replicas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def lead_here(server: ClusterServer, topic: str, index: int, broker_id: int) -> None:
-    """An election with a known outcome; nothing is lost, as only a replica in sync may win it."""
+    """An election with a given winner. Nothing is lost, because the winner must be in sync."""
     state = server.state(topic, index)
     if broker_id == state.leader:
         return
@@ -28,7 +28,7 @@ def lead_here(server: ClusterServer, topic: str, index: int, broker_id: int) -> 
 
 
 def drop_from_isr(server: ClusterServer, topic: str, index: int, brokers: Iterable[int]) -> None:
-    """Out of the ISR, and kept out of it; ELR and min.insync.replicas are as after a real lag."""
+    """Remove replicas from the ISR and keep them out; ELR and min.insync.replicas behave as after a real lag."""
     gone = set(brokers)
     state = server.state(topic, index)
     unknown = sorted(gone.difference(state.replicas))
@@ -45,7 +45,7 @@ def drop_from_isr(server: ClusterServer, topic: str, index: int, brokers: Iterab
 
 
 def move_replicas(server: ClusterServer, topic: str, index: int, replicas: Sequence[int] | None) -> None:
-    """As AlterPartitionReassignments."""
+    """Like AlterPartitionReassignments."""
     controller = server.controller
     try:
         record = reassign(

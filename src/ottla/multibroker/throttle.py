@@ -1,7 +1,7 @@
-"""Replication throttles (KIP-73): replicas that catch up, in a reassignment say, leave bandwidth to the others.
+"""Replication throttles (KIP-73): replicas that catch up leave bandwidth to the others.
 
-A topic names the replicas (`leader.replication.throttled.replicas` of those who send, `follower.…` of those who fetch),
-a broker the rate. Replicas in sync are never held back.
+A topic setting names the replicas (`leader.replication.throttled.replicas` for the senders, `follower.…` for
+the fetchers), and a broker setting the rate. In-sync replicas are never throttled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReplicationThrottle:
         self._throttled: dict[str, tuple[str, ...]] = {}
 
     def concerns(self, topic: str, index: int) -> bool:
-        """Whether this broker's replica of a partition is a throttled one."""
+        """Whether this broker's replica of a partition is throttled."""
         image = self._broker.metadata
         if self._version != image.version:
             self._version = image.version

@@ -1,4 +1,4 @@
-"""The controller as a broker of the cluster reaches it: forwarded requests, and the few things it asks for itself."""
+"""How a broker of the cluster uses the controller: forwarded requests, and a few calls of its own."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ottla.answers import started
+from ottla.answers import then
 from ottla.errors import (
     CoordinatorNotAvailable,
     KafkaError,
     LeaderNotAvailable,
-    RequestTimedOut,
     TopicAlreadyExists,
 )
 from ottla.metadata.controller import Admit, Controller, NewTopic
 from ottla.metadata.image import TopicState
-from ottla.multibroker.controller import CONTROLLER_ID, ControllerNode
+from ottla.multibroker.controller_link import ActiveController
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.forwarding import forwarding
-from ottla.server.peers import ForwardedConnection, Unreachable
+from ottla.server.peers import ForwardedConnection
+from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -27,47 +27,43 @@ if TYPE_CHECKING:
 
 
 def forwarding_registry(node: BrokerNode, registry: Registry) -> Registry:
-    """A registry whose requests for the controller are answered by what the controller knows."""
-
-    def at_controller(api: Api, ctx: RequestContext, request: Any) -> Any:
-        controller = node.controller_node
-        services = node.broker.services.at_controller(
-            CONTROLLER_ID, controller.controller, controller.image, controller.log, controller.quotas
-        )
-        client = ForwardedConnection.of(ctx.connection, services)
-        return api.handler(
-            RequestContext(client, ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.request_bytes),
-            request,
-        )
-
-    async def over_network(api: Api, ctx: RequestContext, request: Any) -> Any:
-        try:
-            return await node.network.call(node.node_id, CONTROLLER_ID, lambda: at_controller(api, ctx, request))
-        except Unreachable:
-            raise RequestTimedOut from None
+    """A registry that forwards the controller's requests."""
 
     def forward(api: Api, ctx: RequestContext, request: Any) -> Any:
-        if node.network.is_direct(node.node_id, CONTROLLER_ID):
-            return at_controller(api, ctx, request)
-        return started(over_network(api, ctx, request))
+        def at_controller(active: ActiveController) -> Any:
+            services = node.broker.services.at_controller(
+                active.node_id, active.controller, active.image, active.log, active.quotas
+            )
+            client = ForwardedConnection.of(ctx.connection, services)
+            forwarded = RequestContext(
+                client, ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.request_bytes
+            )
+            return then(api.handler(forwarded, request), active.when_committed)
+
+        return node.link.ask(at_controller)
 
     return forwarding(registry, forward)
 
 
-class ControllerGate(Controller):
-    """The controller for the few things that a broker wants of it while it serves something else."""
+def _no_directory(broker_id: int) -> bytes:
+    return ZERO_UUID  # only the controller knows; this broker places no partitions
 
-    def __init__(self, node: BrokerNode, remote: ControllerNode) -> None:
+
+class ControllerGate(Controller):
+    """The few calls to the controller that a broker makes while it serves a request."""
+
+    def __init__(self, node: BrokerNode) -> None:
         super().__init__(
-            node.broker.metadata, remote, lambda: node.broker.config, node.broker.chance, remote.directory_of
+            node.broker.metadata,
+            node.broker.metadata_log,
+            lambda: node.broker.config,
+            node.broker.chance,
+            _no_directory,
         )
         self._node = node
-        self._remote = remote
 
     def _there(self) -> Controller:
-        if not self._node.network.reaches(self._node.node_id, CONTROLLER_ID):
-            raise RequestTimedOut
-        return self._remote.controller
+        return self._node.link.controller()
 
     def commit(self, records: Sequence[Message]) -> None:
         self._there().commit(records)
@@ -92,7 +88,7 @@ class ControllerGate(Controller):
         try:
             return self._made(name, lambda there: there.create_internal_topic(name))
         except KafkaError:
-            # Too few brokers for its topic, say, or the controller cannot be reached: the client tries again.
+            # For example, too few brokers for its topic, or the controller is unreachable: the client retries.
             raise CoordinatorNotAvailable from None
 
     def auto_create_topic(self, name: str) -> TopicState:

@@ -1,11 +1,11 @@
-"""A leader with followers: how far each one is, what is committed, who is in sync.
+"""A leader with followers: their progress, the committed offset, and the ISR.
 
-The walk of an append: the leader's log ends further on; a follower fetches from where its own log ends, appends, and
-says so by the offset of its next fetch; when all of the ISR are past an offset it is committed, and the high watermark
-moves; the next answers carry it to the followers.
+The path of an append: the leader's log grows. A follower fetches from the end of its own log, appends, and confirms
+this with the offset of its next fetch. When the whole ISR is past an offset, it is committed, and the high watermark
+advances. The next fetch responses carry it to the followers.
 
-A leader may not change the ISR on its own: it proposes, and the controller decides (KIP-497). Until then a replica that
-shall join already holds the high watermark back, and one that shall leave still does.
+A leader cannot change the ISR itself: it proposes a change, and the controller decides (KIP-497). Until then, both a
+joining and a leaving replica hold back the high watermark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReplicaWatcher(Protocol):
 
 
 class Throttle(Protocol):
-    """A limit on what is sent to replicas that catch up (KIP-73)."""
+    """A limit on the traffic to replicas that catch up (KIP-73)."""
 
     @property
     def is_exceeded(self) -> bool: ...
@@ -43,28 +43,28 @@ class Throttle(Protocol):
 
 
 class ReplicationContext(Protocol):
-    """What a leader needs from its broker."""
+    """The broker's services for a leader."""
 
     image: MetadataImage
     clock: Clock
     kept_out: Collection[tuple[str, int, int]]
-    """(topic, partition, broker) of replicas that somebody wants out of the ISR."""
+    """(topic, partition, broker) of replicas that must stay out of the ISR."""
     throttle: Throttle
 
     @property
     def lag_max_ms(self) -> int: ...
 
     def min_isr(self, topic: str) -> int:
-        """The setting, which may be more than there are replicas."""
+        """The setting, which may exceed the number of replicas."""
         ...
 
     def propose(self, leadership: Leadership, isr: list[int]) -> None:
-        """Ask the controller for another ISR."""
+        """Ask the controller to change the ISR."""
         ...
 
 
 class Follower:
-    """A replica as the leader knows it from its fetches."""
+    """A follower, known from its fetches."""
 
     __slots__ = (
         "broker_epoch",
@@ -81,7 +81,7 @@ class Follower:
         self.log_end_offset = -1
         self.log_start_offset = -1
         self.caught_up_ms = caught_up_ms
-        """When it last had everything that the leader had."""
+        """When it last had all of the leader's records."""
         self.fetch_ms = 0.0
         self.leader_end_at_fetch = -1
         self.broker_epoch = -1
@@ -90,7 +90,8 @@ class Follower:
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self.leader_end_at_fetch:
-            # It has by now what there was at its last fetch: a leader that is written to all the time is never reached.
+            # It now has everything up to its last fetch. Under constant writes it never reaches the leader's current
+            # end.
             self.caught_up_ms = max(self.caught_up_ms, self.fetch_ms)
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
@@ -137,12 +138,13 @@ class Leadership:
         self._on_advance = on_advance
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log.log_end_offset
-        # Cached even if nothing is ever written in it: followers with newer entries than ours must find their place.
+        # Assigned even if nothing is written in this epoch: followers with newer epochs need it to find where they
+        # diverge.
         if state.leader_epoch > log.epochs.latest:
             log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self.followers: dict[int, Follower] = {}
         self.proposed: list[int] | None = None
-        """The ISR that the controller was asked for."""
+        """The ISR proposed to the controller."""
         self.proposed_epoch = -1
         self.replica_watchers: set[ReplicaWatcher] = set()
         self._waiting: list[tuple[int, int, Committed]] = []
@@ -160,7 +162,7 @@ class Leadership:
         replicas = [replica for replica in self.state.replicas if replica != self.broker_id]
         for replica in replicas:
             if replica not in self.followers:
-                # One in sync has a full term to show up; one that is not has to earn it.
+                # An in-sync replica gets the full lag time to fetch. Any other must catch up first.
                 self.followers[replica] = Follower(replica, now_ms if replica in self.state.isr else float("-inf"))
         for replica in set(self.followers).difference(replicas):
             del self.followers[replica]
@@ -173,7 +175,7 @@ class Leadership:
         self.advance()
 
     def resign(self) -> None:
-        """Another leads now, or nobody does: who waits for a commit cannot get it from here."""
+        """Another broker leads now, or none: requests that wait for a commit fail."""
         waiting, self._waiting = self._waiting, []
         for _, _, committed in waiting:
             committed(NotLeaderOrFollower())
@@ -183,7 +185,7 @@ class Leadership:
         for watcher in tuple(self.replica_watchers):
             watcher.grown(self)
 
-    # -- what is committed -------------------------------------------------------------------------------------
+    # -- committed offsets -------------------------------------------------------------------------------------
 
     @property
     def min_isr(self) -> int:
@@ -194,7 +196,7 @@ class Leadership:
         return len(self.state.isr) < self.min_isr
 
     def check_enough_replicas(self) -> None:
-        """Refuse an append with acks=all that could not be safe now."""
+        """Refuse an append with acks=all if the ISR is too small."""
         if self.is_under_min_isr:
             raise NotEnoughReplicas(
                 f"The size of the current ISR {self.state.isr} is insufficient to satisfy the min.isr requirement of "
@@ -208,9 +210,9 @@ class Leadership:
             watcher.grown(self)
 
     def advance(self) -> None:
-        """Move the high watermark to where all of the ISR are, and all who are about to join it."""
+        """Move the high watermark to the least end offset of the ISR and of the replicas that are about to join it."""
         if self.is_under_min_isr:
-            return  # a replica that left the ISR may be elected from the ELR: it must have all that is committed
+            return  # a replica that left the ISR may be elected from the ELR, so it must have all committed records
         log = self.log
         target = log.log_end_offset
         isr, proposed = self.state.isr, self.proposed
@@ -233,7 +235,7 @@ class Leadership:
             watcher.grown(self)
 
     def when_committed(self, offset: int, committed: Committed) -> None:
-        """Call back when `offset` is below the high watermark, or when it cannot get there from here any more."""
+        """Call back when `offset` is below the high watermark, or when this leader can no longer commit it."""
         if offset < self.log.high_watermark:
             committed(None)
         else:
@@ -241,7 +243,7 @@ class Leadership:
 
     @property
     def low_watermark(self) -> int:
-        """Where the log starts on every live replica."""
+        """The least start offset among the live replicas."""
         starts = [
             follower.log_start_offset
             for follower in self.followers.values()
@@ -257,7 +259,7 @@ class Leadership:
             return
         self._trimming.append((offset, trimmed))
         for watcher in tuple(self.replica_watchers):
-            watcher.grown(self)  # the answer tells the follower where the log starts
+            watcher.grown(self)  # the response carries the log start offset to the follower
 
     def _check_trimmed(self) -> None:
         low = self.low_watermark
@@ -268,17 +270,17 @@ class Leadership:
 
     @property
     def throttle(self) -> Throttle | None:
-        """The limit on what is sent from here, if this replica is under one."""
+        """The limit on outgoing replication traffic, if this replica is throttled."""
         throttle = self._context.throttle
         return throttle if throttle.concerns(self.topic, self.state.index) else None
 
     # -- followers ---------------------------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, broker_epoch: int, has_epoch: bool) -> Follower:
-        """The follower that fetches, unless it is none, or one from before its last restart (KIP-903)."""
+        """The follower that fetches. Refuses other brokers, and an epoch from before its last restart (KIP-903)."""
         follower = self.followers.get(replica_id)
         if follower is None:
-            # With an epoch that fits, the leader may just not have heard yet that the replica was added.
+            # With a valid epoch, the replica may be new, and the leader may not know it yet.
             raise UnknownLeaderEpoch() if has_epoch else NotLeaderOrFollower()
         known = self._context.image.brokers.get(replica_id)
         if broker_epoch != -1 and known is not None and known.epoch > broker_epoch:
@@ -286,7 +288,7 @@ class Leadership:
         return follower
 
     def follower_fetched(self, follower: Follower, offset: int, log_start_offset: int, broker_epoch: int) -> None:
-        """A fetch from `offset` says that the follower has everything below."""
+        """A fetch from `offset` shows that the follower has everything below."""
         before = follower.log_end_offset
         now_ms = self._context.clock.monotonic_ms()
         follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, broker_epoch)
@@ -324,7 +326,7 @@ class Leadership:
         )
 
     def lagging(self) -> list[int]:
-        """Of the ISR, who has not caught up for longer than `replica.lag.time.max.ms`."""
+        """The replicas of the ISR that have not caught up for longer than `replica.lag.time.max.ms`."""
         now_ms = self._context.clock.monotonic_ms()
         return [
             follower.broker_id
@@ -350,11 +352,11 @@ class Leadership:
         self._context.propose(self, isr)
 
     def settled(self, partition_epoch: int) -> None:
-        """The controller took it, and perhaps nothing had to be changed for that."""
+        """The controller accepted the proposal, perhaps without a change."""
         if partition_epoch <= self.proposed_epoch:
             self.proposed = None
         self.advance()
 
     def refused(self) -> None:
-        """The controller did not take the proposal, and the partition is as it was."""
+        """The controller refused the proposal. The partition is unchanged."""
         self.proposed = None

@@ -1,12 +1,12 @@
-"""One partition on this broker: the leader's append, what readers may see, and who waits for more."""
+"""One partition on this broker: the leader's append, visibility for readers, and waiting readers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ottla.answers import Steps
 from ottla.clock import Clock
-from ottla.enums import OffsetTimestamp
 from ottla.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -28,9 +28,13 @@ from ottla.log.results import AppendInfo
 from ottla.metadata.image import NO_LEADER, PartitionState
 from ottla.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, Batch, Buffer
 from ottla.records.validation import (
+    LONG_BYTES,
     InvalidRecords,
     InvalidTimestamps,
+    Validated,
     ValidationOptions,
+    batch_bytes_to_check,
+    bytes_to_check,
     may_store_as_is,
     placed,
     validate,
@@ -55,7 +59,7 @@ class Watcher(Protocol):
 
 
 class Readable(NamedTuple):
-    """What a fetch got: file bytes, and the aborted transactions among them."""
+    """The result of a fetch: file bytes, and their aborted transactions."""
 
     records: FileRegion | bytes
     aborted: Sequence[AbortedTransaction]
@@ -88,7 +92,7 @@ class Partition:
         broker_id: int,
         context: ReplicationContext | None = None,
     ) -> None:
-        """With a `context` it is one of several replicas. Without one, what is written is committed."""
+        """With a `context` it is one of several replicas. Without one, appended records are committed immediately."""
         self.topic = topic
         self.topic_id = state.topic_id
         self.index = state.index
@@ -100,14 +104,14 @@ class Partition:
         self._clock = clock
         self._uncommitted_bytes = 0
         self.leadership: Leadership | None = None
-        """Of a leader with followers."""
+        """Set for a leader with followers."""
         if context is None:
             log.update_high_watermark(log.log_end_offset)
         else:
             self.lead_or_follow(context)
 
     def lead_or_follow(self, context: ReplicationContext) -> bool:
-        """Lead or follow as the metadata says now; whether that is anything new."""
+        """Lead or follow according to the metadata. Returns whether this changed."""
         state, leadership = self.state, self.leadership
         leads = state.leader == self.broker_id
         if leadership is not None:
@@ -126,7 +130,7 @@ class Partition:
             self.log.update_high_watermark(self.log.log_end_offset)
         return True
 
-    # -- who may ask -------------------------------------------------------------------------------------------
+    # -- access checks -----------------------------------------------------------------------------------------
 
     @property
     def leader_epoch(self) -> int:
@@ -137,7 +141,7 @@ class Partition:
             raise NotLeaderOrFollower()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fence a client whose view of the leader is older, or newer, than ours (KIP-320)."""
+        """Fence a client whose leader epoch is older or newer than ours (KIP-320)."""
         if current_leader_epoch == -1 or current_leader_epoch == self.state.leader_epoch:
             return
         if current_leader_epoch < self.state.leader_epoch:
@@ -147,20 +151,41 @@ class Partition:
     # -- appending ---------------------------------------------------------------------------------------------
 
     def append(self, records: Buffer, produce_version: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Validate what a client sent and append it; nothing is appended if anything in it is refused."""
+        """Validate and append a client's records. Nothing is appended if any of them is refused."""
         try:
             validated = validate(records, self._options, self._clock.now_ms(), produce_version)
         except (InvalidRecords, InvalidTimestamps) as error:
             raise placed(error, self.topic, self.index) from None
+        return self.append_checked(validated, origin)
+
+    def bytes_to_check(self, records: Buffer) -> int:
+        """How many decompressed bytes of a client's records must be read. LONG_BYTES + 1 means more."""
+        return bytes_to_check(records, self._options, self._clock.now_ms())
+
+    def checked(self, records: Buffer, produce_version: int, *, in_thread: bool) -> Steps[Validated | None]:
+        """Validate a client's records, for `append_checked`. With a thread, nothing else may change them."""
+        options, now_ms = self._options, self._clock.now_ms()
+        try:
+            if not in_thread:
+                return validate(records, options, now_ms, produce_version)
+            validated: Validated | None = yield lambda: validate(records, options, now_ms, produce_version)
+            return validated
+        except (InvalidRecords, InvalidTimestamps) as error:
+            raise placed(error, self.topic, self.index) from None
+
+    def append_checked(self, validated: Validated | None, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Append validated records. None means a message set without a complete message."""
         if validated is None:
             return AppendInfo(-1, -1, -1, self.log.log_start_offset)
         return self._append(validated.batch, origin, validated.append_time_ms)
 
-    def append_batch(self, batch: Batch, produce_version: int) -> AppendInfo:
-        """The same for one batch of the current format that has been found in a request."""
+    def append_batch(self, batch: Batch, produce_version: int) -> AppendInfo | None:
+        """Like `append`, for one batch of the current format from a request. None if it takes long."""
         options, now_ms = self._options, self._clock.now_ms()
         if options.takes_unread and may_store_as_is(batch, options, now_ms):
             return self._append(batch, Origin.CLIENT, NO_TIMESTAMP)
+        if batch_bytes_to_check(batch, options, now_ms) > LONG_BYTES:
+            return None
         try:
             validated = validate_batch(batch, options, now_ms, produce_version)
         except (InvalidRecords, InvalidTimestamps) as error:
@@ -178,10 +203,10 @@ class Partition:
         return info
 
     def append_run(self, batches: Sequence[Batch], produce_version: int) -> Sequence[int]:
-        """Append what came in several requests of one client, with one write; returns their first offsets.
+        """Append batches of several requests of one client with one write. Returns their first offsets.
 
-        Ends before the first batch that is refused, or that needs more than to be written behind the others: appended
-        by itself it will tell. Nothing at all is done where there is nothing to gain.
+        Stops before the first batch that is refused or needs special treatment; a separate append then reports the
+        result. Does nothing if there is no benefit.
         """
         options = self._options
         if options.rewrites:
@@ -192,14 +217,16 @@ class Partition:
         try:
             for batch in batches:
                 if not (unread and may_store_as_is(batch, options, now_ms)):
+                    if batch_bytes_to_check(batch, options, now_ms) > LONG_BYTES:
+                        break
                     validate_batch(batch, options, now_ms, produce_version)
                 sound += 1
         except KafkaError:
-            batches = batches[:sound]
-        return self._append_run(batches)
+            pass
+        return self._append_run(batches[:sound])
 
     def append_own_run(self, batches: Sequence[Batch]) -> Sequence[int]:
-        """The same for what the broker itself made; also nothing where the log has a clock of its own."""
+        """Like `append_run`, for the broker's own batches. Also does nothing if the topic uses LogAppendTime."""
         return () if self._options.timestamp_type == LOG_APPEND_TIME else self._append_run(batches)
 
     def _append_run(self, batches: Sequence[Batch]) -> Sequence[int]:
@@ -215,9 +242,9 @@ class Partition:
     def append_own(
         self, batches: Sequence[Batch], origin: Origin = Origin.COORDINATOR, transaction_version: int = 0
     ) -> AppendInfo:
-        """Append what the broker itself made: coordinator records and transaction markers.
+        """Append the broker's own batches: coordinator records and transaction markers.
 
-        `transaction_version` is the one under which the coordinator ended the transaction of a marker.
+        `transaction_version` is the version with which the coordinator ended a marker's transaction.
         """
         if self._options.timestamp_type == LOG_APPEND_TIME:
             now_ms = self._clock.now_ms()
@@ -248,7 +275,7 @@ class Partition:
             watcher.appended(byte_count)
 
     def when_committed(self, offset: int, committed: Committed) -> None:
-        """Call back once `offset` is committed, or with the error that keeps it from that; at once where it is."""
+        """Call back once `offset` is committed, or with an error if it cannot be. Immediate if it already is."""
         leadership = self.leadership
         if leadership is not None:
             leadership.when_committed(offset, committed)
@@ -258,7 +285,7 @@ class Partition:
             committed(NotLeaderOrFollower())
 
     def when_acknowledged(self, offset: int, acknowledged: Committed) -> None:
-        """As `when_committed`, for acks=all: enough replicas have to be left in the ISR by then."""
+        """Like `when_committed`, for acks=all: the ISR must still be large enough at that time."""
         leadership = self.leadership
 
         def committed(error: KafkaError | None) -> None:
@@ -271,7 +298,7 @@ class Partition:
     # -- following ---------------------------------------------------------------------------------------------
 
     def append_as_follower(self, batches: Sequence[Batch], high_watermark: int, leader_start: int) -> None:
-        """Take what the leader sent, and where it says that its log is committed to and starts."""
+        """Append records from the leader, and apply its high watermark and log start offset."""
         log = self.log
         try:
             if batches:
@@ -289,18 +316,19 @@ class Partition:
             log.advance_log_start_offset(min(leader_start, log.high_watermark))
 
     def truncate(self, offset: int) -> None:
-        """Cut off what the leader does not have."""
+        """Remove records that the leader does not have."""
         if not self.log.truncate_to(offset):
-            # A leader that was replaced before it wrote anything has an epoch without records: the leader has no such.
+            # A leader that was replaced before it wrote anything has an epoch without records. The new leader does not
+            # have it.
             self.log.epochs.truncate_from_end(self.log.log_end_offset)
 
     def changed(self) -> None:
-        """Leadership or the log's start moved, or the partition goes away: wake all watchers at once."""
+        """Leadership or the log start changed, or the partition is removed: wake all watchers."""
         for watcher in tuple(self.watchers):
             watcher.moved()
 
     def delete_records(self, offset: int) -> int:
-        """Hide what is below `offset` (-1: below the high watermark); returns where the log starts now (KIP-107)."""
+        """Hide records below `offset` (-1: below the high watermark). Returns the new log start offset (KIP-107)."""
         log = self.log
         if log.config.compact and not log.config.delete:
             raise PolicyViolation(
@@ -329,7 +357,7 @@ class Partition:
         return self.log.log_start_offset
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool) -> Readable:
-        """File bytes from the batch that holds `offset` on, up to what a consumer may see."""
+        """File bytes from the batch that holds `offset`, up to the end that a consumer may see."""
         log = self.log
         limit = log.last_stable_offset if committed_only else log.high_watermark
         if offset > log.log_end_offset or offset < log.log_start_offset:
@@ -346,7 +374,7 @@ class Partition:
             raise
 
     def read_as_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> FileRegion | bytes:
-        """As `read`, for a follower: up to the end, committed or not."""
+        """Like `read`, for a follower: up to the end of the log, committed or not."""
         log = self.log
         if offset > log.log_end_offset or offset < log.log_start_offset:
             raise OffsetOutOfRange()
@@ -358,13 +386,9 @@ class Partition:
             log.failed(error)
             raise
 
-    def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record at or after a time."""
-        return self.log.offset_for_timestamp(timestamp)
-
-    def max_timestamp(self) -> TimestampedOffset | None:
-        """The record with the largest timestamp (KIP-734)."""
-        return self.log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP)
+    def offset_for_time(self, timestamp: int) -> Steps[TimestampedOffset | None]:
+        """The first record at or after a time, or the one with the largest timestamp (KIP-734)."""
+        return self.log.search_timestamp(timestamp)
 
     def segment_offsets(self) -> list[tuple[int, int]]:
         """(base offset, time of the last change) of every segment, oldest first."""
@@ -374,17 +398,17 @@ class Partition:
 
     def epoch_of_first_offset(self) -> int:
         epoch = self.log.epochs.epoch_for_offset(self.log.log_start_offset)
-        # Kafka's leaders note their epoch when they begin; here it is noted with the first record.
+        # Kafka's leaders record their epoch when they start to lead; here the first record does.
         return self.state.leader_epoch if epoch < 0 else epoch
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch not above the one asked for (KIP-101); the leader's own ends last."""
+        """(epoch, end offset) of the newest epoch up to `epoch` (KIP-101). The leader's epoch ends at the log end."""
         if epoch == self.state.leader_epoch:
             return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Where the log of the caller and this one part, if they do (KIP-595)."""
+        """Where the caller's log diverges from this one, or None (KIP-595)."""
         if last_fetched_epoch < 0:
             return None
         epoch, end_offset = self.epoch_end_offset(last_fetched_epoch)
@@ -397,7 +421,7 @@ class Partition:
     # -- configuration -----------------------------------------------------------------------------------------
 
     def reconfigure(self, log_config: LogConfig, options: ValidationOptions) -> None:
-        """Take on changed topic configs; the next append and the next sweep go by them."""
+        """Apply changed topic configs, from the next append and the next sweep on."""
         self.log.update_config(log_config)
         self._options = options
 

@@ -1,9 +1,9 @@
-"""The partitions that live on this broker: made, changed and removed as the metadata says."""
+"""The partitions on this broker, created, changed and removed according to the metadata."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config import Config, TopicConfig
@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MADE_AT_ONCE = 64
+"""How many partitions of one change get their folders immediately. Above this number, if no placement depends on them,
+folders are created on first use: thousands take seconds, and most stay empty. Apache Kafka also creates missing
+folders."""
+
 METADATA_LOG_CONFIG = LogConfig(delete=False, retention_ms=-1, refuse_damage=True)
 
 
 class Replicas:
-    """Partition look-up for the handlers, and the follower of the metadata log for this broker."""
+    """Partition look-up for the handlers. Follows the metadata log for this broker."""
 
     def __init__(self, broker_id: int, image: MetadataImage, config: Callable[[], Config], clock: Clock) -> None:
         self._broker_id = broker_id
@@ -39,18 +44,18 @@ class Replicas:
         self._partitions: dict[str, dict[int, Partition]] = {}
         self.on_topic_removed: list[Callable[[TopicState], None]] = []
         self.context: ReplicationContext | None = None
-        """Set where other brokers hold replicas of what is here."""
+        """Set if other brokers hold replicas of these partitions."""
         self.on_placed: Callable[[Partition], None] = lambda partition: None
-        """Called for each partition that starts to lead or follow, and for one that is removed."""
+        """Called for each partition that starts to lead or follow, and for each removed one."""
 
     def use(self, logs: LogManager) -> None:
-        """Keep the partitions in these logs (which ask back for `log_config`)."""
+        """Keep the partitions in these logs (which call `log_config`)."""
         self._logs = logs
 
     # -- look-up -----------------------------------------------------------------------------------------------
 
     def leader(self, topic: str, index: int) -> Partition:
-        """The partition, if this broker leads it; otherwise the error that sends the client elsewhere."""
+        """The partition, if this broker leads it. Otherwise raises the error that redirects the client."""
         by_index = self._partitions.get(topic)
         partition = by_index.get(index) if by_index is not None else None
         if partition is None:
@@ -60,36 +65,44 @@ class Replicas:
         return partition
 
     def leader_at(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
-        """As `leader`; a replica that only follows says first whether the client's view of the leader is another."""
+        """Like `leader`, but checks the client's leader epoch first, even on a follower."""
         partition = self.replica(topic, index)
         partition.check_leader_epoch(current_leader_epoch)
         partition.check_leads()
         return partition
 
     def replica(self, topic: str, index: int) -> Partition:
-        """The partition, whether this broker leads it or follows."""
+        """The partition, as leader or follower."""
         partition = self.get(topic, index)
         return partition if partition is not None else self._open(topic, index)
 
     def get(self, topic: str, index: int) -> Partition | None:
-        """The partition if it is open."""
+        """The partition, if it is open."""
         return self._partitions.get(topic, {}).get(index)
 
     def __iter__(self) -> Iterator[Partition]:
-        """The partitions that are open."""
+        """The open partitions."""
         for by_index in self._partitions.values():
             yield from by_index.values()
+
+    def held(self) -> list[tuple[str, int]]:
+        """Topic and index of every partition of this broker, with or without a folder."""
+        found = [key for key in self._logs.partitions() if key[0] != CLUSTER_METADATA_TOPIC]
+        placed = (
+            (topic.name, state.index) for topic, state in self._image.partitions() if self._broker_id in state.replicas
+        )
+        return list(dict.fromkeys([*found, *placed]))
 
     # -- following the metadata --------------------------------------------------------------------------------
 
     def report_missing(self) -> None:
-        """Say which partitions of this broker have lost their folder."""
+        """Report the partitions of this broker whose folders are missing."""
         self._logs.report_missing(
             (topic.name, state.index) for topic, state in self._image.partitions() if self._broker_id in state.replicas
         )
 
     def set_strays_aside(self) -> None:
-        """Rename folders that no topic of the cluster owns: a deletion that a crash interrupted."""
+        """Rename folders that belong to no topic of the cluster, from a deletion that a crash interrupted."""
         found = self._logs.partitions()
         if not self._image.topics and len(found) > 1:
             logger.error(
@@ -107,36 +120,38 @@ class Replicas:
                 self._logs.mark_stray(topic, index)
 
     def _open(self, topic: str, index: int) -> Partition:
-        """Bring up a partition when it is first asked for: thousands of idle ones cost nothing at a start."""
+        """Open a partition when it is first used: thousands of idle ones cost nothing at start-up."""
         known = self._image.topics.get(topic)
         state = known.partitions.get(index) if known is not None else None
         if known is None or state is None:
             raise UnknownTopicOrPartition()
-        if self._broker_id not in state.replicas:
+        if self._broker_id not in state.replicas or (topic, index) in self._logs.left_out:
             raise NotLeaderOrFollower()
         return self._add(known, state, self._topic_config(topic))
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
-        """Follow what was just appended to the metadata log."""
+        """Apply records that were just appended to the metadata log."""
         configs: dict[str, TopicConfig] = {}
+        left = MADE_AT_ONCE if self.context is None and not self._logs.disk.is_spread else len(records)
         for record in records:
             if isinstance(record, stored.PartitionRecord):
                 topic = self._image.topics_by_id.get(record.topic_id)
-                if topic is not None and self._broker_id in record.replicas:
+                left -= 1
+                if topic is not None and left >= 0 and self._broker_id in record.replicas:
                     config = configs.get(topic.name)
                     if config is None:
                         config = configs[topic.name] = self._topic_config(topic.name)
                     try:
                         self._add(topic, topic.partitions[record.partition_id], config)
                     except KafkaStorageError as error:
-                        # The topic exists by now: its partition is tried again when somebody asks for it.
+                        # The topic exists by now. Its partition is tried again on the next request.
                         logger.error("%s-%d has no folder yet: %s", topic.name, record.partition_id, error)
             elif isinstance(record, stored.RemoveTopicRecord):
                 self._remove(self._image.removed_topics.pop(record.topic_id))
             elif isinstance(record, stored.PartitionChangeRecord):
                 self._changed(record)
             elif isinstance(record, stored.ClearElrRecord) and self.context is not None:
-                # What leaders have proposed is for the partition as it was.
+                # Proposals of leaders were for the previous state of the partition.
                 for partition in self:
                     if partition.leadership is not None:
                         partition.leadership.metadata_changed()
@@ -157,6 +172,15 @@ class Replicas:
         if self.context is not None:
             self.on_placed(partition)
         return partition
+
+    def take_offline(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Their data folder failed: stop leading and following them. Clients get the reason."""
+        for topic, index in keys:
+            partition = self._partitions.get(topic, {}).pop(index, None)
+            if partition is not None:
+                if self.context is not None:
+                    self._resign(partition)
+                partition.changed()
 
     def _remove(self, topic: TopicState) -> None:
         for index, state in topic.partitions.items():
@@ -188,7 +212,7 @@ class Replicas:
             partition.changed()
 
     def _change_role(self, topic: TopicState, state: PartitionState, partition: Partition | None) -> None:
-        """Another leader, another ISR, or a replica that came here or went away."""
+        """Apply a new leader, a new ISR, or a replica that was added to or removed from this broker."""
         assert self.context is not None
         if self._broker_id not in state.replicas:
             if partition is not None:
@@ -198,13 +222,15 @@ class Replicas:
                 partition.changed()
             self._logs.delete(topic.name, state.index)
         elif partition is None:
-            self._add(topic, state, self._topic_config(topic.name))
+            key = (topic.name, state.index)
+            if key not in self._logs.offline and key not in self._logs.left_out:
+                self._add(topic, state, self._topic_config(topic.name))
         elif partition.lead_or_follow(self.context):
             self.on_placed(partition)
             partition.changed()
 
     def _reconfigure(self, records: Sequence[Message]) -> None:
-        """Let open logs go by changed configs; a broker's settings are the defaults of every topic."""
+        """Apply changed configs to open logs. Broker settings are the defaults of every topic."""
         changed = {(r.resource_type, r.resource_name) for r in records if isinstance(r, stored.ConfigRecord)}
         new = {record.name for record in records if isinstance(record, stored.TopicRecord)}
         names = {name for kind, name in changed if kind == ConfigResourceType.TOPIC} - new
@@ -213,7 +239,7 @@ class Replicas:
             return
         self._logs.settings_changed()
         configs: dict[str, tuple[LogConfig, ValidationOptions]] = {}
-        # Not every open log has a partition yet: after an unclean stop they are all opened to be recovered.
+        # Not every open log has a partition yet: after an unclean stop all logs are opened for recovery.
         for log in self._logs.logs():
             topic = log.topic
             if topic == CLUSTER_METADATA_TOPIC or not (everywhere or topic in names):
@@ -231,7 +257,7 @@ class Replicas:
         return self._config().topic(self._image.topic_configs(name))
 
     def log_config(self, topic: str) -> LogConfig:
-        """The settings with which a topic's logs are kept."""
+        """The log settings of a topic."""
         if topic == CLUSTER_METADATA_TOPIC:
             return METADATA_LOG_CONFIG
         return LogConfig.from_topic_config(self._topic_config(topic), self._config()["producer.id.expiration.ms"])

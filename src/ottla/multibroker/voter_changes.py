@@ -1,0 +1,140 @@
+"""Changes of the voters of a quorum (KIP-853): one at a time, each as a record that takes effect when it is in the
+log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.answers import Answer, then
+from ottla.errors import (
+    NONE,
+    DuplicateVoter,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnsupportedVersion,
+    VoterNotFound,
+)
+from ottla.metadata.image import KRAFT_VERSION
+from ottla.raft.control_records import voters_batch
+from ottla.raft.voters import Endpoint, Voter, VoterSet, cannot_remove
+from ottla.wire.messages import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.multibroker.quorum_controller import QuorumController
+
+
+class VoterChanges:
+    """What the leader of a quorum does to its voters."""
+
+    def __init__(self, node: QuorumController) -> None:
+        self._node = node
+
+    @property
+    def kraft_version(self) -> int:
+        return self._node.raft.replica.history.kraft_version
+
+    @property
+    def cluster_id(self) -> str:
+        return self._node.broker.cluster_id
+
+    def add(self, voter: Voter) -> Answer[None]:
+        """Add a controller that already follows the log to the voters. The answer comes when the change is
+        committed.
+        """
+        self._check_may_change("adding")
+        replica = self._node.raft.replica
+        leader = replica.leading
+        assert leader is not None
+        if voter.node_id in replica.voters.ids:
+            raise DuplicateVoter(f"The voter id for {voter.key.shown} is already part of the set of voters.")
+        progress = leader.replicas.get(voter.key)
+        if progress is None or progress.last_fetch_ms < 0 or progress.end_offset < replica.log.high_watermark:
+            raise RequestTimedOut(
+                f"Aborted add voter operation for {voter.key.shown} since it is lagging behind: "
+                f"{'it does not fetch' if progress is None else progress.end_offset}"
+            )
+        return self._change(replica.voters.with_voter(voter))
+
+    def remove(self, node_id: int, directory_id: bytes) -> Answer[None]:
+        """Remove a controller from the voters. If it is the leader, it resigns when the change is committed."""
+        self._check_may_change("removing")
+        voters = self._node.raft.replica.voters
+        known = voters.get(node_id)
+        if known is None or known.directory_id != directory_id or len(voters) == 1:
+            raise VoterNotFound(cannot_remove(Voter(node_id, directory_id), voters))
+        return self._change(voters.without(node_id))
+
+    def upgrade(self) -> None:
+        """Upgrade to kraft.version 1, with voters that can change. Their directories are known from their fetches."""
+        node = self._node
+        replica = node.raft.replica
+        leader = replica.leading
+        if leader is None or self.kraft_version >= 1:
+            return
+        found: list[Voter] = []
+        for voter in replica.voters:
+            if voter.is_replica(*replica.node):
+                found.append(voter._replace(directory_id=replica.node.directory_id))
+                continue
+            known = leader.progress_of_voter(replica.voters, voter.node_id)
+            if known is None:
+                raise InvalidRequest(
+                    f"The voter {voter.node_id} has not fetched in this epoch, so its directory is not known. "
+                    "Start it, and upgrade then."
+                )
+            found.append(voter._replace(directory_id=known[0].directory_id))
+        batch = voters_batch(VoterSet(found), node.broker.clock.now_ms(), replica.epoch, kraft_version=1)
+        node.log.write_control(batch)
+
+    def update(self, request: UpdateRaftVoterRequest) -> Answer[Message]:
+        """A voter reports its endpoints."""
+        replica = self._node.raft.replica
+        response = UpdateRaftVoterResponse(
+            current_leader=UpdateRaftVoterResponse.CurrentLeader(
+                leader_id=replica.leader_id, leader_epoch=replica.epoch
+            )
+        )
+        if replica.leading is None:
+            response.error_code = NotLeaderOrFollower.code
+        elif request.current_leader_epoch != replica.epoch:
+            is_old = request.current_leader_epoch < replica.epoch
+            response.error_code = FencedLeaderEpoch.code if is_old else UnknownLeaderEpoch.code
+        elif not replica.voters.has(request.voter_id, request.voter_directory_id):
+            response.error_code = VoterNotFound.code
+        elif self._is_changing:
+            response.error_code = RequestTimedOut.code
+        if response.error_code != NONE or self.kraft_version == 0:
+            return response
+        versions = request.k_raft_version_feature
+        voter = Voter(
+            request.voter_id,
+            request.voter_directory_id,
+            tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners),
+            (versions.min_supported_version, versions.max_supported_version),
+        )
+        if replica.voters.get(voter.node_id) == voter:
+            return response
+        return then(self._change(replica.voters.with_voter(voter)), lambda _: response)
+
+    def _check_may_change(self, verb: str) -> None:
+        if self.kraft_version < 1:
+            raise UnsupportedVersion(f"Cluster doesn't support {verb} voter because the {KRAFT_VERSION} feature is 0")
+        if self._is_changing:
+            raise RequestTimedOut("Request timed out waiting for leader to handle previous voter change request")
+
+    @property
+    def _is_changing(self) -> bool:
+        """Whether the last change is not committed yet."""
+        replica = self._node.raft.replica
+        return replica.history.voters_offset >= replica.log.high_watermark
+
+    def _change(self, voters: VoterSet) -> Answer[None]:
+        node = self._node
+        replica = node.raft.replica
+        node.log.write_control(voters_batch(voters, node.broker.clock.now_ms(), replica.epoch))
+        return node.when_committed(None) if node.log.is_active else None
