@@ -88,7 +88,7 @@ class MemoryTopic:
 
 
 @dataclass
-class MemoryCluster:
+class MemoryMetadata:
     topics: dict[str, MemoryTopic] = field(default_factory=dict)
     version: int = 0
     group_configs: dict[tuple[str, str], Any] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class World:
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock(START_MS)
         self.timer = Timer(self.clock)
-        self.cluster = MemoryCluster()
+        self.image = MemoryMetadata()
         self.settings = GroupSettings(
             **{
                 "offsets_partitions": 1,
@@ -132,7 +132,7 @@ class World:
         self.turns: list[Callable[[], None]] = []
         """What the event loop would call in its next turn."""
         self.coordinator = GroupCoordinator(
-            self.cluster,
+            self.image,
             self.settings,
             self.clock,
             self.timer,
@@ -155,19 +155,19 @@ class World:
         return self.shard.groups[group_id]
 
     def topic(self, name: str, partition_count: int = 3) -> MemoryTopic:
-        is_new = name not in self.cluster.topics
-        topic = self.cluster.create(name, partition_count)
+        is_new = name not in self.image.topics
+        topic = self.image.create(name, partition_count)
         self.coordinator.on_topics_changed(created=[name] if is_new else [], changed=[] if is_new else [name])
         return topic
 
     def grow(self, name: str, partition_count: int) -> None:
-        self.cluster.version += 1
-        self.cluster.topics[name].partition_count = partition_count
+        self.image.version += 1
+        self.image.topics[name].partition_count = partition_count
         self.coordinator.on_topics_changed(changed=[name])
 
     def delete_topic(self, name: str) -> None:
-        self.cluster.version += 1
-        del self.cluster.topics[name]
+        self.image.version += 1
+        del self.image.topics[name]
         self.coordinator.on_topics_changed(deleted=[name])
 
     def fresh(self) -> GroupShard:
@@ -175,7 +175,7 @@ class World:
         shard = GroupShard(
             0,
             MemoryWriter(),
-            self.cluster,
+            self.image,
             self.settings,
             ManualClock(0),
             Timer(ManualClock(0)),
@@ -311,7 +311,7 @@ class World:
             topics=[
                 OffsetCommitRequest.OffsetCommitRequestTopic(
                     name=topic,
-                    topic_id=self.cluster.topics[topic].topic_id if version >= 10 else bytes(16),
+                    topic_id=self.image.topics[topic].topic_id if version >= 10 else bytes(16),
                     partitions=[
                         OffsetCommitRequest.OffsetCommitRequestPartition(
                             partition_index=partition,
@@ -326,7 +326,7 @@ class World:
         )
         answer = requests.commit_offsets(self.coordinator, request, Client("client", HOST, version))
         assert not isinstance(answer, Reply)
-        names = {topic.topic_id: topic.name for topic in self.cluster.topics.values()}
+        names = {topic.topic_id: topic.name for topic in self.image.topics.values()}
         return {
             (topic.name if version < 10 else names[topic.topic_id], partition.partition_index): partition.error_code
             for topic in answer.topics
@@ -351,7 +351,7 @@ class World:
         if owned is not None:
             fields["topic_partitions"] = [
                 ConsumerGroupHeartbeatRequest.TopicPartitions(
-                    topic_id=self.cluster.topics[topic].topic_id, partitions=list(indexes)
+                    topic_id=self.image.topics[topic].topic_id, partitions=list(indexes)
                 )
                 for topic, indexes in owned.items()
             ]
@@ -370,7 +370,7 @@ class World:
     def assignment(self, answer: Any) -> dict[str, list[int]] | None:
         if answer.assignment is None:
             return None
-        names = {topic.topic_id: topic.name for topic in self.cluster.topics.values()}
+        names = {topic.topic_id: topic.name for topic in self.image.topics.values()}
         return {names[each.topic_id]: each.partitions for each in answer.assignment.topic_partitions}
 
     @staticmethod

@@ -59,7 +59,11 @@ class Coordinator(RuleBasedStateMachine):
         generation = getattr(found, "generation", 1)
         if found is not None and found.type_name == "consumer" and member_id in found.members:
             generation = found.members[member_id].epoch
-        assignments = {name: self.world.consumer_assignment(t=[0]) for name in getattr(found, "members", ())}
+        # As a leader does: each partition has one owner, who keeps it when the group goes over to the new protocol.
+        assignments = {
+            name: self.world.consumer_assignment(t=[index] if index < TOPICS["t"] else [])
+            for index, name in enumerate(getattr(found, "members", ()))
+        }
         answer = self.world.sync(member_id, generation, assignments, group_id=group)
         if isinstance(answer, Reply):
             self.replies.append(answer)

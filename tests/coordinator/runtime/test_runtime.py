@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from ottla.answers import Reply
-from ottla.clock import run_virtual
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.records import CommittedOffset, OffsetRecord
 from ottla.coordinator.groups.settings import GroupSettings
@@ -19,6 +18,7 @@ from ottla.errors import (
 )
 from ottla.metadata.topics import internal_partition, java_hash
 from support.loading import run_turns, slow_log
+from support.virtual_loop import run_virtual
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_the_first_protocol_keeps_the_epoch(world: World) -> None:
     assert world.coordinator.describe(ID).producer_epoch == 0
 
 
-def test_nothing_is_written_for_what_changes_nothing(world: World) -> None:
+def test_adding_known_partitions_writes_nothing(world: World) -> None:
     producer = world.init()
     world.add(producer, P0, P1)
     before = len(world.partition.batches)

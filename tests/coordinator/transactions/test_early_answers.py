@@ -7,7 +7,7 @@ import pytest
 
 from ottla.answers import Reply
 from ottla.clock import ManualClock, Timer
-from ottla.coordinator.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator, TransactionSettings
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import Identity, State
 from ottla.errors import ConcurrentTransactions, InvalidProducerEpoch, KafkaError, NotLeaderOrFollower
@@ -54,7 +54,7 @@ class Markers:
 
 class World:
     def __init__(self) -> None:
-        clock = ManualClock(1_700_000_000_000)
+        clock = self.clock = ManualClock(1_700_000_000_000)
         self.markers = Markers()
         self.coordinator = TransactionCoordinator(
             TransactionSettings(partitions=1),
@@ -139,3 +139,33 @@ def test_a_resigning_coordinator_answers_waiting_requests(ended: World) -> None:
     ended.coordinator.resign(0)
     with pytest.raises(ConcurrentTransactions):
         _ = added.value
+
+
+def test_a_marker_on_its_way_is_not_sent_again_when_another_one_fails(ended: World) -> None:
+    """A second one could arrive in the middle of the producer's next transaction."""
+    other = ended.coordinator.init_producer("other", 60_000, None)
+    assert isinstance(other, Identity)
+    ended.coordinator.add_partitions("other", other, [THERE], 2)
+    ended.coordinator.end("other", other, 2, commit=True)
+    first, second = ended.markers.on_their_way
+    ended.markers.on_their_way = [first]
+    second(NotLeaderOrFollower())
+    ended.clock.advance(RETRY_MS + 1)
+    assert len(ended.markers.on_their_way) == 2, "the one that failed, and nothing for the other transaction"
+    ended.markers.arrive()
+    assert ended.state is State.COMPLETE_COMMIT
+    assert ended.coordinator.describe("other").state is State.COMPLETE_COMMIT
+
+
+def test_a_late_refusal_of_an_old_marker_leaves_the_next_end_alone(ended: World) -> None:
+    """After a time-out the broker writes the marker; the producer goes on with the epoch after that."""
+    (late,) = ended.markers.on_their_way
+    ended.markers.arrive()
+    ended.add(THERE)
+    ended.commit()
+    late(InvalidProducerEpoch())
+    added = ended.add(THERE)
+    assert isinstance(added, Reply) and not added.done
+    ended.markers.arrive()
+    assert added.done and added.value is None, "the request that waits for the second end is answered"
+    assert ended.state is State.ONGOING

@@ -1,6 +1,6 @@
 """The group coordinator: all shards of this broker, found by group id, and the sweep for expired offsets.
 
-Requests come in by `requests`, which chooses the shard and the protocol (Kafka: GroupCoordinatorService).
+Requests arrive through `requests`, which chooses the shard and the protocol (Kafka: GroupCoordinatorService).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ottla.clock import Clock, Timer, TimerHandle
 from ottla.coordinator.groups.group_shard import GroupShard
 from ottla.coordinator.groups.settings import GroupSettings
-from ottla.coordinator.runtime.interfaces import ClusterView, PartitionWriter
+from ottla.coordinator.runtime.interfaces import MetadataView, PartitionWriter
 from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.runtime import CoordinatorRuntime
 from ottla.errors import KafkaError
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     """The groups of the partitions of `__consumer_offsets` that this broker leads."""
 
-    __slots__ = ("_clock", "_cluster", "_random_uuid", "_sweep", "_timer", "settings")
+    __slots__ = ("_clock", "_image", "_random_uuid", "_sweep", "_timer", "settings")
 
     def __init__(
         self,
-        cluster: ClusterView,
+        image: MetadataView,
         settings: GroupSettings,
         clock: Clock,
         timer: Timer,
@@ -35,7 +35,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     ) -> None:
         super().__init__(loader, settings.offsets_partitions)
         self._random_uuid = random_uuid
-        self._cluster = cluster
+        self._image = image
         self.settings = settings
         self._clock = clock
         self._timer = timer
@@ -48,7 +48,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self._schedule_sweep()
 
     def stop(self) -> None:
-        """Answer all who wait, and leave no timer behind."""
+        """Answer all waiting requests and cancel all timers."""
         self._is_running = False
         if self._sweep is not None:
             self._sweep.cancel()
@@ -67,7 +67,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self._schedule_sweep()
 
     def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> GroupShard:
-        return GroupShard(partition, writer, self._cluster, self.settings, self._clock, self._timer, self._random_uuid)
+        return GroupShard(partition, writer, self._image, self.settings, self._clock, self._timer, self._random_uuid)
 
     # -- events from the cluster's metadata
 
@@ -78,7 +78,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     def on_topics_changed(
         self, *, created: Iterable[str] = (), changed: Iterable[str] = (), deleted: Iterable[str] = ()
     ) -> None:
-        """Topics were created, grew or moved, or were deleted. Call after the metadata shows it."""
+        """Topics were created, extended, moved or deleted. Call this after the metadata has changed."""
         new, gone = list(created), list(deleted)
         names = [*new, *changed, *gone]
 

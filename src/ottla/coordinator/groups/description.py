@@ -1,4 +1,4 @@
-"""All kinds of groups seen from outside: ListGroups and DeleteGroups. Each kind has a `description` of its own.
+"""ListGroups and DeleteGroups, for all kinds of groups. Each kind also has its own `description` module.
 
 ListGroups: v4 filter by state, v5 by type; unknown states and types match nothing.
 """
@@ -44,7 +44,7 @@ def list_groups(
 
 
 def delete_group(shard: GroupShard, group_id: str) -> Result[Deleted]:
-    """The group and all its offsets; refused while it has members."""
+    """Delete a group and all its offsets; refused while it has members."""
     group = _deletable(shard, group_id)
     response = Deleted(group_id=group_id)
     reply: Reply[Deleted] = Reply()
@@ -73,4 +73,5 @@ def _deletable(shard: GroupShard, group_id: str) -> Group:
 
 
 def _deleted(shard: GroupShard, group: Group, response: Deleted) -> Result[Deleted]:
+    shard.history.forget(group.group_id)
     return Result([*shard.offsets.tombstones(group.group_id), *group.tombstones()], response)

@@ -16,7 +16,7 @@ from ottla.coordinator.groups.records import CoordinatorRecord, OffsetRecord, St
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.runtime.batches import encode_batch
 from ottla.coordinator.runtime.committed_view import CommittedView
-from ottla.coordinator.runtime.interfaces import ClusterView, EncodableRecord, PartitionWriter
+from ottla.coordinator.runtime.interfaces import EncodableRecord, MetadataView, PartitionWriter
 from ottla.coordinator.runtime.result import Result
 from ottla.coordinator.runtime.shard import STEP, CoordinatorShard
 from ottla.metadata.java_hash_order import timeline_map
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.groups.streams.protocol import StreamsProtocol
 
 MAX_RECORDS_PER_BATCH = 1000
-"""Sweeps can concern any number of offsets; a batch of this many tombstones stays far below `max.message.bytes`."""
+"""A sweep can remove any number of offsets; a batch of this many tombstones is far below `max.message.bytes`."""
 
 
 class Seen(NamedTuple):
@@ -49,11 +49,11 @@ class GroupShard(CoordinatorShard):
         "_protocols",
         "_random_uuid",
         "classic",
-        "cluster",
         "committed",
         "consumer",
         "groups",
         "history",
+        "image",
         "is_loaded",
         "new_member_id",
         "new_uuid",
@@ -68,14 +68,14 @@ class GroupShard(CoordinatorShard):
         self,
         partition: int,
         writer: PartitionWriter,
-        cluster: ClusterView,
+        image: MetadataView,
         settings: GroupSettings,
         clock: Clock,
         timer: Timer,
         random_uuid: Callable[[], bytes],
     ) -> None:
         super().__init__(partition, writer, clock)
-        self.cluster = cluster
+        self.image = image
         self.settings = settings
         self.timer = timer
         self.groups: dict[str, Group] = {}
@@ -85,10 +85,10 @@ class GroupShard(CoordinatorShard):
         self.classic = ClassicProtocol(self)
         self.consumer = ConsumerProtocol(self)
         self._protocols: dict[str, GroupProtocol[Any]] = {"classic": self.classic, "consumer": self.consumer}
-        """By kind. Those of share and streams groups are made with the first such group, as many brokers have none."""
+        """By kind. Those of share and streams groups are created with the first such group: many brokers have none."""
         self.topic_hashes: dict[str, int] = {}
         self.topics_version = -1
-        """The metadata version at which a topic was last created: older regex results do not know it."""
+        """The metadata version at which a topic was last created. Regex results from before it are outdated."""
         self._random_uuid = random_uuid
         self.new_member_id: Callable[[str], str] = self._new_classic_member_id
         self.new_uuid: Callable[[], str] = lambda: uuid_to_base64(random_uuid())
@@ -103,7 +103,7 @@ class GroupShard(CoordinatorShard):
         generation: int | None = None,
         members: int | None = None,
     ) -> None:
-        """Keep what happened to a group, for those who ask why it rebalanced; not what is read from the log."""
+        """Add an event to the group's history, which explains rebalances; events are not added while loading."""
         if self.is_loaded:
             now_ms = self.clock.now_ms()
             self.history.note(group_id, GroupEvent(now_ms, kind, member_id, detail, generation, members))
@@ -120,14 +120,14 @@ class GroupShard(CoordinatorShard):
         return encode_batch(records, now_ms, self.codec, producer_id, producer_epoch, self.FIRST_SEQUENCE)
 
     def run_all(self, records: list[CoordinatorRecord]) -> None:
-        """Append records that need not be in one batch."""
+        """Append records in as many batches as necessary."""
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             self.run(Result(records[start : start + MAX_RECORDS_PER_BATCH]))
 
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool
     ) -> int:
-        """Write a transaction's marker into this partition, and let its offsets count or forget them.
+        """Write a transaction's marker into this partition, and commit or discard its offsets.
 
         Returns the marker's offset.
         """
@@ -148,14 +148,14 @@ class GroupShard(CoordinatorShard):
     def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None]:
         return self.timer.schedule(self.settings.commit_timeout_ms, give_up).cancel
 
-    # -- what reads see
+    # -- reads
 
     def seen(self, group_id: str) -> Seen:
-        """A group and its offsets as they are committed."""
+        """The committed state of a group and its offsets."""
         return self.committed.get(group_id, self.newest(group_id))
 
     def newest(self, group_id: str) -> Seen:
-        """The same with what is not committed yet."""
+        """The newest state, including uncommitted changes."""
         return Seen(self.groups.get(group_id), self.offsets.groups.get(group_id, {}))
 
     def seen_groups(self) -> Iterator[Group]:
@@ -189,7 +189,7 @@ class GroupShard(CoordinatorShard):
     # -- groups
 
     def protocol(self, kind: str) -> GroupProtocol[Any]:
-        """What requests, records and time do to groups of a kind."""
+        """The protocol of a kind of group."""
         protocol = self._protocols.get(kind)
         if protocol is None:
             protocol = self._protocols[kind] = new_protocol(kind, self)
@@ -204,33 +204,33 @@ class GroupShard(CoordinatorShard):
         return self.protocol("streams")  # type: ignore[return-value]
 
     def ensure_group(self, group_id: str) -> None:
-        """Offsets need a group to belong to: without members it is an empty classic one."""
+        """Offsets belong to a group: create an empty classic group if there is none."""
         if group_id not in self.groups:
             self.groups[group_id] = ClassicGroup(group_id, None)
 
     def ensure_group_unseen(self, group_id: str) -> None:
-        """The same without a record: reads see the group when the next record is committed.
+        """The same, but reads do not see the group until the next record is committed.
 
-        Kafka makes a group before it looks at the offsets, and then refuses all of them. The group is there for the
-        next request that changes something, and lasts until the next sweep.
+        Kafka creates the group before it checks the offsets and refuses all of them. The next request that changes
+        something finds the group; the next sweep removes it.
         """
         if group_id not in self.groups:
             self.committed.keep(self._written_offset + 1, group_id, self.newest(group_id))
             self.ensure_group(group_id)
 
     def group_setting(self, group_id: str, key: str, default: int) -> int:
-        value = self.cluster.group_config(group_id, key)
+        value = self.image.group_config(group_id, key)
         return default if value is None else int(value)
 
     def _new_classic_member_id(self, prefix: str) -> str:
-        """The client's id or the instance id, and a random UUID in the text form that Java gives it."""
+        """The client id or the instance id, and a random UUID in Java's text format."""
         digits = self._random_uuid().hex()
         return "-".join((prefix, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
     # -- sweeps and events
 
     def expire(self) -> None:
-        """Remove offsets that have expired, and empty groups without any."""
+        """Remove expired offsets, and empty groups without offsets."""
         now_ms = self.clock.now_ms()
         for group in list(self.groups.values()):
             records, is_bare = self.offsets.expired(group, now_ms)
@@ -243,9 +243,9 @@ class GroupShard(CoordinatorShard):
         self.run_all(self.offsets.topic_tombstones(names))
 
     def on_topics_changed(self, names: Iterable[str], *, has_new: bool) -> None:
-        """Created, grown, deleted or moved topics: groups that read them look again at their next heartbeat."""
+        """Topics were created, extended, deleted or moved: their groups check again at the next heartbeat."""
         if has_new:
-            self.topics_version = self.cluster.version
+            self.topics_version = self.image.version
         changed = set(names)
         for name in changed:
             self.topic_hashes.pop(name, None)
@@ -268,7 +268,7 @@ class GroupShard(CoordinatorShard):
             self.offsets.replay_marker(batch.producer_id, commit=kind == CONTROL_COMMIT)
 
     def on_loaded(self) -> Iterator[int]:
-        """The log is read: sessions begin."""
+        """The log is loaded: start the sessions."""
         self.is_loaded = True
         for count, group in enumerate(list(self.groups.values())):
             self.protocol(group.type_name).on_loaded(group)
@@ -276,7 +276,7 @@ class GroupShard(CoordinatorShard):
                 yield STEP
 
     def on_unloaded(self) -> None:
-        """Leadership is gone: members that wait are answered, and no timer is left."""
+        """This broker no longer leads the partition: answer waiting members and cancel all timers."""
         for protocol in self._protocols.values():
             protocol.on_unloaded()
         self.groups.clear()

@@ -1,9 +1,9 @@
-"""What a kind of group is to the rest of the coordinator: `Group`, `GroupProtocol`, and the table of kinds.
+"""The interface of each kind of group: `Group`, `GroupProtocol`, and the table of kinds.
 
-Each kind is a package with the same modules: `group` (the state of one group), `protocol` (what requests, records and
-time do to the groups of a shard), `records` (what is written to the log) and `description` (what admin clients see). A
-package is imported when a shard meets the first group or record of its kind. What consumer, share and streams groups
-have in common is in `modern`.
+Each kind is a package with the same modules: `group` (the state of one group), `protocol` (handles requests, records
+and timeouts for the groups of a shard), `records` (the log format) and `description` (answers for admin clients). A
+package is imported with the first group or record of its kind in a shard. `modern` has the common parts of consumer,
+share and streams groups.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ NO_MEMBER: Final = ""
 CheckPartition = Callable[[str, bytes, int], None]
 """Raises if this offset must not be committed: topic, topic id, partition."""
 
+SHARE_MEMBER_ID_MAX: Final = 36
+"""The length of a UUID in Java's text format. Kafka refuses longer ids, but only in requests of share groups."""
+
 RECORD_TYPES: Final[Mapping[str, frozenset[int]]] = {
     "classic": frozenset({2}),
     "consumer": frozenset({3, 4, 5, 6, 7, 8, 16}),
@@ -54,9 +57,9 @@ class Group(ABC):
     type_name: ClassVar[str]
     """The kind, as ListGroups shows it."""
     expires: ClassVar[bool] = True
-    """Whether it goes when it is empty and has no offsets."""
+    """Whether it is removed when it is empty and has no offsets."""
     becomes_classic: ClassVar[bool] = False
-    """Whether it makes way for a classic group of its name when it is empty."""
+    """Whether a classic group with the same id may replace it when it is empty."""
 
     protocol_type: str | None
     members: Mapping[str, Any]
@@ -68,7 +71,7 @@ class Group(ABC):
 
     @property
     def is_simple(self) -> bool:
-        """Whether it exists only to hold offsets that were committed without membership; it can become any kind."""
+        """Whether it only holds offsets that were committed without membership. It can become any kind."""
         return False
 
     @property
@@ -80,27 +83,32 @@ class Group(ABC):
     def state_name(self) -> str: ...
 
     @property
+    @abstractmethod
+    def generation_or_epoch(self) -> int:
+        """The number that each rebalance increases: the generation of a classic group, the epoch of other groups."""
+
+    @property
     def state_filter_name(self) -> str:
-        """As a request that lists groups by state has to write it, in lower case."""
+        """The state's name in the filter of ListGroups, in lower case."""
         return self.state_name.lower()
 
     @abstractmethod
     def as_committed(self, *, has_offsets: bool) -> Group | None:
-        """The group as reads see it while a record about it, which is replayed next, is not committed."""
+        """The group for reads until the record that is about to be replayed is committed."""
 
     @abstractmethod
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Remove all records of the group, except its offsets."""
+        """Tombstones for all records of the group, except its offsets."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool: ...
 
-    # -- offsets and deletion: who may
+    # -- validation of offsets and deletion
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> CheckPartition | None:
-        """Raise if the sender may not commit; return a check to make for each partition where one is needed."""
+        """Raise if the sender may not commit; return a check for each partition if one is needed."""
         raise self._not_a_consumer_group()
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -114,11 +122,11 @@ class Group(ABC):
             raise NonEmptyGroup
 
     def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
-        """What comes before the tombstones, if anything does; `done` is called after it."""
+        """Work to do before the tombstones are written, if any; calls `done` when it is finished."""
         return None
 
     def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when an offset ages; None while it does not."""
+        """The time from which an offset ages; None if it does not."""
         return commit_timestamp_ms
 
     def _not_a_consumer_group(self) -> GroupIdNotFound:
@@ -129,7 +137,7 @@ GroupT = TypeVar("GroupT", bound=Group)
 
 
 class GroupProtocol(ABC, Generic[GroupT]):
-    """What requests, records and time do to the groups of one kind in one shard."""
+    """Handles requests, records and timeouts for the groups of one kind in one shard."""
 
     __slots__ = ("_shard",)
 
@@ -141,7 +149,7 @@ class GroupProtocol(ABC, Generic[GroupT]):
     # -- groups of this kind
 
     def find(self, group_id: str) -> GroupT | None:
-        """The group of this name, if it is of this kind."""
+        """The group with this id, if it is of this kind."""
         group = self._shard.groups.get(group_id)
         return group if isinstance(group, self.group_type) else None
 
@@ -165,38 +173,38 @@ class GroupProtocol(ABC, Generic[GroupT]):
 
     @abstractmethod
     def on_loaded(self, group: GroupT) -> None:
-        """The log is read: sessions begin."""
+        """The log is loaded: start the sessions."""
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """The shard is gone: members that wait are answered, and no timer is left."""
+        """The shard is unloaded: answer waiting members and cancel all timers."""
 
     @abstractmethod
     def forget(self, group: GroupT) -> None:
-        """The group is taken away with its members: those that wait are answered, and none of its timers is left."""
+        """The group is removed with its members: answer waiting members and cancel all timers."""
 
     @abstractmethod
     def on_topics_changed(self, names: Iterable[str]) -> None:
-        """Topics were created, grew, moved or were deleted."""
+        """Topics were created, extended, moved or deleted."""
 
     def on_topic_deleted(self, topic_id: bytes) -> None:
-        """What groups keep of a topic by its id goes."""
+        """Remove the groups' state of a topic."""
 
-    # -- what a test or an operator makes happen
+    # -- actions of tests and operators
 
     @abstractmethod
     def remove(self, group: GroupT, member_id: str) -> Result[Any]:
-        """A member goes, whether it wants to or not."""
+        """Force a member out of the group."""
 
     @abstractmethod
     def rebalance(self, group: GroupT) -> Result[None]:
-        """Make the members look for a new assignment, though nothing has changed."""
+        """Force a rebalance although nothing has changed."""
 
     @abstractmethod
     def partitions_of(self, group: GroupT, member: Any) -> Iterable[tuple[str, int]]:
-        """What a member reads: (topic, partition)."""
+        """The partitions that a member reads: (topic, partition)."""
 
-    # -- requests of the classic protocol to a group of this kind: by default there are no such members
+    # -- requests of the classic protocol: by default a group of this kind has no such members
 
     def classic_join(self, group: GroupT, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
         if group.can_become_classic:
@@ -214,7 +222,7 @@ class GroupProtocol(ABC, Generic[GroupT]):
 
 
 def join_error(error_code: int, member_id: str, version: int) -> JoinGroupResponse:
-    """An error answer; the protocol name could be null only from v7 on."""
+    """An error response. Only v7 and later allow a null protocol name."""
     return JoinGroupResponse(
         error_code=error_code,
         generation_id=NO_GENERATION,
@@ -226,7 +234,7 @@ def join_error(error_code: int, member_id: str, version: int) -> JoinGroupRespon
 
 
 def unknown_members(request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """The answer to members that leave a group in which they are not."""
+    """The response if none of the members is in the group."""
     return LeaveGroupResponse(
         members=[
             LeaveGroupResponse.MemberResponse(
@@ -240,12 +248,12 @@ def unknown_members(request: LeaveGroupRequest) -> LeaveGroupResponse:
 
 
 def kind_of_type(number: int) -> str | None:
-    """The kind whose record type this is."""
+    """The kind that uses this record type."""
     return next((kind for kind, types in RECORD_TYPES.items() if number in types), None)
 
 
 def import_records(kind: str) -> None:
-    """Make the record types of a kind known to `records`."""
+    """Register the record types of a kind in `records`."""
     import_module(f"{__package__}.{kind}.records")
 
 

@@ -1,11 +1,11 @@
-"""What consumer, share and streams groups have in common (KIP-848; Kafka: ModernGroup).
+"""The common parts of consumer, share and streams groups (KIP-848; Kafka: ModernGroup).
 
-The broker decides, and members follow by heartbeats. Three epochs order everything. The group epoch grows when
-anything changes that an assignment depends on. The target assignment is computed for a group epoch and carries it. A
-member's epoch says which target it has reached.
+The broker computes the assignment, and members follow it with heartbeats. There are three epochs. The group epoch
+increases when anything changes that an assignment depends on. The target assignment has the group epoch that it was
+computed for. A member's epoch is the epoch of the target that it has reached.
 
-Five kinds of records make such a group: the group's epoch, each member, the target's epoch, each member's target, and
-each member's current assignment. Members are immutable: a change is a new member, and a record.
+A group has five kinds of records: the group's epoch, each member, the target's epoch, each member's target, and each
+member's current assignment. Members are immutable: a change creates a new member object and a record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class ModernMember(Protocol):
-    """What the kinds' members have in common (Kafka: ModernGroupMember)."""
+    """The common interface of members (Kafka: ModernGroupMember)."""
 
     @property
     def member_id(self) -> str: ...
@@ -47,7 +47,7 @@ class ModernMember(Protocol):
 
     @property
     def is_revoking(self) -> bool:
-        """Whether it has to give something up before it gets more, within its rebalance timeout."""
+        """Whether it must revoke something, within its rebalance timeout, before it gets more."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class ModernMember(Protocol):
     def with_assignment(self, value: Any) -> Self: ...
 
     def without_assignment(self) -> Self:
-        """Half gone: what a member is between the first and the last of its tombstones."""
+        """The member after the first of its tombstones, before the last one is replayed."""
         ...
 
 
@@ -87,10 +87,10 @@ class ModernGroup(Group, Generic[MemberT, TargetT]):
         self.target_epoch = FIRST_EPOCH
         self.target_timestamp_ms = 0
         self.needs_refresh = True
-        """In memory only: a topic that the assignment depends on may have changed, so look at all of them again."""
+        """In memory only: a topic that the assignment depends on may have changed, so check all of them again."""
 
     def copy(self) -> Self:
-        """As it is now; members never change."""
+        """A shallow copy: members are immutable."""
         other = type(self)(self.group_id)
         for layer in type(self).__mro__:
             for name in getattr(layer, "__slots__", ()):
@@ -106,8 +106,12 @@ class ModernGroup(Group, Generic[MemberT, TargetT]):
         return not self.members
 
     @property
+    def generation_or_epoch(self) -> int:
+        return self.epoch
+
+    @property
     def reconciliation_state(self) -> str:
-        """The state of a group with members, by its epochs."""
+        """The state of a group that has members, derived from its epochs."""
         if self.epoch > self.target_epoch:
             return "Assigning"
         if all(self.is_reconciled(member) for member in self.members.values()):
@@ -152,11 +156,11 @@ class ModernGroup(Group, Generic[MemberT, TargetT]):
 
 GroupT = TypeVar("GroupT", bound=ModernGroup[Any, Any])
 Replay = Callable[[Any, Any, Any, Any], None]
-"""Of a protocol: what the record with a key and a value does to a group."""
+"""A method of a protocol that applies a record (key and value) to a group."""
 
 
 class MemberTimers:
-    """What a member may miss: its session, a revocation, and if it is a classic member a rejoin and a sync."""
+    """A member's deadlines: session, revocation, and for a classic member rejoin and sync."""
 
     __slots__ = ("join", "rebalance", "session", "sync")
 
@@ -176,7 +180,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
     __slots__ = ("_timers",)
 
     replays: ClassVar[Mapping[type[Message], Replay]]
-    """What each kind of record does, by its key: the five below, and those of the kind alone."""
+    """The replay method for each key: the five below, and those specific to the kind."""
 
     def __init__(self, shard: GroupShard) -> None:
         super().__init__(shard)
@@ -201,7 +205,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         return created
 
     def replay_group(self, group: GroupT, key: Any, value: Any) -> None:
-        """The group's epoch, which is the last record of a group to go."""
+        """The group's epoch. Its tombstone is the last one of a group."""
         if value is not None:
             before = group.epoch
             group.load_epoch(value)
@@ -248,12 +252,12 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
 
     def topics_hash(self, names: Iterable[str]) -> int:
         """The metadata hash of a group that depends on these topics; those that do not exist are left out."""
-        cluster = self._shard.cluster
-        topics = [topic for name in names if (topic := cluster.topic(name)) is not None]
+        image = self._shard.image
+        topics = [topic for name in names if (topic := image.topic(name)) is not None]
         return group_hash(topics, self._shard.topic_hashes)
 
     def on_topics_changed(self, names: Iterable[str]) -> None:
-        """Groups that depend on them look again at their next heartbeat."""
+        """Groups that depend on them check again at their next heartbeat."""
         changed = set(names)
         for group in self.groups():
             if any(map(group.depends_on, changed)):
@@ -264,7 +268,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         """The shortest time between two assignments (KIP-1263)."""
 
     def is_too_soon(self, group: GroupT, now_ms: int) -> bool:
-        """Whether the last assignment is too young for another one."""
+        """Whether the last assignment is too recent to compute another one."""
         last_ms = group.target_timestamp_ms
         return bool(last_ms) and now_ms < last_ms + self.assignment_interval_ms(group.group_id)
 
@@ -283,7 +287,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         now_ms: int,
         records: list[CoordinatorRecord],
     ) -> None:
-        """Records of a new target: what changes for each member, then the epoch that all of it is for."""
+        """Add the records of a new target: the changed targets of members, then the target's epoch."""
         for member_id in members:
             target = targets[member_id]
             if target != group.target.get(member_id):
@@ -302,7 +306,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         return timers
 
     def keep_alive(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """The member sent a request: its session begins again."""
+        """Restart the member's session: it has sent a request."""
         timers = self.timers(group_id, member_id)
         if timers.session is None:
             timers.session = self.fencing_deadline(group_id, member_id)
@@ -318,7 +322,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
             timers.rebalance.push(member.rebalance_timeout_ms)
 
     def fencing_deadline(self, group_id: str, member_id: str, at_epoch: int | None = None) -> Deadline:
-        """A deadline that costs the member its place; with `at_epoch`, only if it has not moved on."""
+        """A deadline that fences the member; with `at_epoch`, only if it is still at that epoch."""
 
         def elapsed() -> None:
             group = self.find(group_id)
@@ -350,28 +354,28 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)
 
-    # -- what a test or an operator makes happen
+    # -- actions of tests and operators
 
     def rebalance(self, group: GroupT) -> Result[None]:
         return Result([self.next_epoch_record(group)])
 
     @abstractmethod
     def next_epoch_record(self, group: GroupT) -> CoordinatorRecord:
-        """One epoch on, though nothing has changed."""
+        """Bump the epoch although nothing has changed."""
 
     def named(self, partitions: Mapping[bytes, Iterable[int]]) -> list[tuple[str, int]]:
-        """(topic, partition) of partitions by topic id; those of deleted topics are left out."""
-        cluster = self._shard.cluster
+        """The partitions as (topic, partition); deleted topics are left out."""
+        image = self._shard.image
         return [
             (topic.name, index)
             for topic_id, indexes in partitions.items()
-            if (topic := cluster.topic_by_id(topic_id)) is not None
+            if (topic := image.topic_by_id(topic_id)) is not None
             for index in indexes
         ]
 
 
 def members_in_order(members: Mapping[str, T]) -> list[T]:
-    """In the order of Kafka's hash map, into which each member was put more than once."""
+    """In the order of Kafka's hash map, which puts each member more than once."""
     slots = FIRST_SLOTS
     for size in range(len(members) + 1):
         slots = timeline_slots(size, slots)

@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`: what operations emit, how they look in the log, and back.
+"""The records of `__consumer_offsets`, and their encoding.
 
-A key is an int16 record type and the key's message; a value an int16 version and the value's message; a null value is
-a tombstone. Types (4.3): 0, 1 offset commit, 2 classic group, 3-8 and 16 consumer group, 9-15 share, 17-23 streams.
-Offset commits are most of the log and all of its hot path, so they have a hand-made codec; the rest uses the schemas.
+A key is an int16 record type and the key's message; a value is an int16 version and the value's message; a null value
+is a tombstone. Types (4.3): 0, 1 offset commit, 2 classic group, 3-8 and 16 consumer group, 9-15 share, 17-23 streams.
+Offset commits are most of the log and its only hot path, so they have a hand-written codec; the rest uses the schemas.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.wire.stored import LegacyOffsetCommitValue, OffsetCommitKey, OffsetCo
 
 LEGACY_OFFSET_TYPE: Final = 0
 OFFSET_TYPE: Final = 1
-# The versions that Kafka 4.3 writes: only v1 has room for a commit's own expiry.
+# The versions that Kafka 4.3 writes: only v1 has a field for a commit's own expiry.
 OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 
@@ -39,14 +39,14 @@ _NO_TAGS = b"\x00"
 
 
 class CommittedOffset(NamedTuple):
-    """One committed offset: where a group goes on reading a partition."""
+    """One committed offset: where a group continues to read a partition."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
-    """Set by commit v2-v4's own retention; -1 leaves it to the broker's."""
+    """From the retention in commits v2-v4; -1 means the broker's retention."""
     topic_id: bytes = ZERO_UUID
 
 
@@ -79,11 +79,11 @@ _KEY_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {}
 _TYPE_BY_KEY: Final[dict[type[Message], int]] = {}
 _KIND_BY_KEY: Final[dict[type[Message], str]] = {}
 REMEMBERED_TEXT_MAX: Final = 600
-"""Clients choose names, and 32 KB is a possible one: only keys of usual length are remembered."""
+"""Clients choose names, which can be up to 32 KB: only keys of usual length are cached."""
 
 
 def register_types(kind: str, types: Mapping[int, tuple[type[Message], type[Message]]]) -> None:
-    """Keys and values by number, of a kind of group; called by the kind's `records` as it is imported."""
+    """Register the keys and values of a kind of group, by number. The kind's `records` calls this on import."""
     assert types.keys() <= RECORD_TYPES[kind]
     _KEY_TYPES.update(types)
     for number, (key, _) in types.items():
@@ -145,7 +145,7 @@ def offset_value(value: CommittedOffset) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """A record from its bytes; None for a type that is not known here. Raises CorruptRecord."""
+    """Decode a record; None for an unknown type. Raises CorruptRecord."""
     if key is None or len(key) < _INT16.size:
         raise CorruptRecord("a record of the offsets log has no key")
     (number,) = _INT16.unpack_from(key)

@@ -1,6 +1,6 @@
-"""Group requests, from the message to the shard: validation that needs no group, and the choice of the protocol.
+"""Group requests: validation that does not need the group, and the choice of shard and protocol.
 
-Each function answers with a response, or with a `Reply` where others must act first.
+Each function returns a response, or a `Reply` if the answer must wait.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import Result
 from ottla.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     InconsistentGroupProtocol,
     InvalidGroupId,
     KafkaError,
+    NotCoordinator,
     UnknownMemberId,
 )
 from ottla.metadata.java_hash_order import java_computed_map, java_concurrent_map, partition_hash
@@ -52,7 +54,7 @@ from ottla.wire.messages import (
 )
 
 DESCRIBED_AT_A_TIME: Final = 1000
-"""Groups described in one go, a few milliseconds' worth; between two lots others are served."""
+"""Groups described in one step, which takes a few milliseconds; other requests run between two steps."""
 
 OffsetsOfGroup: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
@@ -70,6 +72,8 @@ def join(
         if group is None:
             return shard.run(shard.classic.join(request, client))
         return shard.run(shard.protocol(group.type_name).classic_join(group, request, client))
+    except (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator) as error:
+        return join_error(error.code, NO_MEMBER, client.version)  # as in Kafka, these do not name the member
     except KafkaError as error:
         return join_error(error.code, request.member_id or NO_MEMBER, client.version)
 
@@ -94,7 +98,7 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
     try:
         shard = coordinator.shard_for(request.group_id)
     except CoordinatorLoadInProgress:
-        # The member is not known yet, and will have a full session once it is: nothing to worry the client with.
+        # The member is not loaded yet and will then have a full session: no need for an error.
         return HeartbeatResponse()
     group = shard.groups.get(request.group_id)
     if group is None:
@@ -105,7 +109,7 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
 def leave(
     coordinator: GroupCoordinator, request: LeaveGroupRequest, client: Client
 ) -> LeaveGroupResponse | Reply[LeaveGroupResponse]:
-    """Before v3 one member, whose error is the answer's; from v3 on many, each with its own."""
+    """Before v3: one member, with a top-level error. Since v3: many members, each with its own error."""
     if not request.group_id:
         raise InvalidGroupId
     if client.version < 3:
@@ -160,10 +164,10 @@ def fetch_offsets(
     require_stable: bool,
     shown: Callable[[OffsetsOfGroup], OffsetsOfGroup] = lambda found: found,
 ) -> OffsetsOfGroup | Reply[OffsetsOfGroup]:
-    """Raises only if the group is not served here. `shown` removes from the answer what the client may not see."""
+    """Raises only if this broker does not serve the group. `shown` removes the topics that the client may not see."""
     shard = coordinator.shard_for(group.group_id)
     found = shown(shard.offsets.fetch(group, by_id=by_id, require_stable=require_stable))
-    # Stable offsets are the newest ones: the answer waits until they are committed.
+    # Stable offsets are the newest ones: the answer is sent once they are committed.
     return shard.run(Result((), found)) if require_stable else found
 
 
@@ -179,7 +183,7 @@ def delete_offsets(
 def list_groups(
     coordinator: GroupCoordinator, states: Iterable[str] = (), types: Iterable[str] = ()
 ) -> ListGroupsResponse:
-    """What is loaded is listed; a shard still loading makes the whole answer an error, as the list would be short."""
+    """List the loaded groups. If a shard is still loading, the response has an error: the list would be incomplete."""
     if coordinator.is_loading:
         raise CoordinatorLoadInProgress
     state_names, type_names = list(states), list(types)
@@ -193,7 +197,7 @@ def list_groups(
 def in_answers_order(
     coordinator: GroupCoordinator, group_ids: Iterable[str], within: Callable[[list[str]], list[str]] = list
 ) -> list[str]:
-    """As Kafka answers for several groups: by the partitions that keep them, in the order of Java's hash map."""
+    """Kafka's order for several groups: by their partitions, in the order of Java's hash map."""
     named = [(coordinator.partition_for(group_id), group_id) for group_id in group_ids]
     by_partition: dict[int, list[str]] = {}
     for partition, group_id in named:

@@ -1,4 +1,4 @@
-"""The broker's settings for groups, read once: plain attributes on the hot path."""
+"""The broker's settings for groups, read once, so that the hot path uses plain attributes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GroupSettings:
 
     @classmethod
     def from_config(cls, config: TypedSettings) -> GroupSettings:
-        """From anything that gives typed values by Kafka's names."""
+        """From any mapping of Kafka's names to typed values."""
         return cls(
             offsets_partitions=config["offsets.topic.num.partitions"],
             offset_metadata_max_bytes=config["offset.metadata.max.bytes"],

@@ -1,4 +1,4 @@
-"""A coordinator's records as one batch of its log, and the way back."""
+"""Encode a coordinator's records as one batch of its log, and decode them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptRecord(ValueError):
-    """A record whose bytes cannot be read; it is reported and left out."""
+    """A record that cannot be decoded. It is logged and skipped."""
 
 
 def readable_records(batch: Batch, partition: int, log_name: str) -> list[Record]:
-    """The records of a stored batch; none of one that is damaged, which must not keep a broker from its start."""
+    """The records of a stored batch; none if it is damaged, because the broker must start anyway."""
     try:
         return list(batch.records())
     except KafkaError as error:
@@ -50,7 +50,7 @@ def encode_batch(
 ) -> bytearray:
     """All records of an operation as one batch, with one timestamp.
 
-    The records are laid out here, not by way of `Record` objects, because offset commits are small and many.
+    The records are encoded here without `Record` objects, because offset commits are small and frequent.
     """
     transactional = producer_id != NO_PRODUCER_ID
     if codec:
@@ -65,7 +65,7 @@ def encode_batch(
         else:
             value_size = varint(len(value))
         head = varint(position) + varint(len(key))
-        # Attributes and timestamp delta in front, the count of headers behind: a zero byte each.
+        # Attributes and timestamp delta before, the number of headers after: a zero byte each.
         size = len(head) + len(key) + len(value_size) + len(value) + 3
         parts += (varint(size), b"\x00\x00", head, key, value_size, value, b"\x00")
     count = len(records)

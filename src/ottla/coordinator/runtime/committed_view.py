@@ -1,8 +1,8 @@
-"""What reads see while writes wait for followers: the state below the high watermark.
+"""The state below the high watermark, for reads while writes wait for followers.
 
-A shard replays its records as it appends them, so that the next operation builds on them. Before it replays what is not
-committed yet, it keeps the values that this will change; reads get those until the high watermark has passed. With one
-replica everything is committed at once, and nothing is ever kept.
+A shard replays its records when it appends them, so that the next operation sees them. Before it replays uncommitted
+records, it keeps the values that they will change; reads get those until the high watermark has passed. With one
+replica, everything is committed at once, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class CommittedView(Generic[K, V]):
-    """Values as they were before writes that are not committed, by key."""
+    """The values before uncommitted writes, by key."""
 
     __slots__ = ("_order", "_values", "_writer")
 
@@ -28,7 +28,7 @@ class CommittedView(Generic[K, V]):
         self._order: deque[tuple[int, K]] = deque()
 
     def keep(self, offset: int, key: K, value: V) -> None:
-        """Keep the value from before the record at `offset`, which is appended and not replayed yet."""
+        """Keep the value from before the record at `offset`, which is appended but not replayed yet."""
         self._forget_committed()
         self._values.setdefault(key, deque()).append((offset, value))
         self._order.append((offset, key))

@@ -1,4 +1,4 @@
-"""Deadlines that are pushed back far more often than they are reached."""
+"""Deadlines that are extended far more often than they are reached."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ottla.clock import Clock, Timer, TimerHandle
 class Deadline:
     """Calls back when its delay has passed since the last `push`.
 
-    A heartbeat only moves a number; the handle in the timing wheel stays where it is and, when it fires too early,
-    waits again for what is left.
+    A heartbeat only changes a number. The timer in the timing wheel is not moved: if it fires too early, it waits for
+    the remaining time.
     """
 
     __slots__ = ("_at_ms", "_callback", "_clock", "_handle", "_timer", "_wake_ms")
@@ -29,7 +29,7 @@ class Deadline:
         return self._handle is not None
 
     def push(self, delay_ms: float) -> None:
-        """Call back `delay_ms` from now, whatever was planned before."""
+        """Call back `delay_ms` from now, and not at the earlier deadline."""
         now_ms = self._clock.monotonic_ms()
         self._at_ms = at_ms = now_ms + delay_ms
         if self._handle is not None:

@@ -1,4 +1,4 @@
-"""What the coordinator needs from the rest of the broker, and nothing more."""
+"""The interfaces through which the coordinator uses the rest of the broker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class EncodableRecord(Protocol):
 
 
 class TypedSettings(Protocol):
-    """Anything that answers `settings["group.max.size"]`."""
+    """Any object that supports `settings["group.max.size"]`."""
 
     def __getitem__(self, key: str, /) -> Any: ...
 
 
 class PartitionWriter(Protocol):
-    """The leader's end of one partition of an internal topic."""
+    """Writes to one partition of an internal topic, as its leader."""
 
     @property
     def high_watermark(self) -> int:
@@ -34,15 +34,15 @@ class PartitionWriter(Protocol):
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether an append is committed at once, as there are no followers to wait for."""
+        """Whether an append is committed at once because there are no followers."""
         ...
 
     def append_run(self, batches: Sequence[bytearray]) -> Sequence[int]:
-        """Append several batches with one write, and return their base offsets; none if that is not possible."""
+        """Append several batches with one write, and return their base offsets; empty if that is not possible."""
         ...
 
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
-        """Call back once `offset` is below the high watermark, or with an error when it cannot get there any more."""
+        """Call back once `offset` is below the high watermark, or with an error if that cannot happen any more."""
         ...
 
 
@@ -57,16 +57,16 @@ class TopicView(Protocol):
     def partition_count(self) -> int: ...
 
     def racks(self, partition: int) -> Sequence[str]:
-        """The racks of a partition's replicas, those without a rack left out."""
+        """The racks of a partition's replicas, without those that have none."""
         ...
 
 
-class ClusterView(Protocol):
+class MetadataView(Protocol):
     """The part of the cluster's metadata that group coordination reads."""
 
     @property
     def version(self) -> int:
-        """Grows with each change of the metadata (Kafka: the image's offset)."""
+        """Increases with each change of the metadata (Kafka: the image's offset)."""
         ...
 
     def topic(self, name: str) -> TopicView | None: ...
@@ -74,21 +74,21 @@ class ClusterView(Protocol):
     def topic_names(self) -> Iterable[str]: ...
 
     def group_config(self, group_id: str, key: str) -> Any | None:
-        """A group's own value of a GROUP resource key such as `consumer.session.timeout.ms`; None where not set."""
+        """A group's own value of a GROUP resource key such as `consumer.session.timeout.ms`; None if not set."""
         ...
 
     def share_state(self) -> Any:
-        """The share coordinators, as share groups ask them."""
+        """The share coordinators, for use by share groups."""
         ...
 
 
 class Client(NamedTuple):
-    """Who sent a request."""
+    """The sender of a request."""
 
     client_id: str
     host: str
-    """As Kafka shows it: `/127.0.0.1`."""
+    """In Kafka's format: `/127.0.0.1`."""
     version: int
-    """The version of the request, for the few answers that depend on it below the handler."""
+    """The version of the request: a few responses depend on it."""
     may_see: Callable[[str], bool] | None = None
-    """Which topics may be shown to it; None: all of them."""
+    """Whether the client may see a topic; None means all topics."""

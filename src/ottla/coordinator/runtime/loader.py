@@ -1,8 +1,8 @@
-"""Loads shards in slices, so that the event loop serves everybody else meanwhile (Kafka: CoordinatorLoader).
+"""Loads shards in slices, so that the event loop can serve other requests in between (Kafka: CoordinatorLoader).
 
-A load is an iterator of steps. The loader takes steps of one load after the other until a slice's time is over, and
-goes on in the next turn of the event loop. Small logs are loaded at once, however slow the machine is just now: their
-clients never see that they were loading.
+A load is an iterator of steps. The loader runs the steps of one load after the other until the time slice is over, and
+continues in the next turn of the event loop. Small logs are loaded at once, even on a slow machine, so that their
+clients never get an error because of loading.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ottla.clock import Clock
 logger = logging.getLogger(__name__)
 
 SLICE_MS: Final = 5.0
-"""How long the event loop waits for a load before it looks after others."""
+"""The length of a slice: how long a load may block the event loop."""
 SMALL_LOAD: Final = 1000
-"""Records that are loaded in the first slice even if it takes longer."""
+"""The number of records that the first slice loads even if it takes longer."""
 
 
 class Load:
-    """One log to load: steps that each yield how many records they loaded, and what to do after the last."""
+    """One log to load: steps that each yield the number of loaded records, and a callback for the end."""
 
     __slots__ = ("finished", "is_cancelled", "name", "steps")
 
@@ -37,11 +37,11 @@ class Load:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self.steps = iter(())  # what it has read of the log is not needed any more
+        self.steps = iter(())  # free the records that were read
 
 
 class Loader:
-    """Runs the loads of all coordinators of a broker, in the order in which they came."""
+    """Runs the loads of all coordinators of a broker, in the order of arrival."""
 
     __slots__ = (
         "_call_soon",
@@ -57,7 +57,7 @@ class Loader:
     def __init__(
         self, clock: Clock, call_soon: Callable[[Callable[[], None]], object], *, owns_process: bool = False
     ) -> None:
-        """`owns_process`: the process does nothing but serve, so a load may switch the garbage collector off."""
+        """`owns_process`: the process only serves clients, so a load may switch the garbage collector off."""
         self._owns_process = owns_process
         self._clock = clock
         self._call_soon = call_soon
@@ -68,12 +68,12 @@ class Loader:
         self._small_left = 0
 
     def start(self, load: Load) -> None:
-        """Load at once what fits into this turn of the event loop, and the rest in later ones."""
+        """Load as much as fits into this turn of the event loop, and the rest in later turns."""
         self._loads.append(load)
         if not self._is_scheduled:
             now_ms = self._clock.monotonic_ms()
             if now_ms >= self._idle_since_ms + SLICE_MS:
-                # A broker starts to lead many partitions at once: all that are loaded in one go share one slice.
+                # A broker becomes leader of many partitions at once: all loads in this turn share one slice.
                 self._turn_over_ms = now_ms + SLICE_MS
                 self._small_left = SMALL_LOAD
             self._run_slice()
@@ -84,8 +84,8 @@ class Loader:
         if not self._owns_process:
             self._run_slice()
             return
-        # State that is loaded is there to stay. To look through all of it for garbage, again and again while it
-        # grows, would stop the event loop for far longer than a slice.
+        # Loaded state is long-lived. Garbage collections that scan it repeatedly while it grows would block the event
+        # loop for far longer than a slice.
         gc.disable()
         self._run_slice()
         if not self._is_scheduled:
@@ -93,7 +93,7 @@ class Loader:
             gc.enable()
 
     def _run_slice(self) -> None:
-        self._is_scheduled = True  # what a load does may start another: that one waits its turn
+        self._is_scheduled = True  # a load may start another one, which must wait
         try:
             while self._loads:
                 load = self._loads.popleft()
@@ -107,7 +107,7 @@ class Loader:
                 self._call_soon(self._next_turn)
 
     def _advance(self, load: Load) -> bool:
-        """Take steps until the load or the slice is over; True if the load is."""
+        """Run steps until the load or the slice is over; True if the load is complete."""
         outcome: Exception | None = None
         try:
             for count in load.steps:

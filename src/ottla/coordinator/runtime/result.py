@@ -1,4 +1,4 @@
-"""What an operation hands back: records for the log, an answer, and what to do once the records are committed."""
+"""The result of an operation: records for the log, a response, and a callback for when the records are committed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ R = TypeVar("R")
 
 
 class Result(NamedTuple, Generic[T]):
-    """What an operation returns (Kafka: CoordinatorResult): records to append as one batch, and the response.
+    """The result of an operation (Kafka: CoordinatorResult): records to append as one batch, and the response.
 
     `then` is called after the records are committed, or with the error if they could not be appended.
     """
 
     records: Sequence[EncodableRecord] = ()
     response: Answer[T] = None  # type: ignore[assignment]
-    """Without one, T is None."""
+    """If there is none, T is None."""
     then: Callable[[KafkaError | None], None] | None = None
     producer_id: int = -1
     producer_epoch: int = -1
-    """Set for offsets that a transaction commits: they count only after its marker."""
+    """Set for offsets in a transaction: they are pending until its marker."""
 
     def with_response(self, response: Answer[R]) -> Result[R]:
         records, _, then, producer_id, producer_epoch = self

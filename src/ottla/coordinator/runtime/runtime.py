@@ -1,7 +1,7 @@
 """All shards of one coordinator on this broker (Kafka: CoordinatorRuntime).
 
-A shard is made when the broker starts to lead a partition of the coordinator's topic. Until its log is loaded, requests
-for what it keeps get COORDINATOR_LOAD_IN_PROGRESS; those for other partitions are served.
+A shard is created when the broker becomes the leader of a partition of the coordinator's topic. Until its log is
+loaded, requests for this partition get COORDINATOR_LOAD_IN_PROGRESS; requests for other partitions are served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _steps(shard: CoordinatorShard, batches: Iterable[Batch]) -> Iterator[int]:
 
 
 class _Loading(Generic[ShardT]):
-    """A shard that is loading, and what has to be done with it afterwards."""
+    """A shard that is loading, and the jobs to run on it afterwards."""
 
     __slots__ = ("afterwards", "load", "shard")
 
@@ -40,25 +40,25 @@ class _Loading(Generic[ShardT]):
 
 
 class CoordinatorRuntime(Generic[ShardT]):
-    """The shards of a coordinator that this broker leads, found by what is kept in them."""
+    """The shards of a coordinator that this broker leads, found by the keys that they hold."""
 
     __slots__ = ("_is_running", "_loader", "_loading", "_shards", "partition_count")
 
     def __init__(self, loader: Loader, partition_count: int) -> None:
         self._loader = loader
         self.partition_count = partition_count
-        """Of the coordinator's topic."""
+        """The number of partitions of the coordinator's topic."""
         self._shards: dict[int, ShardT] = {}
         self._loading: dict[int, _Loading[ShardT]] = {}
         self._is_running = False
 
     @abstractmethod
     def start(self) -> None:
-        """Serve requests, and start the timers."""
+        """Start to serve requests, and start the timers."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Answer all who wait, and leave no timer behind."""
+        """Answer all waiting requests and cancel all timers."""
 
     @abstractmethod
     def new_shard(self, partition: int, writer: PartitionWriter, leader_epoch: int) -> ShardT:
@@ -67,7 +67,7 @@ class CoordinatorRuntime(Generic[ShardT]):
     # -- leading
 
     def lead(self, partition: int, writer: PartitionWriter, batches: Iterable[Batch], leader_epoch: int = 0) -> ShardT:
-        """This broker leads a partition: load what it holds, then serve it."""
+        """This broker now leads a partition: load its log, then serve it."""
         self.resign(partition)
         shard = self.new_shard(partition, writer, leader_epoch)
         load = Load(
@@ -93,7 +93,7 @@ class CoordinatorRuntime(Generic[ShardT]):
                 logger.warning("partition %d of the %s: %s", shard.partition, shard.LOG_NAME, error)
 
     def leads(self, partition: int, leader_epoch: int) -> bool:
-        """Whether the partition is served or loading. A leader that stays one in a new epoch goes on as it is."""
+        """Whether the partition is served or loading. A leader that stays one in a new epoch does not reload."""
         return partition in self._shards or partition in self._loading
 
     def resign(self, partition: int) -> None:
@@ -115,7 +115,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         return internal_partition(key, self.partition_count)
 
     def shard_for(self, key: str) -> ShardT:
-        """Raises the error that the client should see if `key` is not served here (now)."""
+        """The shard for `key`. Raises the error for the client if this broker does not serve it (yet)."""
         partition = internal_partition(key, self.partition_count)
         shard = self._shards.get(partition)
         if shard is not None:
@@ -127,20 +127,20 @@ class CoordinatorRuntime(Generic[ShardT]):
         raise NotCoordinator
 
     def shard(self, partition: int) -> ShardT | None:
-        """The shard of a partition; None while it is loading, and where another broker leads it."""
+        """The shard of a partition; None while it is loading, or if another broker leads it."""
         return self._shards.get(partition)
 
     def keeps(self, shard: ShardT) -> bool:
-        """Whether the shard is still the one of its partition, loaded or not."""
+        """Whether the shard is still the current one of its partition, loaded or not."""
         loading = self._loading.get(shard.partition)
         return shard is (self._shards.get(shard.partition) if loading is None else loading.shard)
 
     def shards(self) -> list[ShardT]:
-        """Those that are loaded."""
+        """The loaded shards."""
         return list(self._shards.values())
 
     def on_every_shard(self, job: Callable[[ShardT], None]) -> None:
-        """Do something with each shard: now, or as soon as it is loaded."""
+        """Run a job on each shard: now, or as soon as it is loaded."""
         for shard in self.shards():
             job(shard)
         for loading in self._loading.values():
@@ -149,3 +149,8 @@ class CoordinatorRuntime(Generic[ShardT]):
     @property
     def is_loading(self) -> bool:
         return bool(self._loading)
+
+    @property
+    def loading_count(self) -> int:
+        """The number of partitions that are loading."""
+        return len(self._loading)

@@ -1,11 +1,11 @@
-"""One partition of a coordinator's log, and the state that its records make (Kafka: CoordinatorShard).
+"""One partition of a coordinator's log, and the state built from its records (Kafka: CoordinatorShard).
 
 A request runs as one operation on one shard. The operation reads the shard's state and returns a `Result`; the shard
-appends its records as one batch, replays them into the state, and the answer goes out once they are committed. An
-answer without records waits for those before it, as it was made from them. Loading is the same replay from
-the beginning of the log. Reads see what is committed (see `committed_view`).
+appends its records as one batch, replays them into the state, and sends the answer once they are committed. An answer
+without records waits for the earlier records that it depends on. Loading is the same replay from the start of the log.
+Reads see committed state (see `committed_view`).
 
-Everything runs on the event loop's thread, so nothing is locked, and answers that need not wait are plain values.
+Everything runs on the event loop's thread, so there are no locks, and answers that do not wait are plain values.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 STEP: Final = 64
-"""Records that are loaded before the loader looks at the clock: a fraction of a millisecond."""
+"""The number of records per step, after which the loader checks the clock: a fraction of a millisecond."""
 
 
 class CoordinatorShard:
-    """One partition of a coordinator's log, and the state that its records make."""
+    """One partition of a coordinator's log, and the state built from its records."""
 
     __slots__ = ("_reported_corruption", "_writer", "_written_offset", "clock", "partition")
 
     LOG_NAME: ClassVar[str]
-    """For messages."""
+    """For log messages."""
 
     FIRST_SEQUENCE: ClassVar[int] = 0
     """Kafka's group coordinator counts sequences from 0 even without a producer id."""
+
+    WORKS_ON: ClassVar[bool] = False
+    """Whether an operation whose client got a timeout still continues once its records are committed."""
 
     def __init__(self, partition: int, writer: PartitionWriter, clock: Clock) -> None:
         self.partition = partition
@@ -51,7 +54,7 @@ class CoordinatorShard:
 
     @property
     def written_offset(self) -> int:
-        """The offset of the last record that is in the state."""
+        """The offset of the last replayed record."""
         return self._written_offset
 
     @property
@@ -61,7 +64,7 @@ class CoordinatorShard:
 
     @property
     def codec(self) -> int:
-        """How the log's batches are compressed."""
+        """The compression codec of the log's batches."""
         return 0
 
     @abstractmethod
@@ -70,20 +73,20 @@ class CoordinatorShard:
 
     @abstractmethod
     def decode(self, key: bytes | None, value: bytes | None) -> Any | None:
-        """A record from its bytes; None for a type that is not known here. Raises CorruptRecord."""
+        """Decode a record; None for an unknown type. Raises CorruptRecord."""
 
     @abstractmethod
     def on_loaded(self) -> Iterable[int]:
-        """The log is read: start sessions and go on with unfinished work, in steps as `loading` does."""
+        """The log is loaded: start sessions and continue unfinished work, in steps as `loading` does."""
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """This broker leads no more, perhaps before all was loaded: answer all who wait, and leave no timer."""
+        """This broker no longer leads the partition, maybe before it was loaded: answer requests and cancel timers."""
 
     # -- loading
 
     def loading(self, batches: Iterable[Batch]) -> Iterator[int]:
-        """Rebuild the state from the partition's batches, in steps that each yield how many records they were."""
+        """Rebuild the state from the partition's batches, in steps that each yield the number of loaded records."""
         count = 0
         writer = self._writer
         for batch in batches:
@@ -105,12 +108,12 @@ class CoordinatorShard:
                 count = 0
 
     def load(self, batches: Iterable[Batch]) -> None:
-        """The same in one go."""
+        """The same in one step."""
         for _ in self.loading(batches):
             pass
 
     def load_control(self, batch: Batch, *, is_committed: bool) -> None:
-        """A transaction's marker, which says something to group coordinators only."""
+        """Load a transaction's marker. Only group coordinators use it."""
 
     def _load_record(self, stored: Record, producer_id: int, is_committed: bool) -> None:
         try:
@@ -133,7 +136,7 @@ class CoordinatorShard:
     # -- operations
 
     def run(self, result: Result[T]) -> Answer[T]:
-        """Append, replay, and answer: at once if everything is committed, else by a `Reply`."""
+        """Append, replay, and answer: at once if everything is committed, otherwise with a `Reply`."""
         records, response, then, producer_id, producer_epoch = result
         if not records:
             if then is not None:
@@ -168,10 +171,10 @@ class CoordinatorShard:
         return self._written_offset
 
     def append_alike(self, batches: Sequence[bytearray], records: Callable[[int], Sequence[Any]]) -> int:
-        """Append ready batches of operations that each overwrite what the one before them did.
+        """Append encoded batches of operations that each overwrite the previous one.
 
-        So only the last is replayed: `records` gives those of the batch at a position. Returns how many were appended,
-        from the first on: none at all where they would have to wait to be committed.
+        So only the last one is replayed: `records` returns the records of the batch at a position. Returns how many
+        were appended, in order: 0 if they would have to wait to be committed.
         """
         writer = self._writer
         if not writer.commits_at_once:
@@ -184,7 +187,7 @@ class CoordinatorShard:
 
     @abstractmethod
     def keep(self, records: Sequence[Any], offset: int) -> None:
-        """Keep for reads what the replay of these records will change: they are appended but not committed."""
+        """Keep the state that these records will change, for reads: they are appended but not committed."""
 
     def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None] | None:
         """Call `give_up` if an answer takes too long; returns a function that cancels this."""
@@ -193,7 +196,7 @@ class CoordinatorShard:
     def _batch(
         self, records: Sequence[EncodableRecord], now_ms: int, producer_id: int, producer_epoch: int
     ) -> bytearray:
-        """The records of one operation as they go into the log."""
+        """The encoded batch of one operation."""
         return build_batch(
             [Record(position, now_ms, *record.encode()) for position, record in enumerate(records)],
             0,
@@ -219,6 +222,8 @@ class CoordinatorShard:
                 call_off()
             if then is not None:
                 then(error)
+            if reply.done:
+                return  # timed out
             if isinstance(response, Reply):
                 response.forward(reply)
             elif error is None:
@@ -226,6 +231,12 @@ class CoordinatorShard:
             else:
                 reply.fail(error)
 
-        call_off = self._limit_wait(lambda: committed(CoordinatorNotAvailable()))
+        def time_is_up() -> None:
+            if not self.WORKS_ON:
+                committed(CoordinatorNotAvailable())
+            elif not is_over:
+                reply.fail(CoordinatorNotAvailable())
+
+        call_off = self._limit_wait(time_is_up)
         self._writer.on_committed(last_offset, committed)
         return reply

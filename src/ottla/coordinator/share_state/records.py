@@ -1,4 +1,4 @@
-"""What the share coordinator writes into `__share_group_state`: snapshots of a state, and updates between them."""
+"""The records of `__share_group_state`: snapshots of a state, and updates between them."""
 
 from __future__ import annotations
 

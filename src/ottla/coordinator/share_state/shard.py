@@ -1,7 +1,8 @@
-"""One partition of `__share_group_state`: where share groups stand in their partitions (Kafka: ShareCoordinatorShard).
+"""One partition of `__share_group_state` (Kafka: ShareCoordinatorShard): the progress of share groups.
 
-A share partition's state is a start offset and batches of records that are done or were delivered before. A snapshot
-record has all of it, the update records after it only what changed; after some updates comes the next snapshot.
+A share partition's state is a start offset and batches of records that are finished or were delivered before. A
+snapshot record has the whole state, the update records after it only the changes. After some updates a new snapshot is
+written.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class ShareStateShard(CoordinatorShard):
         return Result([ShareRecord(key, value)])
 
     def read(self, key: ShareKey, leader_epoch: int) -> Result[ShareState]:
-        """The state, for the leader of the partition; the epoch of a new leader is stored."""
+        """The state, for the leader of the partition. Stores the epoch of a new leader."""
         state = self.states.get(key)
         if state is None:
             raise InvalidRequest("Read operation on uninitialized share partition not allowed.")
@@ -149,7 +150,7 @@ class ShareStateShard(CoordinatorShard):
         return ShareRecord(key, value)
 
     def snapshot_older_than(self, offset: int) -> Result[None]:
-        """New snapshots of the states whose last one lies before `offset`, so that the log can be cut there."""
+        """Write new snapshots of states whose last one is before `offset`, so that the log can be truncated."""
         return Result(
             [self._snapshot(key, state) for key, state in self.states.items() if state.snapshot_offset < offset]
         )
@@ -192,7 +193,7 @@ class ShareStateShard(CoordinatorShard):
             return
         state = self.states.get(key)
         if state is None:
-            return  # its snapshot was cut off: the log says that it is gone
+            return  # its snapshot was truncated: the state was deleted
         start_offset = state.start_offset if value.start_offset == NO_OFFSET else value.start_offset
         self.states[key] = replace(
             state,

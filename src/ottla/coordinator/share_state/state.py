@@ -1,4 +1,4 @@
-"""The state of a share partition: how far a share group has read, and what became of the records from there on."""
+"""The state of a share partition: its start offset, and the delivery states of the records after it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ShareKey(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """The key by which FindCoordinator finds the coordinator."""
+        """The key for FindCoordinator."""
         return f"{self.group_id}:{uuid_to_base64(self.topic_id)}:{self.partition}"
 
 
 class StateBatch(NamedTuple):
-    """Neighbouring records in the same delivery state."""
+    """Consecutive records in the same delivery state."""
 
     first: int
     last: int
@@ -39,17 +39,17 @@ class ShareState:
     leader_epoch: int = 0
     start_offset: int = NO_OFFSET
     done_count: int = NO_COUNT
-    """How many records from the start offset on are done."""
+    """The number of finished records from the start offset on."""
     batches: tuple[StateBatch, ...] = ()
     created_ms: int = 0
     written_ms: int = 0
     updates: int = 0
-    """How many update records there are since the snapshot."""
+    """The number of update records since the snapshot."""
     snapshot_offset: int = 0
 
 
 def combined(known: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Both together from the start offset on; the higher delivery count wins, then the later state."""
+    """Merge both, from the start offset on. The higher delivery count wins, then the later state."""
     every = [*known, *newer]
     edges = sorted({edge for batch in every for edge in (batch.first, batch.last + 1)} | {start_offset})
     best: list[StateBatch | None] = [None] * len(edges)

@@ -1,5 +1,5 @@
-"""The transaction coordinator: all shards of this broker, found by transactional id, and the sweeps over them
-(Kafka: TransactionCoordinator).
+"""The transaction coordinator: all shards of this broker, found by transactional id, and their periodic sweeps (Kafka:
+TransactionCoordinator).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ottla.re2_patterns import InvalidPattern, compile_pattern
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
-"""Pause before markers that could not be written are tried again."""
+"""The pause before failed marker writes are retried."""
 
 
 @dataclass(slots=True)
@@ -40,16 +40,19 @@ class TransactionSettings:
 
     partitions: int = 50
     max_timeout_ms: int = 900_000
+    write_timeout_ms: int = 30_000
+    """How long a client waits for the replicas of `__transaction_state`."""
     abort_interval_ms: int = 10_000
     expiration_ms: int = 604_800_000
     expiration_interval_ms: int = 3_600_000
 
     @classmethod
     def from_config(cls, config: TypedSettings) -> TransactionSettings:
-        """From anything that gives typed values by Kafka's names."""
+        """From any mapping of Kafka's names to typed values."""
         return cls(
             partitions=config["transaction.state.log.num.partitions"],
             max_timeout_ms=config["transaction.max.timeout.ms"],
+            write_timeout_ms=config["request.timeout.ms"],
             abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
             expiration_ms=config["transactional.id.expiration.ms"],
             expiration_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
@@ -57,7 +60,7 @@ class TransactionSettings:
 
 
 class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
-    """Transactions of the partitions of `__transaction_state` that this broker leads."""
+    """The transactions of the partitions of `__transaction_state` that this broker leads."""
 
     __slots__ = (
         "_clock",
@@ -104,7 +107,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         )
 
     def stop(self) -> None:
-        """Let go of every timer; what is not complete is completed at the next start."""
+        """Cancel all timers. The next start completes unfinished transactions."""
         self._is_running = False
         for handle in self._timers.values():
             handle.cancel()
@@ -133,11 +136,15 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
             led = self._loading[partition].shard
         return led is not None and led.coordinator_epoch == leader_epoch
 
-    # -- what shards ask for
+    # -- used by shards
 
     @property
     def transaction_version(self) -> int:
         return self._version()
+
+    def limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None]:
+        """Call `give_up` if a write takes longer than Kafka's timeout; returns a function that cancels this."""
+        return self._timer.schedule(self.settings.write_timeout_ms, give_up).cancel
 
     def retry_later(self, shard: TransactionShard) -> None:
         self._retries.add(shard)
@@ -205,7 +212,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> tuple[list[tuple[str, Transaction]], list[str]]:
-        """The transactions that pass every filter, and those names of `state_names` that are not states."""
+        """The transactions that pass all filters, and the unknown names in `state_names`."""
         if not self._is_running:
             raise CoordinatorNotAvailable
         if self.is_loading:
@@ -229,7 +236,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a whole id matches (RE2 syntax, KIP-1152)."""
+    """A function that matches the full id (RE2 syntax, KIP-1152)."""
     try:
         compiled = compile_pattern(pattern)
     except InvalidPattern:

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: the whole state of a transactional id each time, a null value to forget it."""
+"""The records of `__transaction_state`: each has the whole state of a transactional id; a null value removes it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _value_of(transaction: Transaction) -> TransactionLogValue:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """A record from its bytes; None for a type that is not known here. Raises CorruptRecord."""
+    """Decode a record; None for an unknown type. Raises CorruptRecord."""
     if key is None:
         raise CorruptRecord("it has no key")
     try:

@@ -1,14 +1,16 @@
-"""One partition of `__transaction_state`: operations on its transactional ids, and the completion of their ends
+"""One partition of `__transaction_state`: operations on its transactional ids, and the completion of their transactions
 (Kafka: TransactionStateManager for the state, TransactionMarkerChannelManager for the completion).
 
-An end is two records. The first (PrepareCommit or PrepareAbort) decides; from then on the outcome stands, and the only
-thing left is to write a marker into every partition of the transaction. When the last one is written, the second record
-says so. Whatever stops the broker in between, loading finds the first record without the second, and goes on.
+A transaction ends with two records. The first (PrepareCommit or PrepareAbort) decides the outcome, which cannot change
+any more. Then a marker is written into every partition of the transaction. After the last marker, the second record
+completes the transaction. If the broker stops in between, loading finds the first record without the second and
+continues.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -37,11 +39,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_TOMBSTONES_PER_BATCH: Final = 1000
-"""A transactional id may be long; a batch of this many stays below `max.message.bytes` unless all of them are."""
+"""A transactional id may be long; a batch of this many stays below `max.message.bytes` unless all of them are long."""
+
+HISTORY_MAX: Final = 500
+"""The number of past states that a shard keeps for operators."""
 
 
 class Marker(NamedTuple):
-    """What is written into each partition when a transaction ends."""
+    """The marker that is written into each partition when a transaction ends."""
 
     producer_id: int
     producer_epoch: int
@@ -51,16 +56,16 @@ class Marker(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """Brings markers into partitions, here or on other brokers."""
+    """Writes markers into partitions, on this broker or on others."""
 
     def write(
         self, marker: Marker, partition: TopicPartition, done: Callable[[TopicPartition, KafkaError | None], None]
     ) -> None:
-        """Write a marker and call `done`, at once or later, when it is committed or cannot be written now."""
+        """Write a marker. Call `done`, now or later, when it is committed or cannot be written."""
         ...
 
     def send(self) -> None:
-        """All markers of a transaction were handed over."""
+        """Send the markers: all markers of a transaction were passed to `write`."""
         ...
 
 
@@ -75,32 +80,36 @@ class Environment(Protocol):
     def answers_before_markers(self) -> bool: ...
     def new_producer_id(self) -> int: ...
     def retry_later(self, shard: TransactionShard) -> None: ...
+    def limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class Completion:
-    """The markers of an ended transaction that are still to be written."""
+    """The markers of an ended transaction that are not written yet."""
 
-    __slots__ = ("_next", "_then", "answered_early", "given_up", "marker", "waiting")
+    __slots__ = ("_next", "_then", "answered_early", "given_up", "marker", "on_their_way", "waiting")
 
     def __init__(
         self, marker: Marker, partitions: Iterable[TopicPartition], then: Callable[[], None] | None = None
     ) -> None:
         self.marker = marker
         self.waiting = set(partitions)
+        self.on_their_way: set[TopicPartition] = set()
+        """Sent but not answered yet. These are not sent again: a second marker could arrive after the producer has
+        begun its next transaction. It would end that one, or be refused as if the first marker had been."""
         self.answered_early = False
         self.given_up = False
         self._then = then
         self._next: list[Callable[[], None]] = []
 
     def answer(self) -> None:
-        """Answer all who wait: the transaction is complete, or completing it may take a while."""
+        """Answer all waiting clients: the transaction is complete, or its completion may take long."""
         self._answer_the_end()
         next_ones, self._next = self._next, []
         for each in next_ones:
             each()
 
     def answer_early(self) -> None:
-        """The decision stands, the markers are on their way: only what the producer does next waits for them."""
+        """Answer before the markers are written: the outcome is decided. The producer's next operation waits."""
         self.answered_early = True
         self._answer_the_end()
 
@@ -124,23 +133,27 @@ class TransactionShard(CoordinatorShard):
         "committed",
         "completions",
         "coordinator_epoch",
+        "history",
         "transactions",
     )
 
     FIRST_SEQUENCE = -1
+    WORKS_ON = True  # markers are written once the decision is committed, even if no client waits any more
 
     def __init__(
         self, partition: int, writer: PartitionWriter, clock: Clock, coordinator_epoch: int, environment: Environment
     ) -> None:
         super().__init__(partition, writer, clock)
         self.coordinator_epoch = coordinator_epoch
-        """The leader epoch of the partition. Markers carry it, so that those of a former coordinator are refused."""
+        """The leader epoch of the partition. Markers have it, so that those of a former coordinator are refused."""
         self.transactions: dict[str, Transaction] = {}
         self.committed: CommittedView[str, Transaction | None] = CommittedView(writer)
         self.completions: dict[str, Completion] = {}
         self._open: dict[str, None] = {}
-        """The ids with a transaction open: the only ones that can time out."""
+        """The ids with an open transaction: only these can time out."""
         self._environment = environment
+        self.history: deque[tuple[str, Transaction]] = deque(maxlen=HISTORY_MAX)
+        """The last states of all ids, oldest first. Nothing depends on it; it is for operators."""
 
     # -- operations
 
@@ -153,7 +166,7 @@ class TransactionShard(CoordinatorShard):
             known = Transaction(new_producer_id(), machine.NO_EPOCH, timeout_ms)
         machine.check_init(known, expected)
         if known.state is State.ONGOING:
-            # Abort the open transaction first; the client tries again when that is done.
+            # Abort the open transaction first; the client retries after that.
             return self._fence(transactional_id, known, ConcurrentTransactions())
         made = machine.initialized(known, expected, timeout_ms, now_ms, new_producer_id)
         return Result([self._record(transactional_id, made)], Identity(made.producer_id, made.producer_epoch))
@@ -190,10 +203,10 @@ class TransactionShard(CoordinatorShard):
         return self._ending(transactional_id, ended, Identity(*ended.next_identity))
 
     def once_complete(self, transactional_id: str, operation: Callable[[], Answer[T]]) -> Answer[T]:
-        """Do something, now or when the markers of an end that was answered early are written.
+        """Run an operation, now or once the markers of a transaction that was answered early are written.
 
-        Kafka refuses with CONCURRENT_TRANSACTIONS meanwhile, or tries again by itself where clients add partitions
-        by writing to them (KIP-890). A client that is refused would pause far longer than this takes.
+        Until then Kafka answers CONCURRENT_TRANSACTIONS, or retries by itself if clients add partitions by writing to
+        them (KIP-890). A refused client would wait far longer than the markers take.
         """
         completion = self.completions.get(transactional_id)
         if completion is None or not completion.answered_early:
@@ -203,10 +216,11 @@ class TransactionShard(CoordinatorShard):
         return reply
 
     def _ending(self, transactional_id: str, prepared: Transaction, answer: Identity | KafkaError) -> Result[Identity]:
-        """Note the decision, carry it out, and only then answer.
+        """Store the decision, write the markers, and only then answer.
 
-        Kafka answers before the markers are written; a client that waits for them sees its own commit at once. Where
-        other processes write them (`answers_before_markers`) it is as with Kafka: each would add its time to the end.
+        Kafka answers before the markers are written. Answering after them lets a client see its own commit at once. If
+        other processes write the markers (`answers_before_markers`), this answers like Kafka, because waiting for each
+        process would slow down every end.
         """
         reply: Reply[Identity] = Reply()
 
@@ -267,7 +281,7 @@ class TransactionShard(CoordinatorShard):
         self._go_on(transactional_id)
 
     def go_on(self) -> None:
-        """Try again what could not be completed."""
+        """Retry unfinished completions."""
         for transactional_id in list(self.completions):
             self._go_on(transactional_id)
 
@@ -275,6 +289,7 @@ class TransactionShard(CoordinatorShard):
         completion = self.completions[transactional_id]
 
         def done(partition: TopicPartition, error: KafkaError | None) -> None:
+            completion.on_their_way.discard(partition)
             if error is None or isinstance(error, UnknownTopicOrPartition):  # a deleted topic needs no marker
                 completion.waiting.discard(partition)
                 if completion.given_up:
@@ -282,12 +297,13 @@ class TransactionShard(CoordinatorShard):
                 elif not completion.waiting:
                     self._complete(transactional_id, completion)
             elif isinstance(error, (InvalidProducerEpoch, TransactionCoordinatorFenced)):
-                # Somebody with a higher epoch wrote a marker there already, an operator perhaps. Kafka leaves the
-                # transaction undecided until the next election of its coordinator, and so does this.
+                # A marker with a higher epoch is there already, perhaps from an operator. Like Kafka, leave the
+                # transaction incomplete until the next election of its coordinator.
                 logger.warning("the transaction of %s stays open in %s-%d: %s", transactional_id, *partition, error)
-                self.completions.pop(transactional_id, None)
                 completion.given_up = True
-                self._show_waiting(transactional_id, completion)
+                if self.completions.get(transactional_id) is completion:
+                    del self.completions[transactional_id]
+                    self._show_waiting(transactional_id, completion)
                 completion.answer()
             else:
                 self._environment.retry_later(self)
@@ -295,7 +311,8 @@ class TransactionShard(CoordinatorShard):
 
         if not completion.waiting:
             self._complete(transactional_id, completion)
-        for partition in sorted(completion.waiting):
+        for partition in sorted(completion.waiting - completion.on_their_way):
+            completion.on_their_way.add(partition)
             self._environment.markers.write(completion.marker, partition, done)
         self._environment.markers.send()
         if completion.waiting and self._environment.answers_before_markers:
@@ -304,7 +321,7 @@ class TransactionShard(CoordinatorShard):
     def _show_waiting(self, transactional_id: str, completion: Completion) -> None:
         """Show operators the partitions that have no marker yet, and only those.
 
-        Nothing of it is stored: the next coordinator begins with all of them.
+        This is not stored: the next coordinator starts with all partitions again.
         """
         known = self.transactions.get(transactional_id)
         if known is not None and known.state in PREPARED:
@@ -312,7 +329,7 @@ class TransactionShard(CoordinatorShard):
 
     def _complete(self, transactional_id: str, completion: Completion) -> None:
         if self.completions.get(transactional_id) is not completion:
-            return  # given up, or not led any more
+            return  # given up, or no longer the leader
         transaction = machine.completed(self.transactions[transactional_id], self.clock.now_ms())
         try:
             self.run(Result([self._record(transactional_id, transaction)]))
@@ -323,7 +340,10 @@ class TransactionShard(CoordinatorShard):
             del self.completions[transactional_id]
         completion.answer()
 
-    # -- what reads see
+    def _limit_wait(self, give_up: Callable[[], None]) -> Callable[[], None]:
+        return self._environment.limit_wait(give_up)
+
+    # -- reads
 
     def seen(self, transactional_id: str) -> Transaction | None:
         """The committed state of a transactional id."""
@@ -349,6 +369,7 @@ class TransactionShard(CoordinatorShard):
             self._open.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = transaction
+        self.history.append((transactional_id, transaction))
         if transaction.state is State.ONGOING:
             self._open[transactional_id] = None
         else:
@@ -357,7 +378,7 @@ class TransactionShard(CoordinatorShard):
     decode = staticmethod(decode_record)
 
     def on_loaded(self) -> Iterator[int]:
-        """Finish what a stop interrupted."""
+        """Continue transactions that a stop interrupted."""
         for transactional_id in [i for i, known in self.transactions.items() if known.state in PREPARED]:
             self._begin_completion(transactional_id)
             yield STEP

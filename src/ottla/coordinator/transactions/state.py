@@ -1,4 +1,4 @@
-"""The state of one transactional id, and every step it can take.
+"""The state of one transactional id, and all its transitions.
 
     state            init           add partitions  end (first protocol)  end (KIP-890)         markers written
     Empty            Empty          Ongoing         INVALID_TXN_STATE     abort: PrepareAbort   -
@@ -8,19 +8,19 @@
     CompleteCommit   Empty          Ongoing         commit: done already  abort: PrepareAbort   -
     CompleteAbort    Empty          Ongoing         abort: done already   abort: PrepareAbort   -
 
-What is not named is INVALID_TXN_STATE. An init over an open transaction aborts it first, in the name of a new epoch
-that nobody gets, and answers CONCURRENT_TRANSACTIONS; the client comes again. A wrong producer id is
-INVALID_PRODUCER_ID_MAPPING, a wrong epoch PRODUCER_FENCED.
+All other cases are INVALID_TXN_STATE. An init during an open transaction aborts it first, with a new epoch that no
+producer gets, and answers CONCURRENT_TRANSACTIONS; the client retries. A wrong producer id is
+INVALID_PRODUCER_ID_MAPPING, a wrong epoch is PRODUCER_FENCED.
 
-With KIP-890 (transaction version 2) every end raises the epoch, so that a late record of an ended transaction is
-fenced. The request of the epoch before the current one is then a repeated one, and is answered as the first was:
+With KIP-890 (transaction version 2), every end bumps the epoch, so that late records of an ended transaction are
+fenced. A request with the previous epoch is then a retry and gets the same answer as the first one:
 
                       abort, repeated   abort, current   commit, repeated   commit, current
     Empty             fenced            new epoch        fenced             INVALID_TXN_STATE
     CompleteAbort     done already      new epoch        INVALID_TXN_STATE  INVALID_TXN_STATE
     CompleteCommit    INVALID_TXN_STATE new epoch        done already       INVALID_TXN_STATE
 
-The functions here are pure: they take a state and give the next one, or raise the error for the client.
+The functions here are pure: they take a state and return the next one, or raise the error for the client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_EPOCH: Final = 2**15 - 1
 LAST_CLIENT_EPOCH: Final = MAX_EPOCH - 1
 """Clients never get the last epoch, so that the coordinator can always fence."""
 EPOCH_BUMP_VERSION: Final = 2
-"""From this transaction version on (KIP-890), every end of a transaction raises the epoch."""
+"""From this transaction version on (KIP-890), every end of a transaction bumps the epoch."""
 
 TopicPartition: TypeAlias = tuple[str, int]
 
@@ -77,7 +77,7 @@ IDLE: Final = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 class Transaction(NamedTuple):
-    """A transactional id: who produces under it, and what its transaction has come to."""
+    """A transactional id: its producer, and the state of its transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -88,11 +88,11 @@ class Transaction(NamedTuple):
     update_ms: int = NO_TIME
     previous_producer_id: int = NO_ID
     next_producer_id: int = NO_ID
-    """The id with which the producer goes on when this one's epochs are used up."""
+    """The next producer id, when this one's epochs are exhausted."""
     client_version: int = 0
-    """The transaction version that the client spoke in its last step."""
+    """The transaction version of the client's last request."""
     last_producer_epoch: int = NO_EPOCH
-    """To recognise a repeated init (KIP-360). Kafka does not store it, so it is forgotten with a restart."""
+    """Detects a retried init (KIP-360). As in Kafka it is not stored, so a restart loses it."""
 
     @property
     def bumps_epoch(self) -> bool:
@@ -104,14 +104,14 @@ class Transaction(NamedTuple):
 
     @property
     def next_identity(self) -> tuple[int, int]:
-        """(producer id, epoch) with which the producer begins its next transaction."""
+        """(producer id, epoch) for the producer's next transaction."""
         if self.next_producer_id != NO_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
 
 class Identity(NamedTuple):
-    """The producer id and epoch that a client believes to have."""
+    """The producer id and epoch that a client sends as its own."""
 
     producer_id: int
     producer_epoch: int
@@ -121,9 +121,9 @@ NewProducerId: TypeAlias = Callable[[], int]
 
 
 def _check_complete(transaction: Transaction) -> None:
-    """Raise CONCURRENT_TRANSACTIONS while markers are missing: the answer may have an identity that is not in use yet.
+    """Raise CONCURRENT_TRANSACTIONS while markers are missing: the client may already have its next identity.
 
-    So it is asked before all else, as by Kafka (KAFKA-18575), except where only clients of the first protocol ask.
+    So this check comes first, as in Kafka (KAFKA-18575), except where only clients of the first protocol are involved.
     """
     if transaction.state in PREPARED:
         raise ConcurrentTransactions
@@ -133,12 +133,12 @@ def _check_complete(transaction: Transaction) -> None:
 
 
 def check_init(transaction: Transaction, expected: Identity | None) -> None:
-    """Raise if a client may not start again: one that expects another producer is fenced."""
+    """Raise if a client may not start again: a client that expects a different producer is fenced."""
     _check_complete(transaction)
     if expected is not None and not (
         transaction.producer_epoch == NO_EPOCH
         or expected.producer_id == transaction.producer_id
-        # The answer that brought a new id may have been lost.
+        # The answer with a new id may have been lost.
         or (expected.producer_id == transaction.previous_producer_id and expected.producer_epoch >= LAST_CLIENT_EPOCH)
     ):
         raise ProducerFenced
@@ -147,16 +147,16 @@ def check_init(transaction: Transaction, expected: Identity | None) -> None:
 def initialized(
     transaction: Transaction, expected: Identity | None, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId
 ) -> Transaction:
-    """A producer starts, or goes on after an error (`expected`, KIP-360), with no transaction open."""
+    """A producer starts, or continues after an error (`expected`, KIP-360), with no open transaction."""
     assert transaction.state in IDLE
     producer_id, epoch = transaction.producer_id, transaction.producer_epoch
     last_epoch = NO_EPOCH if expected is None else epoch
     if expected is not None and epoch != NO_EPOCH and expected.producer_epoch != epoch:
         if transaction.is_exhausted:
-            raise UnknownServerError  # Kafka fails here, before it checks whether the request is a repeated one
+            raise UnknownServerError  # Kafka fails here, before it checks whether the request is a retry
         if expected.producer_epoch != transaction.last_producer_epoch:
             raise ProducerFenced
-        # A repeated request: the first answer was lost, so the same is given again.
+        # A retry: the first answer was lost, so send the same one again.
         last_epoch = transaction.last_producer_epoch
     elif transaction.is_exhausted:
         producer_id, epoch = new_producer_id(), 0
@@ -178,10 +178,10 @@ def initialized(
 def fenced(
     transaction: Transaction, now_ms: int, transaction_version: int, new_producer_id: NewProducerId
 ) -> Transaction:
-    """The broker aborts an open transaction, because it timed out or a new producer came: its epoch ends.
+    """The broker aborts an open transaction and bumps its epoch, because it timed out or a new producer started.
 
-    Under KIP-890 the old epoch is remembered, so that its producer may come back with it, and the end of the last epoch
-    brings a new id.
+    With KIP-890 the old epoch is kept, so that its producer may continue with it, and a new producer id follows the
+    last epoch.
     """
     assert transaction.state is State.ONGOING
     bumps_epoch = transaction_version >= EPOCH_BUMP_VERSION
@@ -213,7 +213,7 @@ def with_partitions(
     now_ms: int,
     client_version: int,
 ) -> Transaction | None:
-    """Partitions join the transaction, and begin it if it is the first time; None where nothing changes."""
+    """Add partitions to the transaction, which begins with the first one; None if nothing changes."""
     _check_complete(transaction)
     _check_owner(transaction, producer)
     is_open = transaction.state is State.ONGOING
@@ -250,11 +250,11 @@ def ended(
     *,
     commit: bool,
 ) -> Transaction | None:
-    """The client commits or aborts. None means that this was done already: the request is a repeated one."""
+    """The client commits or aborts. None if that has already happened: the request is a retry."""
     if client_version < EPOCH_BUMP_VERSION:
         return _ended_first_protocol(transaction, producer, now_ms, commit=commit)
     _check_complete(transaction)
-    # The repeated request of an end that used up the epochs comes with the old id.
+    # A retry of the end that used the last epoch still has the old id.
     repeats_rotation = (
         transaction.previous_producer_id == producer.producer_id
         and producer.producer_epoch == LAST_CLIENT_EPOCH
@@ -269,7 +269,7 @@ def ended(
     if not is_known:
         raise ProducerFenced
     if state is State.ONGOING or (state in IDLE and not commit and is_current):
-        # Without partitions there is nothing to abort but the epoch, which a client may want to leave behind.
+        # An abort without partitions only bumps the epoch, which a client may need.
         return transaction._replace(
             previous_producer_id=transaction.producer_id,
             next_producer_id=new_producer_id() if transaction.is_exhausted else NO_ID,
@@ -306,7 +306,7 @@ def _check_repeated_end(state: State, *, commit: bool, allowed: bool) -> None:
 
 
 def completed(transaction: Transaction, now_ms: int) -> Transaction:
-    """Every partition has its marker."""
+    """All partitions have their marker."""
     assert transaction.state in PREPARED
     producer_id, epoch = transaction.next_identity if transaction.bumps_epoch else transaction[:2]
     return transaction._replace(

@@ -320,7 +320,7 @@ def test_assignments_that_are_not_committed_in_time_rebalance(world: Any) -> Non
 
 
 def test_a_restart_during_a_rebalance(world: Any) -> None:
-    """Members of a stable group go on as if nothing had happened; who waited is told to find the coordinator."""
+    """Members of a stable group continue as if nothing had happened; waiting requests get NOT_COORDINATOR."""
     a, b = world.stable(2)
     world.restart()
     assert (world.heartbeat(a, 2), world.heartbeat(b, 2)) == (0, 0)

@@ -163,8 +163,8 @@ def test_a_silent_member_is_removed_after_its_session(world: Any) -> None:
 
 def test_the_groups_own_session_timeout_wins(world: Any) -> None:
     world.topic("t")
-    world.cluster.group_configs["n", "consumer.session.timeout.ms"] = 50_000
-    world.cluster.group_configs["n", "consumer.heartbeat.interval.ms"] = 7000
+    world.image.group_configs["n", "consumer.session.timeout.ms"] = 50_000
+    world.image.group_configs["n", "consumer.heartbeat.interval.ms"] = 7000
     assert world.consumer("m1", 0, topics=["t"]).heartbeat_interval_ms == 7000
     world.clock.advance(49_000)
     assert not world.group("n").is_empty
@@ -243,7 +243,7 @@ def test_regular_expressions_match_what_the_member_may_see(world: Any) -> None:
     assert world.group("n").regexes["fo.*"].topics == {"fool", "food", "foot"}
 
 
-def test_a_full_group_takes_nobody_else(make_world: Any) -> None:
+def test_a_full_group_refuses_new_members(make_world: Any) -> None:
     world = make_world(consumer_max_size=1)
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])

@@ -115,7 +115,7 @@ def test_fetch_everything_and_by_id(world: Any) -> None:
     world.commit({("t", 0): 1, ("t", 2): 3, ("u", 1): 9})
     group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)
     answer = requests.fetch_offsets(world.coordinator, group, by_id=True, require_stable=False)
-    names = {topic.topic_id: topic.name for topic in world.cluster.topics.values()}
+    names = {topic.topic_id: topic.name for topic in world.image.topics.values()}
     assert {
         (names[topic.topic_id], partition.partition_index): partition.committed_offset
         for topic in answer.topics

@@ -71,7 +71,7 @@ class FakeState:
 @pytest.fixture
 def share(world: Any) -> FakeState:
     state = FakeState()
-    world.cluster.share_state = lambda: state
+    world.image.share_state = lambda: state
     return state
 
 

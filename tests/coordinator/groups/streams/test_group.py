@@ -116,7 +116,7 @@ def test_a_silent_member_is_removed(world: Any) -> None:
 def test_a_member_that_does_not_release_tasks_in_time_is_removed(world: Any) -> None:
     first, second = Member(world, "a"), Member(world, "b")
     first.beat(), second.beat()
-    first.beat()  # is told to give up tasks, and does not say that it did
+    first.beat()  # has to give up tasks, and does not report that it did
     assert world.group("s").members["a"].state is MemberState.UNREVOKED_TASKS
     for _ in range(3):
         world.clock.advance(10_000)
@@ -179,8 +179,8 @@ def test_assignments_wait_for_the_assignment_interval(make_world: WorldMaker) ->
 
 
 def test_a_groups_own_configs(world: Any) -> None:
-    world.cluster.group_configs["s", "streams.session.timeout.ms"] = 60_000
-    world.cluster.group_configs["s", "streams.heartbeat.interval.ms"] = 7000
+    world.image.group_configs["s", "streams.session.timeout.ms"] = 60_000
+    world.image.group_configs["s", "streams.heartbeat.interval.ms"] = 7000
     member = Member(world, "a")
     assert member.beat().heartbeat_interval_ms == 7000
     world.clock.advance(59_000)
@@ -262,7 +262,7 @@ def test_missing_internal_topics_are_named_once_each(world: Any) -> None:
 
 
 def test_a_process_holds_one_copy_of_a_task(world: Any) -> None:
-    world.cluster.group_configs["s", "streams.num.standby.replicas"] = 1
+    world.image.group_configs["s", "streams.num.standby.replicas"] = 1
     topology = shape("t", changelogs=("s-store",))
     world.topic("s-store", 4)
     first, second = Member(world, "a", topology, "p"), Member(world, "b", topology, "q")
@@ -300,7 +300,7 @@ def seen(world: Any, shard: Any) -> tuple[Any, ...]:
 
 
 def test_a_new_coordinator_knows_everything(world: Any) -> None:
-    world.cluster.group_configs["s", "streams.num.standby.replicas"] = 1
+    world.image.group_configs["s", "streams.num.standby.replicas"] = 1
     topology = shape("t", changelogs=("s-store",))
     world.topic("s-store", 4)
     first, second, third = (Member(world, name, topology) for name in "abc")
@@ -346,7 +346,7 @@ def test_a_deleted_group_leaves_nothing(world: Any) -> None:
 
 def test_an_empty_group_lives_as_long_as_its_offsets(world: Any) -> None:
     day_ms = 24 * 3600 * 1000
-    world.cluster.group_configs["s", "streams.session.timeout.ms"] = 30 * day_ms
+    world.image.group_configs["s", "streams.session.timeout.ms"] = 30 * day_ms
     member = Member(world, "a")
     member.beat()
     world.commit({("t", 0): 7}, group_id="s", member_id="a", epoch=member.epoch)

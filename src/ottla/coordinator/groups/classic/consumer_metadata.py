@@ -1,8 +1,8 @@
 """The consumer's own format inside the opaque bytes of JoinGroup and SyncGroup ("consumer" protocol type).
 
-The coordinator looks inside for three things only: which topics a group reads (to keep their offsets from expiring),
-and, when a group moves between the classic and the consumer protocol, its subscriptions and assignments. Each blob is
-an int16 version and then a message of that version; newer versions only add fields at the end.
+The coordinator decodes them for two reasons: to find the topics that a group reads (so that their offsets do not
+expire), and to convert subscriptions and assignments when a group moves between the classic and the consumer protocol.
+Each blob is an int16 version and then a message of that version; newer versions only add fields at the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ M = TypeVar("M", bound=Message)
 
 
 class MalformedMetadata(ValueError):
-    """The embedded bytes are not what the consumer protocol says."""
+    """The embedded bytes do not follow the consumer protocol."""
 
 
 def read_version(data: bytes) -> int:
-    """The version that a member speaks, at most the newest known one; an assignment goes back in the same."""
+    """The member's version, capped at the newest known one. Its assignment is encoded in the same version."""
     if len(data) < _VERSION.size:
         raise MalformedMetadata("the version is missing")
     version = int(_VERSION.unpack_from(data)[0])
@@ -37,7 +37,7 @@ def read_version(data: bytes) -> int:
 
 
 def decode_topics(data: bytes) -> list[str]:
-    """Only the topics, which v0 holds already."""
+    """Only the topics, which every version has."""
     read_version(data)
     return _decode(ConsumerProtocolSubscription, data, 0).topics
 
@@ -47,7 +47,7 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Empty bytes are an empty assignment: a member that got none from its leader."""
+    """Empty bytes are an empty assignment: the leader assigned nothing to this member."""
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[])
     return _decode(ConsumerProtocolAssignment, data, read_version(data))

@@ -1,4 +1,4 @@
-"""DescribeGroups, which is for classic groups: any other is Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043)."""
+"""DescribeGroups. Groups that are not classic are shown as Dead, since v6 with GROUP_ID_NOT_FOUND (KIP-1043)."""
 
 from __future__ import annotations
 

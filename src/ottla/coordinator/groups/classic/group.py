@@ -1,11 +1,10 @@
 """The classic group: a state machine that waits for its members (Kafka: ClassicGroup).
 
 Clients run the protocol: each member joins, the first one leads and computes the assignment, and the coordinator only
-keeps order. A rebalance has two barriers. Until every known member has (re)joined, or the rebalance timeout ends, the
-group is PreparingRebalance. Then the next generation begins, all joins are answered, and the group is
-CompletingRebalance until the leader's SyncGroup brings the assignments. Only that moment, and the moment a group
-becomes empty, is written to the log; everything between is in memory and lost with the coordinator, whose members then
-simply join again.
+synchronizes them. A rebalance has two barriers. Until every known member has (re)joined, or the rebalance timeout ends,
+the group is PreparingRebalance. Then the next generation begins, all joins are answered, and the group is
+CompletingRebalance until the leader's SyncGroup brings the assignments. The group is written to the log only then and
+when it becomes empty. Everything else is in memory; if the coordinator fails, the members join again.
 
     state                 event                                        next
     --------------------  -------------------------------------------  --------------------
@@ -15,7 +14,7 @@ simply join again.
     CompletingRebalance   the leader's assignments are stored          Stable
     CompletingRebalance   a member joins, changes, leaves or dies      PreparingRebalance
     Stable                the same                                     PreparingRebalance
-    any                   the group is deleted or moves elsewhere      Dead
+    any                   the group is deleted or unloaded             Dead
 
 Every transition that is not in the table is a bug and raises AssertionError.
 """
@@ -70,7 +69,7 @@ ProtocolList = tuple[tuple[str, bytes], ...]
 
 
 class ClassicMember:
-    """A consumer as the coordinator knows it, with the request it waits on, if any."""
+    """A member, with its pending request, if any."""
 
     __slots__ = (
         "assignment",
@@ -118,7 +117,7 @@ class ClassicMember:
 
     @property
     def awaits_answer(self) -> bool:
-        """A member that waits for us cannot send heartbeats, so it is not timed out; a brand-new one still is."""
+        """A member that waits for an answer cannot send heartbeats, so it does not time out, unless it is new."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -171,17 +170,17 @@ class ClassicGroup(Group):
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, Deadline] = {}
-        """Member ids handed out with MEMBER_ID_REQUIRED that have not come back yet (KIP-394)."""
+        """Member ids sent with MEMBER_ID_REQUIRED whose clients have not joined again yet (KIP-394)."""
         self.pending_syncs: set[str] = set()
         self.awaiting_join = 0
         self.support: dict[str, int] = {}
-        """For each protocol, by how many members it is supported."""
+        """For each protocol, the number of members that support it."""
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.join_timeout: Deadline | None = None
         self.sync_timeout: Deadline | None = None
         self.stored: GroupMetadataValue | None = None
-        """What the log holds of this group, as last replayed; None for a group that exists by its offsets only."""
+        """The last replayed record of this group; None for a group that only has offsets."""
 
     @classmethod
     def from_stored(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
@@ -218,17 +217,21 @@ class ClassicGroup(Group):
 
     @property
     def is_simple(self) -> bool:
-        """Exists only to hold offsets that were committed without membership; no record backs it."""
+        """Whether the group only holds offsets that were committed without membership. It has no group record."""
         return self.protocol_type is None and self.state is EMPTY and not self.pending_joins
 
     @property
     def state_name(self) -> str:
         return self.state.value
 
-    def as_committed(self, *, has_offsets: bool) -> ClassicGroup | None:
-        """Most of a classic group is in memory only, in Kafka too: reads see it as it is now.
+    @property
+    def generation_or_epoch(self) -> int:
+        return self.generation
 
-        A group that is neither stored nor has offsets was made by the operation whose records are not committed.
+    def as_committed(self, *, has_offsets: bool) -> ClassicGroup | None:
+        """Most of a classic group is in memory only, as in Kafka, so reads see the current state.
+
+        A group with neither a record nor offsets was created by an operation that is not committed yet.
         """
         return None if self.stored is None and not has_offsets else self
 
@@ -249,18 +252,18 @@ class ClassicGroup(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member decides."""
+        """The longest timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: ProtocolList) -> bool:
-        """Whether a member with these protocols could be in the group: one of them is supported by everybody."""
+        """Whether a member with these protocols can join: all members must support at least one of them."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         count = len(self.members)
         return self.protocol_type == protocol_type and any(self.support.get(name, 0) == count for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The vote: each member names its favourite among those that all support; the most votes win."""
+        """Each member votes for its first protocol that all members support; the most votes win."""
         count = len(self.members)
         candidates = {name for name, supporters in self.support.items() if supporters == count}
         votes: dict[str, int] = {}
@@ -270,7 +273,7 @@ class ClassicGroup(Group):
         return max(votes, key=lambda name: votes[name])
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Unknown subscriptions of a consumer group count as "yes": better to keep an offset too long."""
+        """True if the subscriptions of a consumer group are unknown: it is safer to keep an offset too long."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
@@ -301,7 +304,7 @@ class ClassicGroup(Group):
             if epoch != self.generation:
                 raise IllegalGeneration
         elif not transactional:
-            # Somebody without membership must not move the offsets of a group that is alive.
+            # A client that is not a member must not move the offsets of an active group.
             raise UnknownMemberId
         if transactional:
             return
@@ -327,9 +330,9 @@ class ClassicGroup(Group):
             raise NonEmptyGroup
 
     def offset_expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when an offset ages (KIP-211): since the group is empty; None while the group is in use.
+        """The time from which an offset ages (KIP-211): when the group became empty. None while the group is in use.
 
-        In a Stable consumer group only the offsets of topics that nobody reads any more age, from their commit.
+        In a Stable consumer group, only offsets of topics without a subscriber age, from their commit.
         """
         if self.protocol_type is None:
             return commit_timestamp_ms
@@ -362,7 +365,7 @@ class ClassicGroup(Group):
             pending.cancel()
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, joined or pending; another one leads if it was the leader."""
+        """Remove a member, joined or pending. If it was the leader, another member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_support(member, -1)
@@ -388,7 +391,7 @@ class ClassicGroup(Group):
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
-        """A static member came back under a new member id: the old incarnation is fenced, its place is kept."""
+        """A static member has rejoined with a new member id: fence the old incarnation and keep its state."""
         old = self.members.pop(self.static_members[instance_id])
         self.answer_join(old, FencedInstanceId.code, member_id=old.member_id)
         self.answer_sync(old, SyncGroupResponse(error_code=FencedInstanceId.code))
@@ -411,7 +414,7 @@ class ClassicGroup(Group):
         return member
 
     def elect_joined_leader(self) -> bool:
-        """A leader that did not rejoin is replaced; False if nobody has joined."""
+        """Replace a leader that did not rejoin; False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is not None:
@@ -423,7 +426,7 @@ class ClassicGroup(Group):
         return False
 
     def next_generation(self, now_ms: int) -> None:
-        """The join barrier fell."""
+        """All members have joined, or the rebalance timeout has ended."""
         self.generation += 1
         self.protocol = self.select_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()
@@ -431,13 +434,13 @@ class ClassicGroup(Group):
         self.pending_syncs.clear()
 
     def settle_assignments(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """The leader's assignments are stored: the generation begins."""
+        """The leader's assignments are stored: the group is Stable."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.move_to(STABLE, now_ms)
 
     def read_subscriptions(self) -> frozenset[str] | None:
-        """The topics that the members of a consumer group read; None where the coordinator cannot know."""
+        """The topics that the members of a consumer group read; None if the coordinator cannot decode them."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:

@@ -1,7 +1,7 @@
-"""The classic protocol's requests (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and the timeouts beside them.
+"""The classic protocol's requests (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and their timeouts.
 
-Each function reads the group, changes what lives in memory only (who waits, who is pending) and returns a `Result`.
-What is persisted changes when the result's records are replayed; waiting members are answered in `then`, after that.
+Each function reads the group, changes in-memory state (waiting requests, pending members) and returns a `Result`.
+Persisted state changes when the result's records are replayed; after that, `then` answers the waiting members.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from ottla.wire.stored import GroupMetadataValue
 T = TypeVar("T")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""How long a new member may wait for its first join to be answered: its client cannot send heartbeats meanwhile."""
+"""The timeout of a new member's first join. Its client cannot send heartbeats before the answer."""
 
 
 class ClassicProtocol(GroupProtocol[ClassicGroup]):
@@ -67,7 +67,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
     # -- JoinGroup
 
     def join(self, request: JoinGroupRequest, client: Client) -> Result[JoinGroupResponse]:
-        """Add or update a member. The answer usually comes when the whole group has joined."""
+        """Add or update a member. The answer is usually sent when the whole group has joined."""
         group_id, member_id = request.group_id, request.member_id
         is_new_group = self.find(group_id) is None
         group = self._group_to_join(group_id, create=not member_id)
@@ -81,12 +81,12 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         else:
             result = self._join_known(group, request, client)
         if is_new_group and not result.records:
-            # The group must survive a restart even if its first member never comes back with its new id.
+            # The group must survive a restart even if its first member never joins with its new id.
             return result._replace(records=[classic_group_record(group, {}, empty=True)])
         return result
 
     def _group_to_join(self, group_id: str, *, create: bool) -> ClassicGroup | None:
-        """The classic group of this name, if any; `create` makes it, also in place of an empty one of another kind."""
+        """The classic group with this id, if any. `create` creates it, and replaces an empty group of another kind."""
         shard = self._shard
         group = shard.groups.get(group_id)
         if create and group is not None and group.can_become_classic:
@@ -133,7 +133,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             return Result((), join_error(InconsistentGroupProtocol.code, member_id, client.version))
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:
-                # Static members get no id ahead, so Kafka does not expect one here; the id can still be used without.
+                # Kafka fails here: static members never get a pending id. The id stays valid for a dynamic member.
                 return Result((), join_error(UnknownServerError.code, NO_MEMBER, client.version))
             return self._add(group, member_id, request, client)
         try:
@@ -146,7 +146,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         is_leader = group.leader == member_id
         if group.state is COMPLETING:
             if unchanged:
-                # The member missed our answer; nothing else has changed.
+                # The member did not receive the last answer; nothing else has changed.
                 return Result((), group.join_response(member_id, with_members=is_leader))
             return self._rejoin(group, member, request, client)
         if group.state is STABLE:
@@ -195,7 +195,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
     def _rejoin_static(
         self, group: ClassicGroup, instance_id: str, new_id: str, request: JoinGroupRequest, client: Client
     ) -> Result[JoinGroupResponse]:
-        """KIP-345: a static member that restarts takes its old place, without a rebalance if the group is stable."""
+        """KIP-345: a restarted static member takes over its old state, without a rebalance if the group is stable."""
         old_id, old_leader = group.static_members[instance_id], group.leader
         member = group.replace_static(instance_id, new_id)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
@@ -209,8 +209,8 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
 
             def stored(error: KafkaError | None) -> None:
                 if error is None:
-                    # KIP-814: the answer says that it leads, and that it need not assign. Before v9 there is no field
-                    # for the second, so the answer names its old member id as the leader.
+                    # KIP-814: the answer tells the member that it leads, and that it must skip the assignment. Versions
+                    # before v9 have no field for this, so the answer names the old member id as the leader.
                     if client.version >= 9:
                         leads = group.leader == new_id
                         response = group.join_response(new_id, with_members=leads, skip_assignment=leads)
@@ -238,7 +238,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return self.prepare_rebalance(group) if group.can_rebalance else self._complete_if_joined(group)
 
     def prepare_rebalance(self, group: ClassicGroup) -> Result[None]:
-        """Open the join barrier: members that wait for a sync have to join again."""
+        """Start a rebalance: members that wait for a sync must join again."""
         shard = self._shard
         if group.state is COMPLETING:
             for member in group.members.values():
@@ -258,7 +258,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return NOTHING
 
     def _initial_delay(self, group: ClassicGroup, delay_ms: int, left_ms: int) -> Result[None]:
-        """A group's first members seldom come together: wait a little, and again as long as more arrive."""
+        """The first members of a group rarely join together: wait a short time, and extend it while more arrive."""
         shard = self._shard
         if delay_ms == 0:
             return self._complete_join(group)
@@ -290,13 +290,13 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         group.join_timeout.push(delay_ms)
 
     def _complete_if_joined(self, group: ClassicGroup) -> Result[None]:
-        # During the initial delay nobody can complete the barrier early: that is what the delay is for.
+        # During the initial delay the rebalance must not complete early.
         if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_joined:
             return self._complete_join(group)
         return NOTHING
 
     def _complete_join(self, group: ClassicGroup) -> Result[None]:
-        """The barrier falls: members that did not rejoin go, except static ones, and the next generation begins."""
+        """Remove members that did not rejoin, except static ones, and begin the next generation."""
         shard = self._shard
         if group.join_timeout is not None:
             group.join_timeout.cancel()
@@ -307,7 +307,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         if group.state is DEAD:
             return NOTHING
         if group.members and not group.elect_joined_leader():
-            # Only static members are left, and none has joined: they get another round until their sessions end.
+            # Only static members are left, and none has joined: wait again until they join or their sessions end.
             self._on_join_timeout(group, group.rebalance_timeout_ms)
             return NOTHING
         group.next_generation(shard.clock.now_ms())
@@ -327,7 +327,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
     # -- SyncGroup
 
     def sync(self, request: SyncGroupRequest, client: Client) -> Result[SyncGroupResponse]:
-        """Hand out the leader's assignments; everybody waits for them."""
+        """Answer with the leader's assignments. All members wait for them."""
         group = self.find(request.group_id)
         if group is None or group.is_empty:
             return Result((), SyncGroupResponse(error_code=UnknownMemberId.code))
@@ -357,8 +357,8 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         generation = group.generation
 
         def stored(error: KafkaError | None) -> None:
-            # Somebody may have joined or left while the record was on its way to the followers: then the barrier is
-            # open again, and those who waited here have been sent back to it.
+            # A member may have joined or left while the record was being replicated. Then a new rebalance has begun,
+            # and the members that waited here must join again.
             if group.state is not COMPLETING or group.generation != generation or not self._is_current(group):
                 return
             if error is None:
@@ -419,7 +419,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return Result((), HeartbeatResponse())
 
     def keep_alive(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int) -> None:
-        """The member sent a request: its session begins again."""
+        """Restart the member's session: it has sent a request."""
         session = member.session
         if session is None:
             member_id = member.member_id
@@ -452,7 +452,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
     # -- LeaveGroup
 
     def classic_leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
-        """Members leave one by one in the answer, but cause one rebalance."""
+        """Each member has its own result, but all of them cause one rebalance."""
         if group.state is DEAD:
             raise CoordinatorNotAvailable
         answers = [self._leave_one(group, identity) for identity in request.members]
@@ -505,10 +505,10 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         if (
             shard.is_loaded
             and live is not None
-            # Members that are not in memory come from a consumer group that was just converted.
+            # Members that are not in memory belong to a consumer group that was just converted.
             and all(member.member_id in live.members for member in value.members)
         ):
-            # A record that this coordinator wrote itself: what it says counts for the group once it is committed.
+            # This coordinator wrote the record; the group's state changes once the record is committed.
             live.stored = value
             return
         shard.groups[group_id] = ClassicGroup.from_stored(group_id, value)
@@ -516,7 +516,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
     # -- life of the shard
 
     def on_loaded(self, group: ClassicGroup) -> None:
-        """After a restart every member has a full session to show up."""
+        """After a restart, every member has a full session timeout to reconnect."""
         for member in group.members.values():
             self.keep_alive(group, member, member.session_timeout_ms)
         if len(group.members) > self._shard.settings.max_size:
@@ -527,7 +527,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             self.forget(group)
 
     def on_topics_changed(self, names: Iterable[str]) -> None:
-        """Members find out by themselves, and rejoin."""
+        """Nothing to do: clients detect the change themselves and rejoin."""
 
     def forget(self, group: ClassicGroup) -> None:
         group.cancel_timers()
@@ -536,7 +536,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             group.answer_join(member, NotCoordinator.code, member_id=member.member_id)
             group.answer_sync(member, SyncGroupResponse(error_code=NotCoordinator.code))
 
-    # -- what a test or an operator makes happen
+    # -- actions of tests and operators
 
     def remove(self, group: ClassicGroup, member_id: str) -> Result[LeaveGroupResponse]:
         identity = LeaveGroupRequest.MemberIdentity(
@@ -548,7 +548,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return self.prepare_rebalance(group) if group.can_rebalance else NOTHING
 
     def partitions_of(self, group: ClassicGroup, member: ClassicMember) -> Iterable[tuple[str, int]]:
-        """As far as the coordinator can know: clients choose the format of assignments."""
+        """Best effort: clients choose the format of assignments."""
         if not group.uses_consumer_protocol:
             return ()
         try:
@@ -581,4 +581,4 @@ def _differs(asked: str | None, known: str | None) -> bool:
 
 
 PROTOCOL = ClassicProtocol
-"""What a shard makes one of."""
+"""The class that a shard instantiates."""

@@ -1,4 +1,4 @@
-"""What classic groups write into `__consumer_offsets` (record type 2): one record with the group and its members."""
+"""The records of classic groups in `__consumer_offsets` (type 2): one record with the group and its members."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 register_types("classic", {2: (GroupMetadataKey, GroupMetadataValue)})
 
 VALUE_VERSION: Final = 3
-"""The one that Kafka 4.3 writes."""
+"""The version that Kafka 4.3 writes."""
 
 
 def classic_group_record(group: ClassicGroup, assignments: Mapping[str, bytes], *, empty: bool = False) -> StoredRecord:
-    """A group as it stands, with these assignments; `empty` is the very first record, before any protocol is known."""
+    """The group's current state with these assignments. `empty` is the first record, before any protocol is known."""
     members = [
         GroupMetadataValue.MemberMetadata(
             member_id=member.member_id,

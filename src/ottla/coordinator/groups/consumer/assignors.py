@@ -1,8 +1,8 @@
-"""Server-side assignors of the consumer protocol: who reads which partition.
+"""Server-side assignors of the consumer protocol: they decide which member reads which partition.
 
 `uniform` spreads partitions evenly and moves as few as it can; `range` gives each member a contiguous slice of each
-topic, so that equally partitioned topics meet on the same member. Both only decide a target; members get there by
-reconciliation. An assignor is a pure function of the members' subscriptions and the previous target.
+topic, so that equal partitions of different topics go to the same member. Both only compute a target; members reach it
+by reconciliation. An assignor is a pure function of the members' subscriptions and the previous target.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Target = dict[bytes, frozenset[int]]
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member."""
+    """The assignor's view of a member."""
 
     instance_id: str | None
     topics: frozenset[bytes]
@@ -66,7 +66,7 @@ def assign_uniform(members: Members, partition_counts: Mapping[bytes, int]) -> d
 def _uniform_same(
     members: Members, topics: frozenset[bytes], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Target]:
-    """All read the same topics: everybody keeps what fits its quota, the rest goes to those below theirs."""
+    """All members read the same topics: each keeps partitions up to its quota; those below it get the rest."""
     total = sum(partition_counts[topic_id] for topic_id in topics)
     quota, extra = divmod(total, len(members))
     kept: dict[str, dict[bytes, set[int]]] = {}
@@ -81,7 +81,7 @@ def _uniform_same(
         for topic_id in java_map(sorted(target.keys() & topics), uuid_hash):
             for index in java_copy(sorted(target[topic_id]), int):
                 place = topic_id, index
-                # A partition can be gone, or in two targets after a static member was replaced.
+                # A partition can be deleted, or be in two targets after a static member was replaced.
                 if index >= partition_counts[topic_id] or place in given:
                     continue
                 if left:
@@ -95,7 +95,7 @@ def _uniform_same(
         extra -= takes_extra
         if left:
             room.append((member_id, left))
-    # What nobody had goes first, then what somebody gave up, in the order of Kafka's hash maps.
+    # First partitions without an owner, then those that a member gave up, in the order of Kafka's hash maps.
     nobodys = (
         (topic_id, index)
         for topic_id in java_map(sorted(topics), uuid_hash)
@@ -110,7 +110,7 @@ def _uniform_same(
 
 
 def _uniform_mixed(members: Members, partition_counts: Mapping[bytes, int]) -> dict[str, Target]:
-    """Subscriptions differ: keep what is still wanted, fill the least loaded, then level where a move helps."""
+    """Subscriptions differ: keep valid partitions, give the rest to the least loaded members, then rebalance."""
     readers: dict[bytes, list[str]] = {}
     for member_id, spec in members.items():
         for topic_id in spec.topics:
@@ -141,7 +141,7 @@ def _uniform_mixed(members: Members, partition_counts: Mapping[bytes, int]) -> d
 
 
 def _level(readers: Mapping[bytes, list[str]], kept: dict[str, dict[bytes, set[int]]], load: dict[str, int]) -> None:
-    """Move single partitions from a fuller to an emptier reader of the same topic until nobody gains.
+    """Move single partitions from a more loaded to a less loaded reader of the same topic until no move helps.
 
     Each move lowers the sum of the squared loads, so it ends.
     """

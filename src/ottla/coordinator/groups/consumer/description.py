@@ -48,10 +48,10 @@ def _describe_member(
 def _assignment(
     shard: GroupShard, partitions: dict[bytes, dict[int, int]] | dict[bytes, frozenset[int]]
 ) -> ConsumerGroupDescribeResponse.Assignment:
-    """Topics that were deleted meanwhile have no name any more and are left out."""
+    """Deleted topics have no name and are left out."""
     found = []
     for topic_id, indexes in partitions.items():
-        topic = shard.cluster.topic_by_id(topic_id)
+        topic = shard.image.topic_by_id(topic_id)
         if topic is not None:
             found.append(
                 ConsumerGroupDescribeResponse.TopicPartitions(

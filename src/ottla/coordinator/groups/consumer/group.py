@@ -1,4 +1,4 @@
-"""The consumer group (KIP-848; Kafka: ConsumerGroup): members that read partitions, each partition by one of them.
+"""The consumer group (KIP-848; Kafka: ConsumerGroup): each partition is read by one member.
 
 The group epoch grows when a subscription or a subscribed topic changes (see `modern` for the epochs). The state that
 clients see follows from them:
@@ -6,9 +6,9 @@ clients see follows from them:
     Empty         no members
     Assigning     the group epoch is ahead of the target
     Reconciling   some member is not at the target's epoch, or waits for partitions
-    Stable        everybody is
+    Stable        all members have reached the target
 
-`protocol` holds the requests, and `reconciliation` one member's way to its target.
+`protocol` handles the requests, and `reconciliation` moves one member towards its target.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla.wire.stored import (
 
 TargetPartitions = Target
 PartitionEpochs = dict[bytes, dict[int, int]]
-"""Topic id -> partition -> the epoch at which the member got it (KIP-1251: it tells late commits from stale ones)."""
+"""Topic id -> partition -> the epoch at which the member got it (KIP-1251: separates late from stale commits)."""
 OwnedPartitions = Mapping[bytes, Iterable[int]]
 
 
@@ -54,7 +54,7 @@ class MemberState(enum.Enum):
 
 
 class ClassicMetadata(NamedTuple):
-    """Of a member that speaks the classic protocol to a consumer group (on-line upgrade)."""
+    """The data of a member that uses the classic protocol in a consumer group (online migration)."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -120,7 +120,7 @@ class ConsumerMember:
         )
 
     def without_assignment(self) -> ConsumerMember:
-        """Half gone: what a member is between the first and the last of its tombstones."""
+        """The member after the first of its tombstones, before the last one is replayed."""
         return replace(
             self, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, state=MemberState.STABLE, assigned={}, revoking={}
         )
@@ -138,7 +138,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
         self.static_members: dict[str, str] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.has_partition_metadata = False
-        """A broker before 4.1 wrote topic metadata where there is a hash now; its record is removed in passing."""
+        """Brokers before 4.1 wrote topic metadata instead of a hash. The next write removes that record."""
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
 
     # -- questions
@@ -170,7 +170,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
     def members_with(
         self, updated: ConsumerMember | None = None, without: Iterable[str] = ()
     ) -> dict[str, ConsumerMember]:
-        """The members as they will be, once `updated` is in (in place of its static predecessor) and others out."""
+        """The members after `updated` is added (replacing its static predecessor) and others are removed."""
         members = dict(self.members)
         for member_id in without:
             members.pop(member_id, None)
@@ -192,14 +192,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
         for member in members.values():
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + 1
-        # Of two with as many votes it is the one that a Java map has first.
+        # If two have equal votes, the first one in a Java map wins.
         return max(java_names(votes), key=votes.__getitem__) if votes else default
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a classic member with these protocols fits those that are there."""
+        """Whether all classic members of the group support one of these protocols."""
         if protocol_type != "consumer":
             return False
         offered = list(names)
@@ -207,7 +207,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
         return any(all(any(name == known for known, _ in each.protocols) for each in classic) for name in offered)
 
     def only_classic_without(self, leaving: Iterable[str]) -> bool:
-        """Whether everybody left over speaks the classic protocol, and a consumer-protocol member goes."""
+        """Whether a consumer-protocol member leaves and all remaining members use the classic protocol."""
         gone = set(leaving)
         return any(self.members[member_id].classic is None for member_id in gone if member_id in self.members) and all(
             member.classic is not None for member_id, member in self.members.items() if member_id not in gone
@@ -222,14 +222,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
             for index in indexes
         )
 
-    # -- who may
+    # -- validation
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> CheckPartition | None:
-        """Raise if the sender may not commit. For an older epoch, give a check to make for each partition.
+        """Raise if the sender may not commit. For an older epoch, return a check to run for each partition.
 
-        A member that has moved on may still commit, at its old epoch, partitions that it has held since before it.
+        A member at a newer epoch may still commit with its old epoch, for partitions that it already owned then.
         """
         if epoch < 0 and not self.members:
             return None
@@ -267,7 +267,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
             raise IllegalGeneration if member.classic is not None else StaleMemberEpoch
 
     def validate_offset_delete(self) -> None:
-        """Always allowed; subscribed topics are refused one by one."""
+        """Always allowed; subscribed topics are refused individually."""
 
     # -- replay
 
@@ -325,7 +325,7 @@ def check_instance(existing: ConsumerMember | None, member_id: str, instance_id:
 def _epochs(
     partitions: Iterable[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions], member_epoch: int
 ) -> PartitionEpochs:
-    """Records before 4.3 carry no epochs: the member's own is the safe guess."""
+    """Records before 4.3 have no epochs: the member's epoch is a safe default."""
     return {
         each.topic_id: dict(
             zip(

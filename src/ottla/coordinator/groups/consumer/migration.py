@@ -1,9 +1,10 @@
-"""Groups on the move between the two protocols (KIP-848, on-line migration).
+"""Online migration of groups between the two protocols (KIP-848).
 
-The first ConsumerGroupHeartbeat in a classic group of consumers turns it into a consumer group in which the old
-members go on speaking the classic protocol: their generation is their member epoch, JoinGroup and SyncGroup carry the
-reconciliation, and an ordinary heartbeat tells them to rejoin when there is something to reconcile. When the last
-member of the new protocol leaves, the group turns back. `group.consumer.migration.policy` can forbid either way.
+The first ConsumerGroupHeartbeat in a classic group of consumers converts it into a consumer group. The old members
+continue to use the classic protocol: their generation is their member epoch, JoinGroup and SyncGroup carry the
+reconciliation, and the answer to a heartbeat makes them rejoin when there is something to reconcile. When the last
+member of the new protocol leaves, the group becomes a classic group again. `group.consumer.migration.policy` can forbid
+either direction.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def upgrade(shard: GroupShard, classic: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
-    """A draft of the consumer group that the records, appended here, turn the classic group into."""
+    """Append the records that convert the group to `records`, and return a draft of the consumer group."""
     settings, group_id = shard.settings, classic.group_id
     refusal = f"Cannot upgrade classic group {group_id} to consumer group because "
     if not settings.upgrade_enabled:
@@ -78,7 +79,7 @@ def upgrade(shard: GroupShard, classic: ClassicGroup, records: list[CoordinatorR
         members = [_upgraded(shard, classic, member) for member in classic.members.values()]
     except MalformedMetadata:
         raise GroupIdNotFound(refusal + "the embedded consumer protocol is malformed.") from None
-    # Members that wait in the old group have to join again, and then join the new one.
+    # Members that wait in the classic group must join again; then they join the new group.
     for waiting in list(classic.members.values()):
         classic.answer_join(waiting, RebalanceInProgress.code, member_id=waiting.member_id)
         classic.answer_sync(waiting, SyncGroupResponse(error_code=RebalanceInProgress.code))
@@ -112,7 +113,7 @@ def _upgraded(shard: GroupShard, classic: ClassicGroup, member: ClassicMember) -
         )
     assigned: PartitionEpochs = {}
     for each in assignment.assigned_partitions:
-        topic = shard.cluster.topic(each.topic)
+        topic = shard.image.topic(each.topic)
         if topic is not None:
             assigned[topic.topic_id] = dict.fromkeys(sorted(each.partitions), classic.generation)
     return ConsumerMember(
@@ -145,7 +146,7 @@ def downgrade(
     joining: ConsumerMember | None = None,
     rebalance: bool = True,
 ) -> Result[None]:
-    """Records that end the consumer group and begin a classic one with the members left, then a rebalance."""
+    """Replace the consumer group by a classic group with the remaining members, then rebalance it."""
     group_id = group.group_id
     gone = set(leaving)
     members = group.members_with(joining, gone)
@@ -174,7 +175,7 @@ def downgrade(
         assignments[classic_member.member_id] = _assignment_bytes(
             shard, classic_member.metadata(classic.protocol), target or {}
         )
-    # A static member that was just replaced is gone already; its successor goes in its place.
+    # A static member that was just replaced no longer exists; its successor takes its place.
     ending = set(group.members) if joining is None else set(members)
     records = [*group_tombstones(group, ending), classic_group_record(classic, assignments)]
 
@@ -198,7 +199,7 @@ def downgrade(
 def join(
     shard: GroupShard, group: ConsumerGroup, request: JoinGroupRequest, client: Client
 ) -> Result[JoinGroupResponse]:
-    """JoinGroup is a heartbeat in the classic protocol's words: subscribe, report what is owned, get an epoch."""
+    """JoinGroup does the work of a heartbeat: subscribe, report owned partitions, get an epoch."""
     protocol = shard.consumer
     member_id = request.member_id or shard.new_uuid()
     protocol.check_size(group, member_id)
@@ -230,7 +231,7 @@ def join(
         members=[],
     )
     if replaced is not None and _can_downgrade_replacing(shard, group, replaced):
-        if changed:  # the classic group will begin a generation of its own
+        if changed:  # the classic group will begin its own generation
             response.generation_id = updated.epoch
         ended = downgrade(shard, group, joining=updated, rebalance=changed)
         return Result([*records, *ended.records], response, ended.then)
@@ -248,7 +249,7 @@ def _joining(
     member_id: str,
     records: list[CoordinatorRecord],
 ) -> ConsumerMember:
-    """The member that joins: known, new, or the new incarnation of a static one."""
+    """The member that joins: a known one, a new one, or a static member that has restarted."""
     instance_id = request.group_instance_id
     if instance_id is not None:
         existing = group.static_member(instance_id)
@@ -281,7 +282,7 @@ def _subscribed(
 
 
 def _can_downgrade_replacing(shard: GroupShard, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-    """Whether a classic member in the place of `replaced` leaves nobody with the new protocol."""
+    """Whether no member uses the new protocol once a classic member replaces `replaced`."""
     return (
         shard.settings.downgrade_enabled
         and len(group.members) <= shard.settings.max_size
@@ -290,7 +291,7 @@ def _can_downgrade_replacing(shard: GroupShard, group: ConsumerGroup, replaced: 
 
 
 def _joined(shard: GroupShard, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
-    """The member is here; its sync must follow."""
+    """The member has joined; it must send a SyncGroup next."""
     protocol = shard.consumer
     timers = protocol.timers(group.group_id, member_id)
     if timers.join is not None:
@@ -310,7 +311,7 @@ def sync(shard: GroupShard, group: ConsumerGroup, request: SyncGroupRequest) -> 
     if (request.protocol_type not in (None, PROTOCOL_TYPE)) or (request.protocol_name not in (None, name)):
         raise InconsistentGroupProtocol
     if member.epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        # A newer rebalance. A member that is revoking has rejoined already, and first has to finish that.
+        # A newer rebalance has begun. A member that is revoking has rejoined already and must finish first.
         _expect_rejoin(shard, group, member)
         raise RebalanceInProgress
     timers = shard.consumer.timers(group.group_id, member.member_id)
@@ -365,7 +366,7 @@ def leave(shard: GroupShard, group: ConsumerGroup, request: LeaveGroupRequest) -
 
 
 def _expect_rejoin(shard: GroupShard, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """The answer asks the member to rejoin: it has as long as a rebalance may take."""
+    """The answer makes the member rejoin: it must do so within its rebalance timeout."""
     timers = shard.consumer.timers(group.group_id, member.member_id)
     if timers.join is None:
         timers.join = shard.consumer.fencing_deadline(group.group_id, member.member_id)
@@ -397,7 +398,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 def _owned(shard: GroupShard, subscription: ConsumerProtocolSubscription) -> OwnedPartitions:
     owned: dict[bytes, list[int]] = {}
     for each in subscription.owned_partitions:
-        topic = shard.cluster.topic(each.topic)
+        topic = shard.image.topic(each.topic)
         if topic is not None:
             owned[topic.topic_id] = each.partitions
     return owned
@@ -406,10 +407,10 @@ def _owned(shard: GroupShard, subscription: ConsumerProtocolSubscription) -> Own
 def _assignment_bytes(
     shard: GroupShard, metadata: bytes, partitions: PartitionEpochs | dict[bytes, frozenset[int]]
 ) -> bytes:
-    """Partitions by id as the client's own format, in the version it speaks; deleted topics are left out."""
+    """Partitions in the client's format, in the version it uses; deleted topics are left out."""
     named: dict[str, list[int]] = {}
     for topic_id, indexes in partitions.items():
-        topic = shard.cluster.topic_by_id(topic_id)
+        topic = shard.image.topic_by_id(topic_id)
         if topic is not None:
             named[topic.name] = sorted(indexes)
     return consumer_protocol.encode_assignment(consumer_protocol.read_version(metadata), named)

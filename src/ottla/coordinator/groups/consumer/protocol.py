@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat (KIP-848): join, stay, leave, all in one request.
+"""ConsumerGroupHeartbeat (KIP-848): one request to join, stay and leave.
 
-v0: the broker may make the member id. v1: regular expressions, and the member makes its own id (KIP-1082).
+v0: the broker may generate the member id. v1: regular expressions, and the client generates its id (KIP-1082).
 A heartbeat creates or updates the member, brings the group's target assignment up to date, and moves this member one
-step towards it. Nothing changes before the records are replayed: the function works on the members as they will be.
+step towards it. Nothing changes before the records are replayed: the function works on a copy of the members.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.groups.group_shard import GroupShard
 
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
-"""A burst of new patterns or topics is resolved together, and causes one rebalance."""
+"""New patterns or topics that arrive together are resolved together and cause one rebalance."""
 
 
 class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
@@ -135,7 +135,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
         return Result(records, response)
 
     def _validate(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-        # Before v1 the broker makes the id of a member that joins; other requests need one, unless the epoch is wrong.
+        # Before v1 the broker generates the id of a joining member; other requests need one, unless the epoch is wrong.
         if not request.member_id and (version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH):
             raise InvalidRequest("MemberId can't be empty.")
         if not request.group_id.strip():
@@ -166,7 +166,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
             )
 
     def _group(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """The group, or a draft of it that the records will bring to life."""
+        """The group, or a draft of it that becomes real when the records are replayed."""
         group = self._shard.groups.get(group_id)
         if group is None:
             if not create:
@@ -176,7 +176,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
         if classic is None:
             return self.require(group, group_id)
         if classic.is_empty:
-            # Nobody to convert: the classic group goes, its offsets stay.
+            # No members to convert: the classic group is removed, its offsets stay.
             records += classic.tombstones()
             return ConsumerGroup(group_id)
         return migration.upgrade(self._shard, classic, records)
@@ -221,7 +221,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def replace_static(
         self, group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[CoordinatorRecord]
     ) -> ConsumerMember:
-        """A static member is back under a new id: it takes over what its old incarnation had."""
+        """A static member has rejoined with a new id: it takes over the state of its old incarnation."""
         member = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
         records += member_tombstones(group.group_id, old.member_id)
         records.append(member_record(group.group_id, member))
@@ -234,7 +234,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def refresh(
         self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], bump: bool, records: list[CoordinatorRecord]
     ) -> int:
-        """Compute the metadata hash again; a different one also bumps the group epoch, which is returned."""
+        """Recompute the metadata hash. If it changed, bump the group epoch. Returns the group epoch."""
         metadata_hash = self.metadata_hash(group, members.values())
         epoch = group.epoch
         if bump or metadata_hash != group.metadata_hash:
@@ -254,16 +254,16 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def assign(
         self, group: ConsumerGroup, epoch: int, updated: ConsumerMember, records: list[CoordinatorRecord]
     ) -> tuple[int, TargetPartitions]:
-        """Bring the target to `epoch`, unless the last one is too young; returns the epoch and target for `updated`."""
+        """Compute the target for `epoch` unless the last is too recent; returns the epoch and target for `updated`."""
         now_ms = self._shard.clock.now_ms()
         if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, _target_of(group, updated)
         members = group.members_with(updated)
-        cluster = self._shard.cluster
+        image = self._shard.image
         counts: dict[bytes, int] = {}
         ids: dict[str, bytes] = {}
         for name in {name for member in members.values() for name in group.topics_of(member)}:
-            topic = cluster.topic(name)
+            topic = image.topic(name)
             if topic is not None:
                 ids[name] = topic.topic_id
                 counts[topic.topic_id] = topic.partition_count
@@ -293,16 +293,16 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
         if not subscription_changed and member.is_reconciled_to(target_epoch):
             return member
         if member.state is MemberState.UNKNOWN:
-            # Written by a newer broker: only a member that owns nothing can start over.
+            # A newer broker wrote this state: only a member that owns nothing can start again.
             if owned is None or any(owned.values()):
                 raise FencedMemberEpoch(
                     "The consumer group member is in a unknown state. "
                     "The member must abandon all its partitions and rejoin."
                 )
             member = replace(member, state=MemberState.UNRELEASED_PARTITIONS)
-        cluster = self._shard.cluster
+        image = self._shard.image
         subscribed = frozenset(
-            topic.topic_id for name in group.topics_of(member) if (topic := cluster.topic(name)) is not None
+            topic.topic_id for name in group.topics_of(member) if (topic := image.topic(name)) is not None
         )
         moved = reconcile(
             member,
@@ -331,7 +331,8 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     ) -> tuple[bool, bool]:
         """Whether the member's pattern changed, and whether the new one is resolved already.
 
-        An unknown pattern is resolved after this heartbeat, off its path; the group epoch is bumped then.
+        An unknown pattern is resolved after this heartbeat, so that it does not delay it. The group epoch is bumped
+        then.
         """
         changed, is_resolved, is_new = old.regex != new.regex, False, False
         if changed:
@@ -370,10 +371,10 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
 
     def _resolved(self, group: ConsumerGroup, client: Client) -> Result[None]:
         """Every pattern of the group, resolved to the topics that this client may see."""
-        cluster = self._shard.cluster
+        image = self._shard.image
         patterns = group.subscribed_regexes(group.members)
-        names, now_ms = cluster.topic_names(), self._shard.clock.now_ms()
-        resolved = regex.resolve(patterns, names, cluster.version, now_ms, client.may_see)
+        names, now_ms = image.topic_names(), self._shard.clock.now_ms()
+        resolved = regex.resolve(patterns, names, image.version, now_ms, client.may_see)
         records: list[CoordinatorRecord] = []
         bump = False
         for pattern, now in resolved.items():
@@ -399,7 +400,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
             assert existing is not None
             member = existing
             if request.member_epoch == LEAVE_STATIC_EPOCH:
-                # Away for a moment: its place and partitions are kept until the session ends.
+                # Leaves temporarily: the member and its partitions are kept until the session ends.
                 away = replace(
                     member,
                     epoch=LEAVE_STATIC_EPOCH,
@@ -410,7 +411,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
         return self.fence(group, [member.member_id]).with_response(response)
 
     def fence(self, group: ConsumerGroup, member_ids: list[str]) -> Result[None]:
-        """Members go. If only classic ones are left, the group becomes a classic group again."""
+        """Remove members. If only classic ones are left, the group becomes a classic group again."""
         if not member_ids:
             return NOTHING
         if migration.can_downgrade(self._shard, group, member_ids):
@@ -430,7 +431,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def remove(self, group: ConsumerGroup, member_id: str) -> Result[None]:
         return self.fence(group, [member_id])
 
-    # -- what consumer groups do in their own way
+    # -- specific to consumer groups
 
     def session_timeout_ms(self, group_id: str) -> int:
         default = self._shard.settings.consumer_session_timeout_ms
@@ -458,7 +459,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def partitions_of(self, group: ConsumerGroup, member: ConsumerMember) -> Iterable[tuple[str, int]]:
         return self.named(member.assigned)
 
-    # -- requests of members that speak the classic protocol
+    # -- requests of members that use the classic protocol
 
     def classic_join(
         self, group: ConsumerGroup, request: JoinGroupRequest, client: Client
@@ -467,7 +468,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
             return super().classic_join(group, request, client)
         try:
             return migration.join(self._shard, group, request, client)
-        except KafkaError as error:  # without the member's id, in Kafka too
+        except KafkaError as error:  # without the member's id, as in Kafka
             return Result((), join_error(error.code, NO_MEMBER, client.version))
 
     def classic_sync(
@@ -510,7 +511,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
 
 
 PROTOCOL = ConsumerProtocol
-"""What a shard makes one of."""
+"""The class that a shard instantiates."""
 
 
 def _check_epoch(member: ConsumerMember, received: int, owned: OwnedPartitions | None) -> None:
@@ -521,7 +522,7 @@ def _check_epoch(member: ConsumerMember, received: int, owned: OwnedPartitions |
             f"The consumer group member has a greater member epoch ({received}) than the one known by the group "
             f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
         )
-    # The answer that bumped the epoch may have been lost: fine, as long as the member owns nothing it should not.
+    # The answer that bumped the epoch may have been lost: fine if the member only owns its assigned partitions.
     is_subset = owned is not None and all(
         index in member.assigned.get(topic_id, ()) for topic_id, indexes in owned.items() for index in indexes
     )
@@ -539,7 +540,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
 
 
 def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
-    """The member as this request wants it; the very same object if nothing changed."""
+    """The member updated by this request; the same object if nothing changed."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     updated = replace(
         member,
@@ -559,7 +560,7 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
 
 
 def _target_of(group: ConsumerGroup, member: ConsumerMember) -> TargetPartitions:
-    """A static member that just came back has the target of its old incarnation."""
+    """A static member that has just rejoined has the target of its old incarnation."""
     target = group.target.get(member.member_id)
     if target is None and member.instance_id is not None:
         target = group.target.get(group.static_members.get(member.instance_id, ""))

@@ -1,4 +1,4 @@
-"""How a member of a consumer group moves from what it owns to what the target says (KIP-848).
+"""How a member of a consumer group moves from its current assignment to the target (KIP-848).
 
     member state            what it means                             leaves it when
     ----------------------  ----------------------------------------  -------------------------------------------
@@ -7,7 +7,8 @@
     UNRELEASED_PARTITIONS   is at the new epoch, but others still own  they release them
                             partitions that it will get
 
-Only one member can own a partition at a time: a partition goes to its new owner after the old one said it let go.
+Only one member can own a partition at a time: the new owner gets it after the old owner has reported that it no longer
+owns it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def reconcile(
     *,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member after this heartbeat: `owned` is what it reports to own, None when it did not say."""
+    """The member after this heartbeat. `owned` are the partitions that it reports; None if the field is not set."""
     if member.state is MemberState.STABLE:
         if member.epoch != target_epoch:
             return _next(member, target, target_epoch, subscribed, owned, owner_epoch)
@@ -47,7 +48,7 @@ def reconcile(
 
 
 def _owns_any(owned: OwnedPartitions | None, revoking: PartitionEpochs) -> bool:
-    """Silence counts as "still owns everything": the member only sends its partitions when they change."""
+    """None means "still owns everything": the member sends its partitions only when they change."""
     if owned is None:
         return True
     return any(index in revoking.get(topic_id, ()) for topic_id, indexes in owned.items() for index in indexes)
@@ -56,7 +57,7 @@ def _owns_any(owned: OwnedPartitions | None, revoking: PartitionEpochs) -> bool:
 def _drop_unsubscribed(
     member: ConsumerMember, subscribed: frozenset[bytes], owned: OwnedPartitions | None
 ) -> ConsumerMember:
-    """Topics that the member has just unsubscribed from go at once, without waiting for a new target."""
+    """Revoke topics that the member has just unsubscribed from now, without waiting for a new target."""
     dropped = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in subscribed}
     if not dropped:
         return member
@@ -87,7 +88,7 @@ def _next(
         kept = {index: epoch for index, epoch in current.items() if index in wanted}
         given_up = {index: epoch for index, epoch in current.items() if index not in wanted}
         mine = member.revoking.get(topic_id, {})
-        # Its own partition that waits for revocation is not "owned by another".
+        # A partition that this member itself is revoking is not owned by another member.
         free = {
             index
             for index in wanted
@@ -112,5 +113,5 @@ def _next(
 def _moved(
     member: ConsumerMember, epoch: int, state: MemberState, assigned: PartitionEpochs, revoking: PartitionEpochs
 ) -> ConsumerMember:
-    """The previous epoch always becomes what the member was at: it may repeat a heartbeat whose answer was lost."""
+    """Always store the member's epoch as its previous one: it may repeat a heartbeat whose answer was lost."""
     return replace(member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking)

@@ -1,4 +1,4 @@
-"""What consumer groups write into `__consumer_offsets` (record types 3 to 8, and 16)."""
+"""The records of consumer groups in `__consumer_offsets` (types 3 to 8, and 16)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _epochs(partitions: PartitionEpochs) -> list[ConsumerGroupCurrentMemberAssig
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """All that is kept of a member, in the order that replay expects."""
+    """Tombstones for all records of a member, in the order that replay expects."""
     return [
         current_tombstone(group_id, member_id),
         target_tombstone(group_id, member_id),
@@ -155,7 +155,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def group_tombstones(group: ConsumerGroup, member_ids: Iterable[str] | None = None) -> list[CoordinatorRecord]:
-    """Everything that the log holds of a consumer group, in the order that replay expects."""
+    """Tombstones for all records of a consumer group, in the order that replay expects."""
     group_id = group.group_id
     ids = sorted(group.members if member_ids is None else member_ids)
     records: list[CoordinatorRecord] = [current_tombstone(group_id, member_id) for member_id in ids]

@@ -10,7 +10,7 @@ from ottla.re2_patterns import InvalidPattern, compile_pattern
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that matched, with the metadata version and the time they were looked up at."""
+    """The matching topics, with the metadata version and the time of the lookup."""
 
     topics: frozenset[str]
     version: int
@@ -31,7 +31,7 @@ _JAVA_REASONS: Final = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
 }
-"""Kafka's RE2 is the one in Java, which gives the same reasons in other words."""
+"""Kafka uses RE2/J, whose error messages differ in wording."""
 
 
 def _as_java_says(reason: str) -> str:
@@ -40,7 +40,7 @@ def _as_java_says(reason: str) -> str:
 
 
 def check(pattern: str) -> None:
-    """Raise InvalidRegularExpression for a pattern that RE2 does not take."""
+    """Raise InvalidRegularExpression for a pattern that RE2 rejects."""
     try:
         compile_pattern(pattern)
     except InvalidPattern as error:
@@ -57,8 +57,8 @@ def resolve(
     now_ms: int,
     may_see: Callable[[str], bool] | None = None,
 ) -> dict[str, ResolvedRegex]:
-    """Match whole names of topics that may be seen. A pattern that does not compile (a record from elsewhere, or no RE2
-    in this broker) matches nothing."""
+    """Match the full names of visible topics. A pattern that does not compile (another broker wrote it, or this one has
+    no RE2) matches nothing."""
     names = list(topics)
     resolved = {}
     for pattern in patterns:

@@ -1,8 +1,8 @@
-"""Committed offsets: the last offset for each (group, topic, partition), and those that wait for a transaction's end.
+"""Committed offsets: the last offset for each (group, topic, partition), and those that are pending in a transaction.
 
-Commit versions: v0 had ZooKeeper behind it and is stored like the rest; v1 brings a timestamp for each partition;
-v2-v4 a retention time of their own; v5 left retention to the broker; v6 the leader epoch; v7 static members; v9 members
-of the consumer protocol; v10 topic ids. A lower offset simply overwrites.
+Commit versions: v0 was stored in ZooKeeper and is now stored like the others; v1 has a timestamp for each partition;
+v2-v4 have their own retention time; v5 leaves retention to the broker; v6 adds the leader epoch; v7 static members; v9
+members of the consumer protocol; v10 topic ids. A commit may lower an offset.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ MAX_INT64 = (1 << 63) - 1
 FIRST_TOPIC_ID_VERSION = 10
 
 Entry = tuple[int, CommittedOffset]
-"""The offset of the record in the log, to tell which of two commits is newer, and what it says."""
+"""The offset of the record in the log, which shows the newer of two commits, and the committed offset."""
 
 
 class TopicOffsets(dict[int, Entry]):
-    """By partition. `slots` is how large Kafka's hash map would be by now, which decides the order in answers."""
+    """By partition. `slots` is the size that Kafka's hash map would have; it determines the order in responses."""
 
     __slots__ = ("slots",)
 
@@ -79,7 +79,7 @@ class OffsetStore:
         self._shard = shard
         self.groups: dict[str, GroupOffsets] = {}
         self.pending: dict[int, dict[str, GroupOffsets]] = {}
-        """By producer id: offsets that its open transaction will commit."""
+        """By producer id: the pending offsets of its open transaction."""
         self.open_transactions: dict[str, set[int]] = {}
         """By group: the producers with pending offsets in it."""
 
@@ -91,7 +91,7 @@ class OffsetStore:
         metadata_limit = shard.settings.offset_metadata_max_bytes
         by_id = client.version >= FIRST_TOPIC_ID_VERSION
         retention_ms = request.retention_time_ms
-        # Java's sum wraps around, and the longest retention there is expires at once; here it stays the longest.
+        # In Java the sum overflows, and the longest retention expires at once. Here it stays the longest.
         expire_ms = -1 if retention_ms == -1 else min(now_ms + retention_ms, MAX_INT64)
         group_id = request.group_id
         records: list[CoordinatorRecord] = []
@@ -99,12 +99,12 @@ class OffsetStore:
         check: CheckPartition | None = None
         validated, group_error = False, 0
         for topic in request.topics:
-            found = shard.cluster.topic_by_id(topic.topic_id) if by_id else shard.cluster.topic(topic.name)
+            found = shard.image.topic_by_id(topic.topic_id) if by_id else shard.image.topic(topic.name)
             if found is None:
                 _add_topic(response, topic, (UnknownTopicId if by_id else UnknownTopicOrPartition).code)
                 continue
             if not validated:
-                # Kafka asks the coordinator only about topics that exist: a request without any is not validated.
+                # Kafka passes only existing topics to the coordinator: a request without any is not validated.
                 validated = True
                 try:
                     check = self.validate_commit(request, client)
@@ -122,7 +122,7 @@ class OffsetStore:
                     error_code = UnknownTopicOrPartition.code
                 elif len(metadata) > metadata_limit:
                     error_code = OffsetMetadataTooLarge.code
-                    shard.ensure_group_unseen(group_id)  # Kafka has made it by then
+                    shard.ensure_group_unseen(group_id)  # Kafka has created it at this point
                 else:
                     error_code = 0
                     if check is not None:
@@ -151,7 +151,7 @@ class OffsetStore:
         return Result(records, response)
 
     def validate_commit(self, request: OffsetCommitRequest, client: Client) -> CheckPartition | None:
-        """Raise if the sender may not commit; what is left to be checked of each partition."""
+        """Raise if the sender may not commit; return a check for each partition if one is needed."""
         group = self._shard.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
         if group is None:
@@ -165,7 +165,7 @@ class OffsetStore:
         )
 
     def commit_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> Result[TxnOffsetCommitResponse]:
-        """TxnOffsetCommit: as a commit, but the offsets wait for the transaction's marker."""
+        """TxnOffsetCommit: like a commit, but the offsets are pending until the transaction's marker."""
         shard = self._shard
         now_ms = shard.clock.now_ms()
         records: list[CoordinatorRecord] = []
@@ -173,7 +173,7 @@ class OffsetStore:
         check: CheckPartition | None = None
         validated = False
         for topic in request.topics:
-            found = shard.cluster.topic(topic.name)
+            found = shard.image.topic(topic.name)
             if found is not None and not validated:
                 check = self._validate_transactional(request, client)
                 validated = True
@@ -204,7 +204,7 @@ class OffsetStore:
         return Result(records, response, None, request.producer_id, request.producer_epoch)
 
     def _validate_transactional(self, request: TxnOffsetCommitRequest, client: Client) -> CheckPartition | None:
-        """As `validate_commit`, with errors that producers know: generations instead of member epochs."""
+        """Like `validate_commit`, with errors that producers know: generations instead of member epochs."""
         group = self._shard.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
@@ -238,7 +238,7 @@ class OffsetStore:
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         """An unknown group, topic or partition has offset -1 and no error."""
         group_id = asked.group_id
-        # A request for stable offsets gets the newest ones; its answer waits until they are committed.
+        # A request for stable offsets gets the newest ones; the answer is sent once they are committed.
         seen = self._shard.newest(group_id) if require_stable else self._shard.seen(group_id)
         try:
             self._validate_fetch(asked, seen.group)
@@ -253,8 +253,8 @@ class OffsetStore:
             topics = list(self._fetch_all(offsets, unstable, by_id))
         else:
             wanted = list(asked.topics)
-            if by_id:  # ids of no topic come last
-                wanted.sort(key=lambda topic: self._shard.cluster.topic_by_id(topic.topic_id) is None)
+            if by_id:  # unknown ids come last
+                wanted.sort(key=lambda topic: self._shard.image.topic_by_id(topic.topic_id) is None)
             topics = [self._fetch_topic(topic, offsets, unstable, by_id) for topic in wanted]
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
@@ -273,7 +273,7 @@ class OffsetStore:
     ) -> _FetchedTopic:
         name, error_code = asked.name, 0
         if by_id:
-            found = self._shard.cluster.topic_by_id(asked.topic_id)
+            found = self._shard.image.topic_by_id(asked.topic_id)
             if found is None:
                 error_code = UnknownTopicId.code
             else:
@@ -295,9 +295,9 @@ class OffsetStore:
             entries = offsets[name]
             topic = _FetchedTopic(name=name, partitions=[])
             if by_id:
-                found = self._shard.cluster.topic(name)
+                found = self._shard.image.topic(name)
                 if found is None:
-                    continue  # Deleted: there is no id left to name it by.
+                    continue  # Deleted: the topic has no id any more.
                 topic.topic_id = found.topic_id
             topic.partitions = [
                 _fetched(index, entries[index], (name, index) in unstable, 0) for index in entries.in_order()
@@ -323,7 +323,7 @@ class OffsetStore:
         response = OffsetDeleteResponse(topics=[])
         for topic in request.topics:
             subscribed = group.is_subscribed_to(topic.name)
-            found = self._shard.cluster.topic(topic.name)
+            found = self._shard.image.topic(topic.name)
             partition_count = 0 if found is None else found.partition_count
             answer = OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=[])
             response.topics.append(answer)
@@ -351,14 +351,14 @@ class OffsetStore:
         )
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """Everything that a group committed, or is about to."""
+        """Tombstones for all committed and pending offsets of a group."""
         known = {(topic, index) for topic, entries in self.groups.get(group_id, {}).items() for index in entries}
         if group_id in self.open_transactions:
             known |= self._unstable(group_id)
         return [OffsetRecord(group_id, topic, index, None) for topic, index in sorted(known)]
 
     def topic_tombstones(self, topics: Iterable[str]) -> list[CoordinatorRecord]:
-        """For deleted topics: their offsets in all groups."""
+        """Tombstones for the offsets of deleted topics in all groups."""
         names = frozenset(topics)
         found: dict[tuple[str, str, int], None] = {}
         for groups in (self.groups, *self.pending.values()):
@@ -368,7 +368,7 @@ class OffsetStore:
         return [OffsetRecord(group_id, name, index, None) for group_id, name, index in found]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
-        """Tombstones for the offsets of a group that have expired, and whether none is left after that."""
+        """Tombstones for the expired offsets of a group, and whether no offset is left."""
         group_id = group.group_id
         offsets = self.groups.get(group_id)
         if offsets is None:
@@ -393,7 +393,7 @@ class OffsetStore:
     # -- replay
 
     def set_aside(self, group_id: str, topics: Iterable[str]) -> GroupOffsets:
-        """A group's offsets as they are now: what is about to change is changed in a copy."""
+        """A group's current offsets, frozen: changes to these topics go into a copy."""
         offsets = self.groups.get(group_id)
         if offsets is None:
             return {}
@@ -425,7 +425,7 @@ class OffsetStore:
         entries.put(partition, (record_offset, value))
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
-        """The transaction ended: its offsets count from now on, except where a later commit overtook them."""
+        """The transaction ended: apply its offsets, except where a later commit replaced them."""
         ended = self.pending.pop(producer_id, None)
         if ended is None:
             return
@@ -473,7 +473,7 @@ def _fetched(index: int, entry: Entry | None, is_unstable: bool, error_code: int
 
 
 def refused_commit(request: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
-    """The same error for every partition that was asked for."""
+    """The same error for every partition in the request."""
     response = OffsetCommitResponse(topics=[])
     for topic in request.topics:
         _add_topic(response, topic, error_code)

@@ -1,9 +1,8 @@
-"""Offset commits that differ from one before in nothing but the offsets.
+"""Offset commits that differ from an earlier one only in the offsets.
 
-A consumer commits the same partitions again and again. What goes into the log for it is then the same batch each time,
-but for the offsets and the time of day. A `CommitPlan` keeps that batch as a pattern to be filled in. Whether the group
-takes the commit is asked every time, as with any other; where it does not, or anything else has changed, nothing is
-done here, and the ordinary way finds out what to answer.
+A consumer commits the same partitions again and again. Each commit then writes the same batch, except for the offsets
+and the timestamp. A `CommitPlan` keeps that batch as a template. Every commit is still validated by the group. If the
+group refuses it, or if anything else has changed, nothing is done here, and the normal path handles the request.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from ottla.wire.messages import OffsetCommitRequest
 
 PARTITIONS_MAX = 64
-"""In one commit; patterns of larger ones would take more memory than they save time."""
+"""In one commit. Templates for larger commits would use too much memory for the time that they save."""
 
 _NOT_GIVEN = -1
-"""A retention or a timestamp that is left to the broker, as it is from v5 on."""
+"""The broker chooses the retention or the timestamp, as it always does since v5."""
 _INT64 = Struct(">q")
 
 
 class CommitPlan:
-    """What every commit of a client to the same partitions has in common."""
+    """The common parts of a client's commits to the same partitions."""
 
     __slots__ = (
         "_client",
@@ -54,16 +53,16 @@ class CommitPlan:
         self._shard = shard
         self._request = request
         self._client = client
-        self._metadata_version = shard.cluster.version
+        self._metadata_version = shard.image.version
         self._records: list[tuple[str, int, int, str, bytes]] = []
-        """For each: topic and partition; leader epoch, metadata and topic id of what is committed."""
+        """For each partition: topic and partition; leader epoch, metadata and topic id of the commit."""
         self._pattern = b""
         self._places: list[tuple[int, int]] = []
-        """Where offset and time stand in the pattern, record by record."""
+        """The positions of the offset and the timestamp in the template, for each record."""
 
     @classmethod
     def of(cls, coordinator: GroupCoordinator, request: OffsetCommitRequest, client: Client) -> CommitPlan | None:
-        """The plan of a commit that was just answered without an error; None if it cannot be repeated from a plan."""
+        """The plan for a commit that has just succeeded; None if a plan cannot repeat it."""
         if request.retention_time_ms != _NOT_GIVEN:
             return None
         try:
@@ -76,10 +75,10 @@ class CommitPlan:
         return plan if plan._knows_all() and plan._lay_out() else None
 
     def _knows_all(self) -> bool:
-        cluster = self._shard.cluster
+        image = self._shard.image
         by_id = self._client.version >= FIRST_TOPIC_ID_VERSION
         for topic in self._request.topics:
-            found = cluster.topic_by_id(topic.topic_id) if by_id else cluster.topic(topic.name)
+            found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
             if found is None:
                 return False
             for partition in topic.partitions:
@@ -97,7 +96,7 @@ class CommitPlan:
         return 0 < len(self._records) <= PARTITIONS_MAX
 
     def _lay_out(self) -> bool:
-        """Find where the offsets and the times stand in the batch; whether they are all there."""
+        """Find the positions of the offsets and timestamps in the batch; returns whether all were found."""
         time, *offsets = stand_ins(1 + len(self._records))
         pattern = self._encoded(offsets, time)
         places = find_numbers(pattern, [number for offset in offsets for number in (offset, time)], HEADER_SIZE)
@@ -128,12 +127,12 @@ class CommitPlan:
         return batch
 
     def commit(self, commits: Sequence[Sequence[int]]) -> int:
-        """Commit the offsets of one or several requests, each an offset for every partition of the plan.
+        """Commit the offsets of one or more requests. Each has one offset for every partition of the plan.
 
-        Returns how many of them, from the first on, are committed; the others have to take the ordinary way.
+        Returns how many requests were committed, in order; the rest must take the normal path.
         """
         shard = self._shard
-        if self._coordinator.shard(shard.partition) is not shard or shard.cluster.version != self._metadata_version:
+        if self._coordinator.shard(shard.partition) is not shard or shard.image.version != self._metadata_version:
             return 0
         now_ms = shard.clock.now_ms()
         try:

@@ -1,10 +1,10 @@
-"""The assignor of share groups, `simple`: every member gets something, and every partition gets somebody.
+"""The assignor of share groups, `simple`: every member gets a partition, and every partition gets a member.
 
-With more members than partitions a partition has several readers; with fewer a member has several partitions. Members
-that all want the same topics are balanced over all partitions, others topic by topic. The previous target is kept as
-far as balance allows: who has more than its share gives up the rest, a partition with too many readers loses some, and
-what is missing then goes in turn to those who lack something. The turns are those of Kafka's hash maps, so that a group
-that moves from one broker to the other keeps its assignment.
+With more members than partitions, a partition has several readers; with fewer, a member has several partitions. If all
+members have the same subscription, they are balanced over all partitions, otherwise topic by topic. The previous target
+is kept as far as balance allows: a member with more than its share gives up the rest, a partition with too many readers
+loses some, and the remaining places go in turn to members that have too few. The order is that of Kafka's hash maps, so
+that a group that moves between Kafka and this broker keeps its assignment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOBODY = -1
 
 
 def assign_simple(members: Members, assignable: Mapping[bytes, frozenset[int]]) -> dict[str, Target]:
-    """What each member gets of the partitions that may be handed out."""
+    """Assign the assignable partitions to the members."""
     found: dict[str, set[Place]] = {member_id: set() for member_id in members}
     order = java_names(members)
     topics = {spec.topics for spec in members.values()}
@@ -51,12 +51,12 @@ def _same(position: int) -> int:
 
 
 def _for(count: int) -> int:
-    """The buckets that the assignor has its maps made with."""
+    """The number of buckets with which Kafka's assignor creates its maps."""
     return int((count + 1) / 0.75 + 1)
 
 
 class _Balance:
-    """Sharing out places among the readers; members are their positions here."""
+    """Distributes places among the readers. Members are identified by their position."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _Balance:
                 position = next(turn, _NOBODY)
                 if position == _NOBODY:
                     if not has_given:
-                        break  # nobody who lacks something can take this one
+                        break  # no member with too few can take this one
                     turn, has_given = iter(list(unfilled)), False
                     continue
                 if position in readers:

@@ -39,7 +39,7 @@ def _described(shard: GroupShard, member: ShareMember) -> ShareGroupDescribeResp
             topic_partitions=[
                 places(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))
                 for topic_id, indexes in member.assigned.items()
-                if (topic := shard.cluster.topic_by_id(topic_id)) is not None
+                if (topic := shard.image.topic_by_id(topic_id)) is not None
             ]
         ),
     )

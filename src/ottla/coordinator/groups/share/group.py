@@ -1,8 +1,8 @@
-"""The share group (KIP-932; Kafka: ShareGroup): members that read the same partitions together, record by record.
+"""The share group (KIP-932; Kafka: ShareGroup): members share the records of the same partitions.
 
-Nobody has to give a partition up before somebody else may have it: a member is at its target as soon as it knows
-it (see `modern` for the epochs). A group also knows for which partitions there is state at the share coordinator; only
-those are handed out.
+No member has to give up a partition before another one gets it: a member reaches its target as soon as it receives it
+(see `modern` for the epochs). A group also tracks the partitions that have state at the share coordinator; only those
+are assigned.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ShareMember:
 
 @dataclass(frozen=True, slots=True)
 class ShareTopics:
-    """The partitions that have state at a share coordinator, are getting it, or are losing it, by topic id."""
+    """The partitions whose state at a share coordinator exists, is being created or is being deleted, by topic id."""
 
     names: Mapping[bytes, str] = field(default_factory=dict)
     initializing: Target = field(default_factory=dict)
@@ -162,19 +162,19 @@ class ShareGroup(ModernGroup[ShareMember, Target]):
         return [*records, *share_records.group_tombstones(self.group_id)]
 
     def before_deleted(self, shard: GroupShard, done: Callable[[KafkaError | None], None]) -> Result[None] | None:
-        """The share coordinators delete their state first. Until they have, a record says what they have to delete."""
+        """The share coordinators delete their state first. Until then, a record keeps what they must delete."""
         partitions = {**self.topics.initializing}
         for topic_id, indexes in self.topics.initialized.items():
             partitions[topic_id] = partitions.get(topic_id, NO_INDEXES) | indexes
         for topic_id in self.topics.deleting:
-            if (topic := shard.cluster.topic_by_id(topic_id)) is not None:
+            if (topic := shard.image.topic_by_id(topic_id)) is not None:
                 partitions[topic_id] = frozenset(range(topic.partition_count))
         if not partitions:
             return None
 
         def then(error: KafkaError | None) -> None:
             if error is None:
-                shard.cluster.share_state().delete(
+                shard.image.share_state().delete(
                     self.group_id, partitions, lambda outcome: done(next(filter(None, outcome.values()), None))
                 )
             else:
@@ -193,7 +193,7 @@ class ShareGroup(ModernGroup[ShareMember, Target]):
 
     @property
     def has_unassigned(self) -> bool:
-        """Whether there are partitions to hand out that nobody has: their state came after the last assignment."""
+        """Whether assignable partitions have no member: their state was created after the last assignment."""
         assigned: dict[bytes, set[int]] = {}
         for member in self.members.values():
             for topic_id, indexes in member.assigned.items():

@@ -1,4 +1,4 @@
-"""What administrators do with the offsets of share groups: set them, forget them, and delete a group with them."""
+"""Admin operations on the offsets of share groups: alter them, delete them, and delete a group with them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING_THERE = "There is no offset information to delete."
 
 
 class KnownTopic(NamedTuple):
-    """A topic that a group has state of."""
+    """A topic for which a group has state."""
 
     topic_id: bytes
     name: str
@@ -65,7 +65,7 @@ def _empty_group(shard: GroupShard, group_id: str, *, create: bool) -> ShareGrou
 
 
 def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[AlterShareGroupOffsetsResponse]:
-    """Where the group goes on, partition by partition; a group that is not there is made."""
+    """Set the start offset of each partition; creates the group if it does not exist."""
     group = _empty_group(shard, request.group_id, create=True)
     protocol = shard.share
     response = AlterShareGroupOffsetsResponse(responses=[])
@@ -76,7 +76,7 @@ def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[A
     results: dict[str, AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic] = {}
     makes_group = False
     for topic in request.topics:
-        found = shard.cluster.topic(topic.topic_name)
+        found = shard.image.topic(topic.topic_name)
         makes_group |= found is not None
         result = results.get(topic.topic_name)
         if result is None:
@@ -104,7 +104,7 @@ def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[A
             error_code=UnknownServerError.code, error_message=impossible, responses=[]
         )
     if not offsets or impossible:
-        # A topic that exists makes the group, even if none of the partitions exists.
+        # An existing topic creates the group, even if none of the partitions exists.
         is_new = makes_group and request.group_id not in shard.groups
         return Result([topics_record(group.group_id, group.topics)] if is_new else (), response)
     reply: Reply[AlterShareGroupOffsetsResponse] = Reply()
@@ -126,10 +126,10 @@ def alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Result[A
 
 
 def _impossible(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> str:
-    """Why nothing at all is set: Kafka takes any index below the number of partitions to its share coordinator, which
-    refuses the whole if one is negative."""
+    """Why the whole request fails, or "". Kafka sends any index below the number of partitions to its share
+    coordinator, which refuses the whole request if one is negative."""
     for topic in request.topics:
-        found = shard.cluster.topic(topic.topic_name)
+        found = shard.image.topic(topic.topic_name)
         if found is None:
             continue
         for wanted in topic.partitions:
@@ -139,7 +139,7 @@ def _impossible(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> st
 
 
 def delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Result[DeleteShareGroupOffsetsResponse]:
-    """Forget topics, as if the group had never read them."""
+    """Delete the state of topics, as if the group had never read them."""
     group = _empty_group(shard, request.group_id, create=False)
     protocol = shard.share
     response = DeleteShareGroupOffsetsResponse(responses=[])
@@ -147,7 +147,7 @@ def delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Result
     gone: dict[bytes, frozenset[int]] = {}
     answers: dict[bytes, DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic] = {}
     for topic in request.topics:
-        found = shard.cluster.topic(topic.topic_name)
+        found = shard.image.topic(topic.topic_name)
         if found is not None and found.topic_id in gone:
             continue
         one = answered(topic_name=topic.topic_name)
@@ -161,7 +161,7 @@ def delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Result
         gone[found.topic_id] = frozenset(range(found.partition_count))
     if not gone:
         return Result((), response)
-    # What is deleted comes first, in the order of a hash map that every partition is put into.
+    # The topics to delete come first, in the order of a hash map to which every partition was added.
     calls = [topic_id for topic_id, indexes in gone.items() for _ in indexes]
     response.responses[:0] = [answers[topic_id] for topic_id in java_computed_map(calls, uuid_hash)]
     reply: Reply[DeleteShareGroupOffsetsResponse] = Reply()

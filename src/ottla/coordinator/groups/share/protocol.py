@@ -1,7 +1,7 @@
-"""ShareGroupHeartbeat (KIP-932): join, stay and leave; and what records and time do to share groups.
+"""ShareGroupHeartbeat (KIP-932): join, stay and leave; also the records and timeouts of share groups.
 
-Partitions that a group has not read yet first get state at the share coordinator: the heartbeat that meets them notes
-it, asks for it once the note is kept, and a later heartbeat finds them ready to be handed out.
+New partitions first need state at the share coordinator. The heartbeat that finds them writes a record, and once it is
+committed requests the state. A later heartbeat can then assign the partitions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.groups.consumer.assignors import MemberSpec, Target
+from ottla.coordinator.groups.interfaces import SHARE_MEMBER_ID_MAX
 from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, ModernProtocol
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.groups.share.assignor import assign_simple
@@ -51,14 +52,14 @@ logger = logging.getLogger(__name__)
 
 ASSIGNOR = "simple"
 NO_OFFSET = -1
-"""The start offset of a share partition that nobody has read: the group's settings say where it begins."""
+"""The start offset of a share partition that was never read: the group's settings decide where it begins."""
 
 Outcome = Mapping[tuple[bytes, int], KafkaError | None]
 Offsets = Mapping[bytes, Mapping[int, int]]
 
 
 class ShareState(Protocol):
-    """The share coordinators, wherever they are. `done` is called at once or later."""
+    """The share coordinators, local or remote. `done` may be called before the method returns."""
 
     def initialize(
         self, group_id: str, state_epoch: int, offsets: Offsets, done: Callable[[Outcome], None]
@@ -77,7 +78,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
     def __init__(self, shard: GroupShard) -> None:
         super().__init__(shard)
         self._asked_ms: dict[tuple[str, bytes], float] = {}
-        """When the state of a topic was asked for; what got no answer is asked for again after a while."""
+        """When the state of a topic was requested. A request without an answer is repeated after some time."""
 
     # -- the request
 
@@ -102,7 +103,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         topics_changed = updated.topics != member.topics
         members = {**group.members, updated.member_id: updated}
         epoch = group.epoch
-        # What an assignment that is due will hand out anyway is no reason for another.
+        # An assignment that is already due will include these partitions: no need for another one.
         bump = topics_changed or (group.epoch <= group.target_epoch and group.has_unassigned)
         if bump or group.needs_refresh:
             epoch = self._refresh(group, members, bump, records)
@@ -162,7 +163,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         updated: ShareMember,
         records: list[CoordinatorRecord],
     ) -> tuple[int, Target]:
-        """Bring the target to `epoch`, unless the last one is too young; returns the epoch and target for `updated`."""
+        """Compute the target for `epoch` unless the last is too recent; returns the epoch and target for `updated`."""
         now_ms = self._shard.clock.now_ms()
         if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, group.target.get(updated.member_id, {})
@@ -175,8 +176,8 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         return epoch, targets[updated.member_id]
 
     def _topic_ids(self, member: ShareMember) -> frozenset[bytes]:
-        cluster = self._shard.cluster
-        return frozenset(topic.topic_id for name in member.topics if (topic := cluster.topic(name)) is not None)
+        image = self._shard.image
+        return frozenset(topic.topic_id for name in member.topics if (topic := image.topic(name)) is not None)
 
     def _at_target(
         self,
@@ -187,7 +188,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         topics_changed: bool,
         records: list[CoordinatorRecord],
     ) -> ShareMember:
-        """The member with all that the target gives it, of the topics that it still wants."""
+        """The member with its target, restricted to the topics that it still subscribes to."""
         if member.epoch == target_epoch and not topics_changed:
             return member
         wanted = self._topic_ids(member)
@@ -207,13 +208,13 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
     def _uninitialized(
         self, group: ShareGroup, members: Mapping[str, ShareMember]
     ) -> dict[bytes, tuple[str, frozenset[int]]]:
-        """Partitions of subscribed topics that nobody has asked state for, or whose state has not come for long."""
-        cluster = self._shard.cluster
+        """Partitions of subscribed topics whose state was not requested yet, or was requested too long ago."""
+        image = self._shard.image
         now_ms = self._shard.clock.monotonic_ms()
         retry_ms = self._shard.settings.share_initialize_retry_interval_ms
         wanted: dict[bytes, tuple[str, frozenset[int]]] = {}
         for name in {name for member in members.values() for name in member.topics}:
-            topic = cluster.topic(name)
+            topic = image.topic(name)
             if topic is None or topic.topic_id in group.topics.deleting:
                 continue
             missing = frozenset(range(topic.partition_count)) - group.topics.initialized.get(topic.topic_id, NO_INDEXES)
@@ -228,7 +229,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
     def _asking(
         self, group_id: str, state_epoch: int, wanted: Mapping[bytes, tuple[str, frozenset[int]]]
     ) -> Callable[[KafkaError | None], None]:
-        """What to do once the record of these partitions is committed: have the share coordinators make state."""
+        """A callback for when the record is committed: request the state from the share coordinators."""
         offsets = {topic_id: dict.fromkeys(indexes, NO_OFFSET) for topic_id, (_, indexes) in wanted.items()}
         now_ms = self._shard.clock.monotonic_ms()
 
@@ -244,7 +245,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
 
     @property
     def state(self) -> ShareState:
-        found: ShareState = self._shard.cluster.share_state()
+        found: ShareState = self._shard.image.share_state()
         return found
 
     def initialized(self, group_id: str, outcome: Outcome) -> None:
@@ -277,7 +278,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         self.cancel_timers(group.group_id, member_id)
         return Result(records)
 
-    # -- what share groups do in their own way
+    # -- specific to share groups
 
     def session_timeout_ms(self, group_id: str) -> int:
         default = self._shard.settings.share_session_timeout_ms
@@ -320,11 +321,11 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
 
 
 PROTOCOL = ShareProtocol
-"""What a shard makes one of."""
+"""The class that a shard instantiates."""
 
 
 def _validate(request: ShareGroupHeartbeatRequest) -> None:
-    if not request.member_id.strip():
+    if not request.member_id.strip() or len(request.member_id) > SHARE_MEMBER_ID_MAX:
         raise InvalidRequest("")
     if not request.group_id.strip():
         raise InvalidRequest("GroupId can't be empty.")

@@ -1,4 +1,4 @@
-"""What share groups write into `__consumer_offsets` (record types 10 to 15)."""
+"""The records of share groups in `__consumer_offsets` (types 10 to 15)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def current_record(group_id: str, member: ShareMember) -> StoredRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[StoredRecord]:
-    """All that is kept of a member, in the order that replay expects."""
+    """Tombstones for all records of a member, in the order that replay expects."""
     return [
         StoredRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         StoredRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -98,7 +98,7 @@ def group_tombstones(group_id: str) -> list[StoredRecord]:
 
 
 def topics_record(group_id: str, topics: ShareTopics) -> StoredRecord:
-    """Which share partitions have state at a share coordinator, are getting it, or are losing it."""
+    """The share partitions whose state at a share coordinator exists, is being created or is being deleted."""
     info = ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo
     value = ShareGroupStatePartitionMetadataValue(
         initializing_topics=[

@@ -1,1 +1,1 @@
-"""Streams groups (KIP-1071): loaded when the first one is met."""
+"""Streams groups (KIP-1071). Imported with the first such group."""

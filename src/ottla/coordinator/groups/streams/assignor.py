@@ -1,10 +1,10 @@
 """The sticky assignor of streams groups: members keep their tasks as far as the load allows.
 
-Members of one process share its state folders, so load is balanced between processes first and between their members
-then. Active tasks are given out in three rounds: to who had them, to who kept them in standby, to who has least. Then
-come the standby tasks: to who was active before, to who had them in standby, to who has least, and never two copies
-to one process. A member's quota is its share of what is left, so that nobody keeps so much that others get nothing.
-Who comes first among equals is decided by the order of Kafka's hash maps and heaps.
+Members of one process share its state folders, so load is balanced first between processes and then between their
+members. Active tasks are assigned in three rounds: to the members that had them, to those that had a standby copy, to
+the least loaded. Standby tasks follow: to the members that were active before, to those that had them in standby, to
+the least loaded; a process never gets two copies. A member's quota is its share of the remaining tasks, so that no
+member keeps so many that others get none. Ties are decided by the order of Kafka's hash maps and heaps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class _Heap(Generic[T]):
-    """Java's PriorityQueue, which returns equal entries in another order than Python's heap."""
+    """Java's PriorityQueue, which returns equal entries in a different order than Python's heap."""
 
     __slots__ = ("_items", "_key")
 
@@ -81,7 +81,7 @@ class _Heap(Generic[T]):
 
 
 class _Process:
-    """The members of one process, and what they get."""
+    """The members of one process, and their tasks."""
 
     __slots__ = ("_by_count", "active", "counts", "standby", "task_count", "tasks")
 
@@ -133,7 +133,7 @@ _Previous = Callable[[Task], str | None]
 
 
 class _Quota:
-    """How many tasks one more member may have: shrinks as members reach it."""
+    """The maximum number of tasks of a member. It shrinks as members reach it."""
 
     __slots__ = ("_members", "_tasks", "each")
 
@@ -195,7 +195,7 @@ class _Assignment:
             queue.push(process)
 
     def _keep_active(self, tasks: list[Task], previous: _Previous) -> list[Task]:
-        """Give tasks to the members that had them before, within the quota; returns those that are left."""
+        """Give tasks to the members that had them before, within the quota; returns the remaining tasks."""
         left = []
         for task in tasks:
             member_id = previous(task)
@@ -224,7 +224,7 @@ class _Assignment:
             is_free = task is None or task not in process.tasks
             if process.load < load and is_free and process.counts[member_id] < count:
                 chosen, load, count = member_id, process.load, process.counts[member_id]
-        # Kafka looks at the process of the first one here, not of the one that was chosen.
+        # Like Kafka, check the process of the first member here, not that of the chosen one.
         return None if task is not None and task in first.tasks else chosen
 
     # -- standby tasks
@@ -259,7 +259,7 @@ class _Assignment:
         return False
 
     def _give_standby(self, queue: _Queue, task: Task) -> bool:
-        """To the least loaded process that has no copy of the task."""
+        """Give the task to the least loaded process that has no copy of it."""
         passed = []
         found = False
         while len(queue) and not found:
@@ -279,7 +279,7 @@ class _Assignment:
 def assign(
     members: Mapping[str, MemberSpec], topology: Mapping[str, SubtopologySpec], standby_replicas: int
 ) -> dict[str, Target]:
-    """What each member is to have."""
+    """The tasks of each member."""
     assignment = _Assignment(members, topology, standby_replicas)
     tasks = [(name, index) for name in sorted(topology) for index in range(topology[name].task_count)]
     if members:

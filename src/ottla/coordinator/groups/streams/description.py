@@ -69,7 +69,7 @@ def _internal(topics: Iterable[InternalTopic]) -> list[_Topic]:
 
 
 def _as_brought(topology: Topology) -> StreamsGroupDescribeResponse.Topology:
-    """As the first member described it, until it is configured."""
+    """The topology as the first member described it, for a topology that is not configured yet."""
     return StreamsGroupDescribeResponse.Topology(
         epoch=topology.epoch,
         subtopologies=[

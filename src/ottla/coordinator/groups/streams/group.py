@@ -1,13 +1,13 @@
 """The streams group (KIP-1071; Kafka: StreamsGroup): a Kafka Streams application whose tasks the broker assigns.
 
-Beside the epochs of `modern` there is the topology that the first member brought, with an epoch of its own, and what
-became of it here: which internal topics it needs and how many tasks there are. The state that clients see follows:
+In addition to the epochs of `modern`, it has the topology of its first member with its own epoch, and the internal
+topics and number of tasks derived from it. The state that clients see:
 
     Empty         no members
-    NotReady      the topology's topics are not all there, or do not fit
+    NotReady      topics of the topology are missing, or do not match it
     Assigning     the group epoch is ahead of the target
     Reconciling   some member is not at the target's epoch, or waits for tasks
-    Stable        everybody is
+    Stable        all members have reached the target
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class StreamsMember:
         )
 
     def without_assignment(self) -> StreamsMember:
-        """Half gone: what a member is between the first and the last of its tombstones."""
+        """The member after the first of its tombstones, before the last one is replayed."""
         return replace(
             self,
             epoch=LEAVE_EPOCH,
@@ -148,13 +148,14 @@ class StreamsGroup(ModernGroup[StreamsMember, Target]):
         self.last_configs: dict[str, str] = {}
         self.topology: Topology | None = None
         self.active_owner: dict[Task, str] = {}
-        """Which process has a task, or still has to give it up."""
+        """The process that has a task, or still has to give it up."""
         self.standby_owners: dict[Task, frozenset[str]] = {}
         self.warmup_owners: dict[Task, frozenset[str]] = {}
-        # In memory only, as in Kafka: a new coordinator finds them out again.
+        # In memory only, as in Kafka: a new coordinator computes them again.
         self.configured: ConfiguredTopology | None = None
         self.configured_offset = -1
-        """The last offset of the log then: StreamsGroupDescribe shows it with the next record only, as in Kafka."""
+        """The log's last offset then. As in Kafka, StreamsGroupDescribe shows `configured` only after the next
+        record."""
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
 
@@ -191,12 +192,12 @@ class StreamsGroup(ModernGroup[StreamsMember, Target]):
     def depends_on(self, topic: str) -> bool:
         return self.topology is not None and topic in self.topology.required
 
-    # -- who may
+    # -- validation
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> CheckPartition | None:
-        """A member that has moved on may still commit, at its old epoch, for tasks that it has had since before it."""
+        """A member at a newer epoch may still commit with its old epoch, for tasks that it already had then."""
         if epoch < 0 and not self.members:
             return None
         if transactional and epoch == -1 and not member_id and instance_id is None:
@@ -245,7 +246,7 @@ class StreamsGroup(ModernGroup[StreamsMember, Target]):
             )
 
     def validate_offset_delete(self) -> None:
-        """Always allowed; subscribed topics are refused one by one."""
+        """Always allowed; subscribed topics are refused individually."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
         return group_tombstones(self)

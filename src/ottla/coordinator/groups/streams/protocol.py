@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat: joining with a topology, following the target, leaving.
 
-Kafka 4.3 refuses what it does not do yet (static members, task offsets, warm-up tasks, regular expressions, updates of
-the topology), and so does this.
+Like Kafka 4.3, this refuses features that are not implemented yet: static members, task offsets, warm-up tasks, regular
+expressions and topology updates.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         self._delays: dict[str, TimerHandle] = {}
         """Groups whose first assignment waits for more members."""
         self.topic_errors: dict[str, tuple[int, str]] = {}
-        """Why internal topics could not be made, each until a time: nobody tries again before that."""
+        """Why internal topics could not be created, each with the time of the next attempt."""
 
     # -- the request
 
     def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Result[Answer]:
-        """Answer a request that is valid in itself."""
+        """Handle a request that has passed validation."""
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
         records: list[CoordinatorRecord] = []
@@ -130,7 +130,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         return Result(records, Answer(response, configured.missing))
 
     def _group(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> StreamsGroup:
-        """The group, or a draft of it that the records will bring to life."""
+        """The group, or a draft of it that becomes real when the records are replayed."""
         group = self._shard.groups.get(group_id)
         if group is None:
             if not create:
@@ -152,14 +152,14 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
     # -- the group's topology, epoch and target
 
     def _configured(self, group: StreamsGroup, topology: Topology) -> tuple[ConfiguredTopology, int]:
-        """The configured topology, made again if a topic may have changed, and the hash of its topics."""
+        """The configured topology, rebuilt if a topic may have changed, and the hash of its topics."""
         metadata_hash = group.metadata_hash
         if group.topology is not None and group.configured is not None and not group.needs_refresh:
             return group.configured, metadata_hash
-        cluster = self._shard.cluster
+        image = self._shard.image
         metadata_hash = self.topics_hash(topology.required)
         if group.topology is None or group.configured is None or metadata_hash != group.metadata_hash:
-            group.configured = topologies.configure(topology, cluster)
+            group.configured = topologies.configure(topology, image)
             group.configured_offset = self._shard.written_offset
         return group.configured, metadata_hash
 
@@ -183,7 +183,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         ):
             records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash, topology_epoch, configs))
             return group.epoch + 1
-        # Not before: if writing the record above failed, the change would be forgotten.
+        # Do not clear this earlier: if writing the record above failed, the change would be lost.
         group.needs_refresh = False
         return group.epoch
 
@@ -194,7 +194,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         return {STANDBY_REPLICAS: str(replicas)}
 
     def _maybe_delay(self, group: StreamsGroup) -> None:
-        """The first member of an empty group does not get everything at once: others may be about to join."""
+        """Delay the first assignment of an empty group: other members may be about to join."""
         group_id = group.group_id
         if not group.is_empty or group_id in self._delays:
             return
@@ -224,7 +224,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         records: list[CoordinatorRecord],
         configs: Mapping[str, str] | None = None,
     ) -> tuple[int, Target]:
-        """Bring the target to `epoch`, unless it is too early for that; returns the epoch and target for `updated`."""
+        """Compute the target for `epoch`, unless it is too early; returns the epoch and target for `updated`."""
         if group.group_id in self._delays:
             detail = "Assignment delayed due to the configured initial rebalance delay."
             statuses.append(Status(status_code=topologies.ASSIGNMENT_DELAYED, status_detail=detail))
@@ -298,11 +298,11 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         configured = None if group.configured is None else group.configured.subtopologies
         if configured is None:
             raise UnknownServerError
-        make, cluster = StreamsGroupHeartbeatResponse.TopicPartition, self._shard.cluster
+        make, image = StreamsGroupHeartbeatResponse.TopicPartition, self._shard.image
         return StreamsGroupHeartbeatResponse.EndpointToPartitions(
             user_endpoint=StreamsGroupHeartbeatResponse.Endpoint(host=member.endpoint.host, port=member.endpoint.port),
-            active_partitions=topologies.topics_of_tasks(member.assigned.active, configured, cluster, make),
-            standby_partitions=topologies.topics_of_tasks(member.assigned.standby, configured, cluster, make),
+            active_partitions=topologies.topics_of_tasks(member.assigned.active, configured, image, make),
+            standby_partitions=topologies.topics_of_tasks(member.assigned.standby, configured, image, make),
         )
 
     # -- leaving
@@ -318,11 +318,11 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
         return self.remove(group, member.member_id).with_response(Answer(response))
 
     def remove(self, group: StreamsGroup, member_id: str) -> Result[None]:
-        """A member goes, whether it wants to or not."""
+        """Force a member out of the group."""
         self.cancel_timers(group.group_id, member_id)
         return Result([*member_tombstones(group.group_id, member_id), self.next_epoch_record(group)])
 
-    # -- what streams groups do in their own way
+    # -- specific to streams groups
 
     def session_timeout_ms(self, group_id: str) -> int:
         default = self._shard.settings.streams_session_timeout_ms
@@ -374,7 +374,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup]):
 
 
 PROTOCOL = StreamsProtocol
-"""What a shard makes one of."""
+"""The class that a shard instantiates."""
 
 
 def _updated(member: StreamsMember, request: StreamsGroupHeartbeatRequest, client: Client) -> StreamsMember:
@@ -395,7 +395,7 @@ def _updated(member: StreamsMember, request: StreamsGroupHeartbeatRequest, clien
 
 
 def _topology(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, records: list[CoordinatorRecord]) -> Topology:
-    """The group's topology; the first member brings it, and nobody can change it."""
+    """The group's topology. The first member provides it; it cannot change."""
     if request.topology is None:
         if group.topology is None:
             raise UnknownServerError
@@ -443,7 +443,7 @@ def _check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest) -
             f"The streams group member has a greater member epoch ({received}) than the one known by the group "
             f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
         )
-    # The answer that bumped the epoch may have been lost: fine, as long as the member has nothing it should not.
+    # The answer that bumped the epoch may have been lost: fine if the member only has its assigned tasks.
     assigned = member.assigned
     is_subset = (
         _are_in(request.active_tasks, assigned.active)

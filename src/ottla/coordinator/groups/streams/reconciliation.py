@@ -1,4 +1,4 @@
-"""How a member of a streams group moves from the tasks it has to those the target says.
+"""How a member of a streams group moves from its current tasks to the target.
 
     member state      what it means                              leaves it when
     ----------------  -----------------------------------------  ---------------------------------------------
@@ -7,8 +7,8 @@
     UNRELEASED_TASKS  is at the new epoch, but tasks that it      they are released
                       will get are still with others
 
-A task is active in one place only, and a process has one copy of it at most: members of the same process wait for each
-other also where a standby copy becomes the active one.
+A task is active in one place only, and a process has one copy of it at most: members of the same process also wait for
+each other when a standby copy becomes the active one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ottla.errors import FencedMemberEpoch
 def reconcile(
     group: StreamsGroup, member: StreamsMember, target_epoch: int, target: Target, owned: Target | None
 ) -> StreamsMember:
-    """The member after this heartbeat: `owned` is what it reports to have, None when it did not say."""
+    """The member after this heartbeat. `owned` are the tasks that it reports; None if the field is not set."""
     if member.state is MemberState.STABLE:
         if member.epoch == target_epoch:
             return member
     elif member.state is MemberState.UNREVOKED_TASKS:
         if owned is None or owned.shares_any(member.revoking):
             return member
-        # It has let go: the next step starts one epoch on, as Kafka counts.
+        # The member has revoked its tasks: as in Kafka, the next step starts one epoch later.
         return _next(group, member, member.epoch + 1, target_epoch, target, owned)
     elif member.state is MemberState.UNKNOWN:
-        # Written by a newer broker: only a member that has nothing can start over.
+        # A newer broker wrote this state: only a member without tasks can start again.
         if owned is None or not owned.is_empty:
             raise FencedMemberEpoch(
                 "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin."
@@ -126,5 +126,5 @@ def _joined(change: _Change) -> TaskSets:
 def _moved(
     member: StreamsMember, epoch: int, state: MemberState, assigned: Assigned, revoking: Assigned
 ) -> StreamsMember:
-    """The previous epoch always becomes what the member was at: it may repeat a heartbeat whose answer was lost."""
+    """Always store the member's epoch as its previous one: it may repeat a heartbeat whose answer was lost."""
     return replace(member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking)

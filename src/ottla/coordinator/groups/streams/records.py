@@ -1,4 +1,4 @@
-"""What streams groups write into `__consumer_offsets` (record types 17, and 19 to 23)."""
+"""The records of streams groups in `__consumer_offsets` (types 17, and 19 to 23)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _without_epochs(tasks: TaskSets) -> list[StreamsGroupCurrentMemberAssignment
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """In the order that replay expects."""
+    """Tombstones for all records of a member, in the order that replay expects."""
     return [
         StoredRecord(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         StoredRecord(StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),

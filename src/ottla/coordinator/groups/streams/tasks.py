@@ -1,7 +1,7 @@
-"""Tasks of a streams group: one for each subtopology and each partition of what it reads.
+"""Tasks of a streams group: one for each subtopology and each of its input partitions.
 
-A task is active with one member, and may be kept in standby by others. Warm-up tasks are in the protocol and in the
-records, but Kafka 4.3 assigns none yet.
+A task is active on one member; others may have standby copies. The protocol and the records have warm-up tasks, but
+Kafka 4.3 does not assign any.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TaskEpochs = Mapping[str, Mapping[int, int]]
 
 
 class Target(NamedTuple):
-    """The tasks that a member is to have, or says that it has."""
+    """The tasks that a member should have, or reports to have."""
 
     active: TaskSets = {}
     standby: TaskSets = {}
@@ -62,7 +62,7 @@ def sets_of(task_ids: Iterable[Any]) -> TaskSets:
 
 
 def epochs_of(task_ids: Iterable[Any], default_epoch: int) -> TaskEpochs:
-    """From a stored record; without epochs of its own, or with too few, a task has been there since `default_epoch`."""
+    """From a stored record. A subtopology with missing or too few epochs gets `default_epoch` for all its tasks."""
     found = {}
     for each in task_ids:
         epochs = each.assignment_epochs
@@ -73,5 +73,5 @@ def epochs_of(task_ids: Iterable[Any], default_epoch: int) -> TaskEpochs:
 
 
 def task_ids(make: Callable[..., Any], tasks: Mapping[str, Iterable[int]]) -> list[Any]:
-    """As the `TaskIds` of any message, in order."""
+    """Convert to the `TaskIds` of any message, sorted."""
     return [make(subtopology_id=name, partitions=sorted(tasks[name])) for name in sorted(tasks)]

@@ -1,9 +1,9 @@
-"""A topology as its members describe it, and as it is configured in this cluster.
+"""The topology as its members describe it, and its configuration in this cluster.
 
-A subtopology reads source topics and repartition topics, and writes repartition topics that others read. What is kept
-in a state store goes to a changelog topic too. Repartition topics have the partitions that were asked for, or as many
-as the widest topic that is read by who writes them; where topics are read together, all have the same number.
-Changelogs have one partition for each task. What is missing of them the broker makes.
+A subtopology reads source topics and repartition topics, and writes repartition topics that others read. State stores
+are backed by changelog topics. A repartition topic has the requested number of partitions, or as many as the largest
+input topic of the subtopologies that write to it; copartitioned topics all have the same number. Changelogs have one
+partition for each task. The broker creates missing internal topics.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.coordinator.runtime.interfaces import ClusterView
+from ottla.coordinator.runtime.interfaces import MetadataView
 from ottla.errors import StreamsInvalidTopology, UnknownServerError
 from ottla.metadata.topics import java_hash
 from ottla.wire.stored.streams_groups import StreamsGroupTopologyValue
@@ -27,11 +27,11 @@ SHUTDOWN_APPLICATION = 4
 ASSIGNMENT_DELAYED = 5
 
 NAMED_MAX = 3
-"""How many topics a message names when some are missing."""
+"""The maximum number of missing topics that a message names."""
 
 
 class Topology:
-    """A topology by its record."""
+    """A topology, from its record."""
 
     __slots__ = ("epoch", "required", "sources", "stored", "subtopologies")
 
@@ -40,7 +40,7 @@ class Topology:
         self.epoch = stored.epoch
         self.subtopologies: dict[str, Subtopology] = {each.subtopology_id: each for each in stored.subtopologies}
         self.sources: dict[str, str] = {}
-        """Which subtopology reads a topic."""
+        """The subtopology that reads a topic."""
         required: set[str] = set()
         for name, subtopology in self.subtopologies.items():
             self.sources.update(dict.fromkeys(read_topics(subtopology), name))
@@ -97,12 +97,12 @@ def read_topics(subtopology: Subtopology) -> list[str]:
 
 
 class InternalTopic(NamedTuple):
-    """A repartition or changelog topic as it has to be."""
+    """The required form of a repartition or changelog topic."""
 
     name: str
     partitions: int
     replication_factor: int
-    """0 leaves it to the broker."""
+    """0 means the broker's default."""
     configs: dict[str, str]
 
 
@@ -115,7 +115,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why there is nothing to assign yet, for the status of heartbeats."""
+    """Why nothing can be assigned yet, for the status in heartbeat responses."""
 
     status: int
     detail: str
@@ -139,20 +139,20 @@ class _Unfit(Exception):
         self.problem = Problem(status, detail)
 
 
-def configure(topology: Topology, cluster: ClusterView) -> ConfiguredTopology:
-    """The topology with this cluster's topics. Raises only for a topology that is wrong in itself."""
+def configure(topology: Topology, image: MetadataView) -> ConfiguredTopology:
+    """Configure the topology for this cluster's topics. Raises only if the topology itself is invalid."""
     subtopologies = topology.subtopologies
     together = [group for each in subtopologies.values() for group in _read_together(each)]
     try:
         absent = sorted(
-            {name for each in subtopologies.values() for name in each.source_topics if cluster.topic(name) is None}
+            {name for each in subtopologies.values() for name in each.source_topics if image.topic(name) is None}
         )
         if absent:
             raise _Unfit(MISSING_SOURCE_TOPICS, f"Source topics {_named(absent)} are missing.")
-        counts = _Counts(cluster)
+        counts = _Counts(image)
         counts.decide(topology, together)
         configured = {name: _configured(subtopologies[name], counts) for name in sorted(subtopologies)}
-        missing = _missing(configured, topology, cluster)
+        missing = _missing(configured, topology, image)
     except _Unfit as unfit:
         return ConfiguredTopology(topology.epoch, problem=unfit.problem)
     problem = None
@@ -163,7 +163,7 @@ def configure(topology: Topology, cluster: ClusterView) -> ConfiguredTopology:
 
 
 def _read_together(subtopology: Subtopology) -> list[frozenset[str]]:
-    """Its groups of topics that must have the same number of partitions; they name topics by their position."""
+    """The groups of copartitioned topics, which are stored as positions."""
     groups = []
     for group in subtopology.copartition_groups:
         if min((*group.source_topics, *group.repartition_source_topics), default=0) < 0:
@@ -178,16 +178,16 @@ def _read_together(subtopology: Subtopology) -> list[frozenset[str]]:
 
 
 class _Counts:
-    """How many partitions topics have, or will have."""
+    """The current or future number of partitions of topics."""
 
-    __slots__ = ("_cluster", "decided")
+    __slots__ = ("_image", "decided")
 
-    def __init__(self, cluster: ClusterView) -> None:
-        self._cluster = cluster
+    def __init__(self, image: MetadataView) -> None:
+        self._image = image
         self.decided: dict[str, int] = {}
 
     def of(self, name: str) -> int:
-        topic = self._cluster.topic(name)
+        topic = self._image.topic(name)
         if topic is not None:
             return topic.partition_count
         if name not in self.decided:
@@ -243,7 +243,7 @@ class _Counts:
         return counts
 
     def _enforce(self, group: frozenset[str], fixed: set[str], flexible: set[str]) -> None:
-        """Topics that are read together get the same number of partitions, or are refused."""
+        """Give copartitioned topics the same number of partitions, or raise."""
         if not group:
             return
         repartition = {name: self.of(name) for name in sorted(group) if name in fixed or name in flexible}
@@ -251,7 +251,7 @@ class _Counts:
         if others:
             count = _same(others, others)
         elif fixed:
-            # Of the whole topology, not of this group alone: so does Kafka.
+            # Like Kafka, use the fixed topics of the whole topology, not only of this group.
             count = _same({name: self.of(name) for name in sorted(fixed)}, repartition)
         else:
             count = max(repartition.values())
@@ -299,7 +299,7 @@ def _configured(subtopology: Subtopology, counts: _Counts) -> ConfiguredSubtopol
 
 
 def _missing(
-    configured: Mapping[str, ConfiguredSubtopology], topology: Topology, cluster: ClusterView
+    configured: Mapping[str, ConfiguredSubtopology], topology: Topology, image: MetadataView
 ) -> dict[str, InternalTopic]:
     """The internal topics that do not exist; those that exist must have the right number of partitions."""
     wanted: dict[str, InternalTopic] = {}
@@ -307,7 +307,7 @@ def _missing(
         wanted.update(each.repartition_topics)
         wanted.update(each.changelog_topics)
     for name in _java_order(topology.required):
-        topic = cluster.topic(name)
+        topic = image.topic(name)
         expected = None if topic is None else wanted.pop(name, None)
         if topic is not None and expected is not None and topic.partition_count != expected.partitions:
             raise _Unfit(
@@ -325,7 +325,7 @@ def _named(names: Iterable[str]) -> str:
 
 
 def _java_order(names: Iterable[str]) -> list[str]:
-    """The order of the keys of Java's hash map: messages name the first few of them."""
+    """The order of keys in Java's hash map: messages name the first few of them."""
     known = list(names)
     buckets = 16
     while len(known) > buckets * 3 // 4:
@@ -341,17 +341,17 @@ def _java_order(names: Iterable[str]) -> list[str]:
 def topics_of_tasks(
     tasks: Mapping[str, Iterable[int]],
     configured: Mapping[str, ConfiguredSubtopology],
-    cluster: ClusterView,
+    image: MetadataView,
     make: Callable[..., Any],
 ) -> list[Any]:
-    """Which partitions tasks read, as `make(topic=…, partitions=…)`."""
+    """The input partitions of tasks, as `make(topic=…, partitions=…)`."""
     found = []
     for name, indexes in tasks.items():
         subtopology = configured[name]
         for topic_name in _java_order({*subtopology.source_topics, *subtopology.repartition_topics}):
-            topic = cluster.topic(topic_name)
+            topic = image.topic(topic_name)
             if topic is None:
                 raise UnknownServerError
-            # With fewer partitions than tasks, Kafka names the first of the tasks.
+            # If a topic has fewer partitions than tasks, Kafka names the first tasks.
             found.append(make(topic=topic_name, partitions=sorted(indexes)[: topic.partition_count]))
     return found

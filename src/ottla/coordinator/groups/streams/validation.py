@@ -1,4 +1,4 @@
-"""What a StreamsGroupHeartbeat must look like, checked in Kafka's order."""
+"""Validation of StreamsGroupHeartbeat, in Kafka's order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def validate(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def _refuse_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
-    """What the protocol has but Kafka 4.3 does not do."""
+    """Refuse fields that the protocol has but Kafka 4.3 does not support."""
     if request.instance_id is not None:
         raise InvalidRequest("Static membership is not yet supported.")
     if request.task_offsets is not None:
@@ -72,7 +72,7 @@ def _validate_join(request: StreamsGroupHeartbeatRequest) -> None:
 def check_tasks(
     subtopologies: Mapping[str, ConfiguredSubtopology], owned: Iterable[StreamsGroupHeartbeatRequest.TaskIds] | None
 ) -> None:
-    """Tasks that a member says it has must exist."""
+    """Tasks that a member reports must exist."""
     for each in owned or ():
         subtopology = subtopologies.get(each.subtopology_id)
         if subtopology is None:
