@@ -1,7 +1,7 @@
 """Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka wire protocol.
 
-`Broker` runs one on the running event loop, `serve` in a thread of its own, `spawn` in a child process; `Cluster` runs
-several that replicate. The names below are the public ones, with those of `ottla.testing`; everything else may change.
+`Broker` runs one on the running event loop, `serve` in its own thread, `spawn` in a child process; `Cluster` runs
+several that replicate. The names below and those of `ottla.testing` are public; everything else may change.
 """
 
 from importlib import import_module

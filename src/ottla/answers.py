@@ -1,22 +1,23 @@
-"""How a request is answered: with a response at once, or with a `Reply` that gets its response later.
+"""How a request is answered: with a response immediately, or with a `Reply` that gets its response later.
 
 A call of a handler or a coordinator returns an `Answer`: the value itself, which is the common case and costs
-nothing, or a `Reply`. The functions here work on either:
+nothing, or a `Reply`. These functions accept both:
 
     then(answer, go_on)        go on with the value
     attempt(call, on_error)    turn an error of the call, now or later, into a value
     gather(answers)            wait for several, in their order
     in_slices(items, …)        work on many items without keeping others waiting
+    paced(steps)               work that may be long, in steps between which others are served
     started(coroutine)         the reply of code that awaits something
 
-A reply that somebody no longer waits for is cancelled: the work for it stops, if there is any to stop.
+A reply that is no longer needed is cancelled, which stops the work for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from ottla.errors import KafkaError
 
@@ -36,9 +37,9 @@ class Reply(Generic[T]):
         self._error: BaseException | None = None
         self._listeners: list[Callable[[Reply[T]], object]] = []
         self.on_cancel = on_cancel
-        """Stops the work for the reply when nobody waits for it any more."""
+        """Stops the work for the reply when nobody waits for it."""
         self.on_hurry: Callable[[], object] | None = None
-        """Ends a wait for more, so that the answer comes soon with what there is."""
+        """Ends a wait for more data, so that the answer comes soon with what is available."""
 
     @property
     def done(self) -> bool:
@@ -46,7 +47,7 @@ class Reply(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """What went wrong, once `done`; CancelledError after `cancel`."""
+        """The error, once `done`; CancelledError after `cancel`."""
         return self._error
 
     @property
@@ -60,7 +61,7 @@ class Reply(Generic[T]):
     # -- giving the answer -------------------------------------------------------------------------------------
 
     def resolve(self, value: T) -> None:
-        """Give the value. A second answer is dropped: the first one is on its way, or the requester is gone."""
+        """Give the value. A second answer is ignored: the first one is on its way, or the requester is gone."""
         if not self.done:
             self._value = value
             self._tell()
@@ -71,7 +72,7 @@ class Reply(Generic[T]):
             self._tell()
 
     def complete(self, make: Callable[[], Answer[T]]) -> None:
-        """Give what `make` returns or raises; if that is a reply, what that one gets."""
+        """Give what `make` returns or raises. If it returns a reply, give what that reply gets."""
         if self.done:
             return
         try:
@@ -86,7 +87,7 @@ class Reply(Generic[T]):
             self.resolve(answer)
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """The reply is no longer needed."""
         if not self.done:
             self.fail(asyncio.CancelledError())
             if self.on_cancel is not None:
@@ -106,21 +107,21 @@ class Reply(Generic[T]):
 
     def forward(self, other: Reply[T]) -> None:
         """Give `other` whatever this reply gets, at the same moment."""
-        self._listen(lambda _: other.fail(self._error) if self._error is not None else other.resolve(self._value))
+        self.listen(lambda _: other.fail(self._error) if self._error is not None else other.resolve(self._value))
 
     def when_done(self, callback: Callable[[Reply[T]], object]) -> None:
-        """Call back in the loop's next turn after the answer is there, so never in the middle of what gives it."""
+        """Call back in the loop's next iteration after the answer, so never from inside the code that gives it."""
         call_soon = asyncio.get_running_loop().call_soon
-        self._listen(lambda reply: call_soon(callback, reply))
+        self.listen(lambda reply: call_soon(callback, reply))
 
     def then(self, go_on: Callable[[T], Answer[R]]) -> Reply[R]:
-        """What `go_on` makes of the value when it comes. An error stays what it is."""
+        """The result of `go_on` for the value, when it comes. An error is passed on."""
         result: Reply[R] = Reply(self.cancel)
         self.when_done(lambda reply: result.complete(lambda: go_on(reply.value)))
         return result
 
     def or_else(self, recover: Callable[[Exception], Answer[T]]) -> Reply[T]:
-        """The same with what `recover` makes of an error; it runs at once, so it must only build a value."""
+        """The same, with the result of `recover` for an error. It runs immediately, so it must only build a value."""
         result: Reply[T] = Reply(self.cancel)
         result.on_hurry = self.hurry
 
@@ -128,10 +129,11 @@ class Reply(Generic[T]):
             error = reply._error
             result.complete(lambda: recover(error) if isinstance(error, Exception) else reply.value)
 
-        self._listen(answered)
+        self.listen(answered)
         return result
 
-    def _listen(self, listener: Callable[[Reply[T]], object]) -> None:
+    def listen(self, listener: Callable[[Reply[T]], object]) -> None:
+        """Call back when the answer is given, from inside the code that gives it; now if it is already there."""
         if self.done:
             listener(self)
         else:
@@ -151,7 +153,7 @@ class Reply(Generic[T]):
             else:
                 future.set_result(reply._value)
 
-        self._listen(settle)
+        self.listen(settle)
         future.add_done_callback(lambda ended: self.cancel() if ended.cancelled() else None)
         return future
 
@@ -160,16 +162,16 @@ class Reply(Generic[T]):
 
 
 Answer: TypeAlias = T | Reply[T]
-"""A value that is there, or a reply that will get one."""
+"""A value, or a reply that will get one."""
 
 
 def settled(answer: Answer[T]) -> Answer[T]:
-    """The plain value if it is there already: most callers then need not wait at all."""
+    """The plain value if it is already known: most callers then do not have to wait."""
     return answer.value if isinstance(answer, Reply) and answer.done else answer
 
 
 def then(answer: Answer[T], go_on: Callable[[T], Answer[R]]) -> Answer[R]:
-    """What `go_on` makes of the value, now or when it comes."""
+    """The result of `go_on` for the value, now or when it comes."""
     return answer.then(go_on) if isinstance(answer, Reply) else go_on(answer)
 
 
@@ -192,7 +194,7 @@ def attempt(call: Callable[[], Answer[T]], on_error: Callable[[KafkaError], Answ
 
 
 def gather(answers: Sequence[Answer[T]]) -> Answer[list[T]]:
-    """All values, in order, as soon as the last is there; the first error otherwise."""
+    """All values, in order, as soon as the last one is known, or the first error."""
     replies = [answer for answer in answers if isinstance(answer, Reply)]
     if not replies:
         return [answer for answer in answers if not isinstance(answer, Reply)]
@@ -222,7 +224,9 @@ _running: set[asyncio.Task[Any]] = set()
 
 
 def in_slices(items: Sequence[T], size: int, work: Callable[[Sequence[T]], list[R]]) -> Answer[list[R]]:
-    """What `work` makes of all items. More than `size` are handed to it in slices, and others are served in between."""
+    """The results of `work` for all items. More than `size` items are passed in slices, and others are served in
+    between.
+    """
     if len(items) <= size:
         return work(items)
 
@@ -236,8 +240,74 @@ def in_slices(items: Sequence[T], size: int, work: Callable[[Sequence[T]], list[
     return started(go_on())
 
 
+SLICE_BYTES: Final = 256 << 10
+"""How many bytes steps may process before others are served: a few milliseconds of work."""
+
+Step: TypeAlias = int | Callable[[], Any]
+Steps: TypeAlias = Generator[Step, Any, T]
+"""Work that may be long. It yields wherever it can be interrupted: either the number of bytes that it processed, or a
+function to call in a thread, whose result is sent back. It returns the outcome."""
+
+
+def finished(steps: Steps[T]) -> T:
+    """Run all steps without a pause and return the outcome: for callers with no one else to serve."""
+    result: Any = None
+    try:
+        while True:
+            step = steps.send(result)
+            result = None if isinstance(step, int) else step()
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
+
+
+def paced(steps: Steps[T], before_pause: Callable[[], object] | None = None) -> Answer[T]:
+    """The outcome: immediately if there is little work, otherwise a reply.
+
+    Others are served between slices of the work.
+
+    `before_pause` is called once, before the first pause: afterwards, other requests may overwrite the frame of this
+    one.
+    """
+    left = SLICE_BYTES
+    try:
+        while left > 0:
+            step = next(steps)
+            if not isinstance(step, int):
+                break
+            left -= step
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
+    if before_pause is not None:
+        before_pause()
+    return started(_in_slices_of_work(steps, step))
+
+
+async def _in_slices_of_work(steps: Steps[T], step: Step) -> T:
+    loop = asyncio.get_running_loop()
+    left = 0
+    try:
+        while True:
+            result: Any = None
+            if not isinstance(step, int):
+                try:
+                    result = await loop.run_in_executor(None, step)
+                except Exception as error:
+                    step = steps.throw(error)
+                    continue
+                left = SLICE_BYTES
+            elif (left := left - step) <= 0:
+                await asyncio.sleep(0)
+                left = SLICE_BYTES
+            step = steps.send(result)
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
+
+
 def started(work: Coroutine[Any, Any, T], *, stoppable: bool = True) -> Reply[T]:
-    """The reply of a coroutine, which runs as a task. If it is not `stoppable`, it ends its work in any case."""
+    """The reply of a coroutine, which runs as a task. If it is not `stoppable`, it finishes its work in any case."""
     task = asyncio.get_running_loop().create_task(work)
     reply: Reply[T] = Reply(task.cancel if stoppable else None)
     _running.add(task)

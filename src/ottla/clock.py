@@ -1,26 +1,27 @@
-"""Time as a parameter: clocks, a timing wheel, and an event loop whose time jumps instead of passing."""
+"""Time as a parameter: clocks, and a timing wheel."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import selectors
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "Timer", "TimerHandle", "VirtualLoop", "run_virtual"]
+from ottla.lazy_imports import lazy
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy("asyncio")
 
-# 64 slots a level: a level's occupancy then fits one machine word, and 7 levels reach 139 years of milliseconds.
+__all__ = ["Clock", "ManualClock", "SystemClock", "Timer", "TimerHandle"]
+
+# 64 slots per level: the occupancy of a level then fits one machine word, and 7 levels reach 139 years of milliseconds.
 _SLOT_BITS = 6
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
 
 
 class Clock(Protocol):
-    """What code below the server's rim may know about time."""
+    """What code below the server may know about time."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -44,7 +45,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until told; moving it fires the timers that were made with it, in order, synchronously."""
+    """A clock that moves only when told to. Moving it fires its timers synchronously, in order."""
 
     __slots__ = ("_elapsed_ms", "_start_ms", "_timers")
 
@@ -60,9 +61,9 @@ class ManualClock:
         return self._elapsed_ms
 
     def advance(self, ms: float) -> None:
-        """Move on by `ms`; a callback sees the time of its own deadline."""
+        """Advance by `ms`; a callback sees the time of its own deadline."""
         if ms < 0:
-            raise ValueError("a clock does not go back")
+            raise ValueError("a clock cannot go back")
         target_ms = self._elapsed_ms + ms
         while True:
             due = [(at, index) for index, timer in enumerate(self._timers) if (at := timer.next_wake_ms()) is not None]
@@ -90,7 +91,7 @@ class TimerHandle:
 
     @property
     def pending(self) -> bool:
-        """Whether the callback is still to come."""
+        """Whether the callback has not run yet."""
         return self._bucket >= 0
 
     def cancel(self) -> None:
@@ -103,8 +104,8 @@ class Timer:
     """Hierarchical timing wheel with ticks of one millisecond.
 
     A handle sits at the level of the highest 6-bit digit in which its deadline differs from the current tick, so
-    every occupied slot of a level lies ahead of the wheel's hand. Reaching a slot of a higher level spreads its
-    handles over the levels below: scheduling, cancelling and expiring cost the same for ten waiters and a million.
+    every occupied slot of a level is ahead of the wheel's hand. When the hand reaches a slot of a higher level, its
+    handles move to lower levels: scheduling, cancelling and expiring cost the same for ten waiters and a million.
     """
 
     __slots__ = ("_buckets", "_clock", "_count", "_loop", "_now", "_occupied", "_paused", "_wake", "_wake_tick")
@@ -131,7 +132,7 @@ class Timer:
         if not self._count:
             self._now = int(now_ms)
         when = -int(-(now_ms + delay_ms) // 1)
-        # The hand may be behind the clock while something waits; no delay at all is one tick from now all the same.
+        # The hand may be behind the clock while something waits; a delay of 0 is still one tick from now.
         handle = TimerHandle(self, max(when, int(now_ms) + 1), callback)
         self._place(handle)
         self._count += 1
@@ -140,7 +141,7 @@ class Timer:
         return handle
 
     def next_wake_ms(self) -> int | None:
-        """When `fire_due` has to be called next, in monotonic milliseconds."""
+        """When `fire_due` must be called next, in monotonic milliseconds."""
         if self._paused:
             return None
         for level, occupied in enumerate(self._occupied):
@@ -171,17 +172,17 @@ class Timer:
         self._arm()
 
     def pause(self) -> None:
-        """Let nothing fall due until `resume`, as for a process that is stopped."""
+        """Fire nothing until `resume`, as in a stopped process."""
         self._paused = True
 
     def resume(self) -> None:
-        """What fell due in the meantime comes now."""
+        """Fire what fell due during the pause."""
         self._paused = False
         self._wake_tick = -1
         self._arm()
 
     def close(self) -> None:
-        """Drop everything that waits."""
+        """Drop all timers."""
         for bucket in self._buckets.values():
             for handle in bucket:
                 handle._bucket = -1
@@ -194,8 +195,8 @@ class Timer:
         self._wake_tick = -1
 
     def _can_skip_to(self, tick: int) -> bool:
-        # The hand may move on only if no occupied slot changes its level by it: nothing waits, or the digits above
-        # the lowest are the same.
+        # The hand may move only if no occupied slot changes its level: nothing waits, or the digits above the
+        # lowest are the same.
         return not self._count or (tick >> _SLOT_BITS) == (self._now >> _SLOT_BITS)
 
     def _place(self, handle: TimerHandle) -> None:
@@ -247,63 +248,3 @@ class Timer:
             self._wake.cancel()
         self._wake_tick = tick
         self._wake = self._loop.call_later(max(tick - self._clock.monotonic_ms(), 0.0) / 1000.0, self.fire_due)
-
-
-class _JumpingSelector:
-    """Polls the real selector; where it would have waited for a timer, moves the loop's time forward instead."""
-
-    def __init__(self, inner: selectors.BaseSelector, loop: VirtualLoop) -> None:
-        self._inner = inner
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or self._loop._threads:
-            # Only the outside world can go on from here. Real waiting is bounded, so that a thread's result is seen.
-            return self._inner.select(timeout if timeout is None else min(timeout, 0.01))
-        events = self._inner.select(0)
-        if not events and timeout > 0:
-            self._loop._elapsed_s += timeout
-        return events
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop that sleeps without waiting: when nothing is ready, its time jumps to the next timer.
-
-    It is a `Clock` too. Loopback sockets work, since what one end wrote is readable at once; work in threads is
-    waited for in real time.
-    """
-
-    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        self._start_ms = start_ms
-        self._elapsed_s = 0.0
-        self._threads = 0
-        super().__init__(cast(selectors.BaseSelector, _JumpingSelector(selectors.DefaultSelector(), self)))
-
-    def time(self) -> float:
-        return self._elapsed_s
-
-    def now_ms(self) -> int:
-        return self._start_ms + int(self._elapsed_s * 1000.0)
-
-    def monotonic_ms(self) -> float:
-        return self._elapsed_s * 1000.0
-
-    def run_in_executor(  # type: ignore[override]  # typeshed narrows the callable's arguments; asyncio does not
-        self, executor: Executor | None, func: Callable[..., _T], *args: Any
-    ) -> asyncio.Future[_T]:
-        self._threads += 1
-        future: asyncio.Future[_T] = super().run_in_executor(executor, func, *args)
-        future.add_done_callback(self._thread_done, context=contextvars.Context())
-        return future
-
-    def _thread_done(self, _future: asyncio.Future[Any]) -> None:
-        self._threads -= 1
-
-
-def run_virtual(main: Coroutine[Any, Any, _T], *, start_ms: int = 1_700_000_000_000) -> _T:
-    """`asyncio.run` in virtual time."""
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(start_ms)) as runner:
-        return runner.run(main)

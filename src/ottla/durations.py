@@ -20,7 +20,7 @@ def parse_duration(text: str) -> int:
     if iso and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return int(((days * 24 + hours) * 3600 + minutes * 60 + seconds) * 1000)
-    raise ValueError(f"'{text}' is no duration; write 90s, 15m, 2h, 7d or PT1H30M")
+    raise ValueError(f"'{text}' is not a duration; write 90s, 15m, 2h, 7d or PT1H30M")
 
 
 def parse_time(text: str, now_ms: int) -> int:
@@ -34,7 +34,7 @@ def parse_time(text: str, now_ms: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"'{text}' is no time; write 2026-01-31T12:00:00Z, epoch milliseconds or -2h") from None
+        raise ValueError(f"'{text}' is not a time; write 2026-01-31T12:00:00Z, epoch milliseconds or -2h") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)

@@ -1,7 +1,7 @@
-"""Modules that are imported when they are first used, and the file handle that is kept for them.
+"""Modules that are imported when they are first used, and a file handle that is reserved for them.
 
-A broker starts, and a command begins, with few modules. A module that not every run needs is named once, at the top of
-the file that uses it:
+A broker starts, and a command begins, with few modules. A module that is not needed in every run is named once, at
+the top of the file that uses it:
 
     if TYPE_CHECKING:
         from ottla.log import recovery_scan
@@ -30,7 +30,7 @@ _spare: int | None = None
 
 
 def started() -> None:
-    """A broker runs in this process: its clients and logs may take every file handle but one."""
+    """A broker runs in this process: its clients and logs may use every file handle except one."""
     global _running
     with _lock:
         _running += 1
@@ -38,7 +38,7 @@ def started() -> None:
 
 
 def stopped() -> None:
-    """As often as `started`."""
+    """Call it as often as `started`."""
     global _running
     with _lock:
         _running -= 1
@@ -48,7 +48,7 @@ def stopped() -> None:
 
 
 class LazyModule:
-    """Stands for a module, and imports it with the first attribute that is asked for."""
+    """A placeholder for a module; it imports the module when an attribute is first used."""
 
     __slots__ = ("_name",)
 
@@ -68,9 +68,9 @@ def lazy(name: str) -> Any:
 
 
 def import_late(name: str) -> ModuleType:
-    """Import a module. If no file handle is left to read it with, use the one that was kept."""
+    """Import a module. If no file handle is left, use the reserved one."""
     if name in sys.modules:
-        return import_module(name)  # waits for a thread that imports it now
+        return import_module(name)  # waits for a thread that is importing it
     _use_spare()
     try:
         return import_module(name)
@@ -80,7 +80,7 @@ def import_late(name: str) -> ModuleType:
 
 def _keep_spare() -> None:
     global _spare
-    with _lock, suppress(OSError):  # there may be none to keep: then next time, perhaps
+    with _lock, suppress(OSError):  # no handle is free now; try again next time
         if _spare is None and _running:
             _spare = os.open(os.devnull, os.O_RDONLY)
 

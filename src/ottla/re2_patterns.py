@@ -18,12 +18,12 @@ else:
 
 MISSING: Final = (
     "this broker cannot evaluate regular expressions, because the package google-re2 is not installed; "
-    "install it beside the broker with: pip install 'ottla[regex]'"
+    "install it with: pip install 'ottla[regex]'"
 )
 
 
 class InvalidPattern(Exception):
-    """RE2 does not take the pattern. The text is RE2's reason."""
+    """RE2 refuses the pattern. The text is RE2's reason."""
 
 
 def compile_pattern(pattern: str) -> Any:

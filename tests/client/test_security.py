@@ -94,7 +94,7 @@ def test_a_broker_cannot_choose_any_number_of_iterations(iterations: int) -> Non
 
 
 def test_a_login_needs_a_mechanism() -> None:
-    """Kafka's default is GSSAPI; with a default of PLAIN a password would be sent to whoever takes it."""
+    """Kafka's default is GSSAPI; with a default of PLAIN a password would be sent to any server."""
     with pytest.raises(ValueError, match=r"needs sasl\.mechanism"):
         Security.from_properties({"security.protocol": "SASL_SSL", "sasl.username": "a", "sasl.password": "b"})
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import ottla
 from ottla.config import BROKER_KEYS, PRESETS, Config, ConfigError
-from ottla.config.loading import _RESERVED_VARIABLES, variable_name
+from ottla.config.loading import _RESERVED_VARIABLES, REMOVED_KEYS, variable_name
 
 
 @pytest.fixture
@@ -24,6 +26,14 @@ def test_dev_preset_is_the_default_without_a_file() -> None:
     assert config["share.coordinator.state.topic.min.isr"] == 1
     assert config["num.partitions"] == 1
     assert config.warnings == ()
+
+
+def test_variables_of_other_programs_are_no_settings() -> None:
+    package = Path(ottla.__file__).parent
+    found = {name for path in package.rglob("*.py") for name in re.findall(r"\bOTTLA_[A-Z_]+\b", path.read_text())}
+    read = {name for name in found if not name.endswith("_")} - {"OTTLA_LOG_RETENTION_MS"}  # the docs' example
+    assert {"OTTLA_BOOTSTRAP", "OTTLA_COMMAND", "OTTLA_REGISTRY_USERS"} <= read
+    assert Config.load(environ=dict.fromkeys(read, "x")).warnings == ()
 
 
 def test_kafka_preset_has_kafkas_delay() -> None:
@@ -110,7 +120,7 @@ def test_unknown_keys_are_warned_about_once(file: Path) -> None:
     assert config.warnings == (
         "unknown setting OTTLA_LOG_RETENTION_M in the environment; did you mean 'OTTLA_LOG_RETENTION_MS'?",
         f"unknown configuration key 'num.partition' ({file}, line 1); did you mean 'num.partitions'?",
-        f"unknown configuration key 'zookeeper.connect' ({file}, line 2); it is ignored",
+        f"unknown configuration key 'zookeeper.connect' ({file}, line 2); remove it: there is no ZooKeeper any more",
         f"unknown configuration key 'listener.name.x.nothing' ({file}, line 4); it is ignored",
         "unknown configuration key 'num.partitoins' (--set); did you mean 'num.partitions'?",
     )
@@ -205,3 +215,20 @@ def test_dev_example_equals_the_dev_preset() -> None:
     preset = Config.load()
     different = {name for name in preset if example[name] != preset[name]}
     assert different == {"listeners", "log.dirs", "metadata.log.dir"}
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("port", "use listeners=PLAINTEXT://HOST:PORT instead"),
+        ("zookeeper.session.timeout.ms", "there is no ZooKeeper any more"),
+        ("inter.broker.protocol.version", "remove it: Kafka 4 does not have it any more"),
+    ],
+)
+def test_keys_that_kafka_dropped_name_their_successor(key: str, advice: str) -> None:
+    (warning,) = Config.load(None, overrides={key: "1"}).warnings
+    assert advice in warning
+
+
+def test_dropped_keys_are_gone_from_the_table() -> None:
+    assert not REMOVED_KEYS.keys() & BROKER_KEYS.keys()

@@ -119,6 +119,37 @@ def test_a_client_that_leaves_and_a_stop_under_way() -> None:
     asyncio.run(main())
 
 
+def test_a_client_that_leaves_within_its_body_is_nothing_to_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+    """No traceback: anybody who reaches the port could fill the log with them."""
+    ended = asyncio.Event()
+
+    async def main() -> None:
+        async def note(request: HttpRequest) -> HttpAnswer:
+            raise AssertionError("there is no whole request")
+
+        inner = app_of(note, body_bytes_max=4)()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await inner(scope, receive, send)
+            finally:
+                ended.set()
+
+        endpoint = HttpEndpoint("127.0.0.1", 0, lambda: app)
+        await endpoint.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(b"POST /" + HEAD + b"Content-Length: 4\r\n\r\nbo")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.wait_for(ended.wait(), 60)
+        await asyncio.sleep(0)
+        await endpoint.stop()
+
+    asyncio.run(main())
+    assert not caplog.records
+
+
 def test_a_request_that_stops_the_endpoint_is_answered() -> None:
     async def main() -> bytes:
         async def stop(request: HttpRequest) -> HttpAnswer:
@@ -149,6 +180,25 @@ def test_a_head_that_never_ends_closes_the_connection(monkeypatch: pytest.Monkey
     assert first == b""
     assert b"one" in second
     assert b"two" not in second
+
+
+def test_clients_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_CONNECTIONS_MAX", 3)
+
+    async def main() -> None:
+        endpoint = HttpEndpoint("127.0.0.1", 0, app_of(echo))
+        await endpoint.start()
+        idle = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(2)]
+        assert (await raw(endpoint.port, b"GET /" + HEAD + b"\r\n")).startswith(b"HTTP/1.1 503 ")
+        idle[0][1].close()
+        await idle[0][1].wait_closed()
+        while not (await raw(endpoint.port, b"GET /" + HEAD + b"\r\n")).startswith(b"HTTP/1.1 200 "):
+            pass  # until the server has seen that one is gone
+        idle[1][1].close()
+        await idle[1][1].wait_closed()
+        await endpoint.stop()
+
+    asyncio.run(main())
 
 
 def test_a_client_that_does_not_read_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,8 @@ def test_a_retention_sweep_yields_to_requests(run: Run, run_broker: Any) -> None
         async with run_broker(clock=ManualClock(START_MS)) as running:
             client = await running.connect()
             await client.create_topic("t", partitions=200)
+            for index in range(200):
+                running.broker.replicas.leader("t", index)  # makes its folder, if there is none yet
             turns = 0
             running.broker.housekeeper.sweep()
             while running.broker.housekeeper._sweep is not None:

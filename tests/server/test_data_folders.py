@@ -1,14 +1,18 @@
 """A broker with several data folders, as its clients and its metadata see them."""
 
+import asyncio
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ottla.errors import NONE, KafkaStorageError, LogDirNotFound, UnknownTopicOrPartition
+from ottla.errors import NONE, KafkaStorageError, LogDirNotFound, NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla.log.files import PosixDisk
 from ottla.log.multi_dir_disk import MultiDirDisk
+from ottla.wire.messages import MetadataRequest
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.topics import DeleteTopicsRequest
@@ -29,6 +33,15 @@ async def described(client: Any, *wanted: tuple[str, list[int]]) -> dict[str, di
     topics = [entry(topic=topic, partitions=partitions) for topic, partitions in wanted] or None
     answer = await client.call(DescribeLogDirsRequest(topics=topics), 4)
     assert all(folder.error_code == NONE and folder.total_bytes > 0 for folder in answer.results)
+    return in_folders(answer)
+
+
+async def held(client: Any) -> dict[str, dict[tuple[str, int], tuple[int, bool]]]:
+    """The same, with failed folders too."""
+    return in_folders(await client.call(DescribeLogDirsRequest(topics=None), 4))
+
+
+def in_folders(answer: Any) -> dict[str, dict[tuple[str, int], tuple[int, bool]]]:
     return {
         Path(folder.log_dir).name: {
             (topic.name, each.partition_index): (each.partition_size, each.is_future_key)
@@ -54,12 +67,16 @@ async def alter(client: Any, *moves: tuple[Path, str, list[int]]) -> dict[tuple[
     }
 
 
-async def values(client: Any, topic: str, partition: int) -> bytes:
+async def fetched(client: Any, topic: str, partition: int) -> Any:
     data = FetchRequest.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchRequest.FetchTopic(topic=topic, partitions=[data])]
     )
-    found = (await client.call(request, 12)).responses[0].partitions[0]
+    return (await client.call(request, 12)).responses[0].partitions[0]
+
+
+async def values(client: Any, topic: str, partition: int) -> bytes:
+    found = await fetched(client, topic, partition)
     assert found.error_code == NONE
     return bytes(found.records)
 
@@ -148,7 +165,8 @@ def test_a_deleted_topic_ends_its_move(run: Any, run_broker: Any, disks: Disks, 
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
-            await client.create_topic("t", 1)
+            # The move may be over before the topic is deleted. What is deleted then must not wait for a minute.
+            await client.create_topic("t", 1, file_delete_delay_ms=0)
             await client.produce("t", b"value")
             assert await alter(client, (tmp_path / "two", "t", [0])) == {("t", 0): NONE}
             await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
@@ -220,5 +238,151 @@ def test_metadata_in_a_folder_of_its_own(run: Any, run_broker: Any, tmp_path: Pa
         assert (tmp_path / "metadata" / "__cluster_metadata-0").is_dir()
         async with run_broker(disk=disk()) as running:
             assert "t" in running.broker.metadata.topics
+
+    run(main())
+
+
+async def states(client: Any) -> dict[str, int]:
+    answer = await client.call(DescribeLogDirsRequest(topics=None), 4)
+    return {Path(folder.log_dir).name: folder.error_code for folder in answer.results}
+
+
+async def produced(client: Any, topic: str, partitions: int) -> list[int]:
+    return [(await client.produce(topic, b"value", partition=index)).error_code for index in range(partitions)]
+
+
+def log_lines(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if text in record.getMessage()]
+
+
+def take_away(folder: Path) -> None:
+    folder.rename(folder.with_name(f"{folder.name}-gone"))
+
+
+async def fail_with_a_new_segment(client: Any, folder: Path, topic: str, partition: int) -> None:
+    """Take the folder away: the segment that is open can still be written to, the next one cannot be made."""
+    take_away(folder)
+    for _ in range(3):
+        if (await client.produce(topic, bytes(500_000), partition=partition)).error_code:
+            return
+    raise AssertionError("the folder is gone, and nobody noticed")
+
+
+def test_a_folder_that_fails_is_offline_alone(
+    run: Any, run_broker: Any, disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    STORAGE, NOT_LEADER = KafkaStorageError.code, NotLeaderOrFollower.code
+
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 4, **{"segment.bytes": 1 << 20})
+            await running.settle()
+            assert await produced(client, "t", 4) == [NONE] * 4
+            await fail_with_a_new_segment(client, tmp_path / "two", "t", 1)
+            await running.settle()
+            assert await produced(client, "t", 4) == [NONE, STORAGE, NONE, NONE]
+            assert (await fetched(client, "t", 1)).error_code == STORAGE
+            assert b"value" in await values(client, "t", 3)
+            assert await states(client) == {"one": NONE, "two": STORAGE, "three": NONE}
+            assert len(log_lines(caplog, "two failed")) == 1
+            assert not log_lines(caplog, "such requests get")
+            lost = running.broker.metadata.topics["t"].partitions[1]
+            assert (lost.leader, lost.isr, lost.eligible_leader_replicas, lost.last_known_elr) == (-1, [], [1], [1])
+            answer = await client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
+            assert [part.offline_replicas for part in answer.topics[0].partitions] == [[], [1], [], []]
+            assert await alter(client, (tmp_path / "two", "t", [0]), (tmp_path / "one", "t", [1])) == {
+                ("t", 0): STORAGE,
+                ("t", 1): STORAGE,
+            }
+            await client.create_topic("u", 4)
+            assert await produced(client, "u", 4) == [NONE] * 4
+        # The disk is still broken at the next start.
+        (tmp_path / "two").write_text("")
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            assert await produced(client, "t", 4) == [NONE, NOT_LEADER, NONE, NONE]
+            assert await states(client) == {"one": NONE, "two": STORAGE, "three": NONE}
+            assert log_lines(caplog, "two is offline")
+        (tmp_path / "two").unlink()
+        (tmp_path / "two-gone").rename(tmp_path / "two")
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            assert await produced(client, "t", 4) == [NONE] * 4
+            assert (await values(client, "t", 1)).count(b"value") == 2
+            assert await states(client) == {"one": NONE, "two": NONE, "three": NONE}
+
+    run(main())
+
+
+@pytest.mark.parametrize("which", ["of the metadata", "the only one"])
+def test_a_broker_ends_without_a_folder_that_it_needs(
+    run: Any, run_broker: Any, disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture, which: str
+) -> None:
+    async def main() -> None:
+        disk = disks() if which == "of the metadata" else PosixDisk(str(tmp_path / "one"))
+        async with run_broker(disk=disk) as running:
+            client = await running.connect()
+            await client.create_topic("t", 1, **{"segment.bytes": 1 << 20})
+            await running.settle()
+            halted: list[bool] = []
+            running.broker.on_halt = lambda: halted.append(True)
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                await fail_with_a_new_segment(client, tmp_path / "one", "t", 0)
+            await wait_for_async(lambda: not running.broker.is_running)
+            assert halted == [True] and running.broker.has_halted
+            assert len(log_lines(caplog, "cannot go on without it")) == 1
+
+    run(main())
+
+
+def test_a_start_needs_the_folder_of_the_metadata(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()):
+            pass
+        (tmp_path / "one").rename(tmp_path / "gone")
+        (tmp_path / "one").write_text("")
+        with pytest.raises(KafkaStorageError, match="one failed"):
+            async with run_broker(disk=disks()):
+                pass
+
+    run(main())
+
+
+def test_a_folder_that_failed_between_two_starts(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 4)
+            assert await produced(client, "t", 4) == [NONE] * 4
+        (tmp_path / "two").rename(tmp_path / "gone")
+        (tmp_path / "two").write_text("")
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            lost = running.broker.metadata.topics["t"].partitions[1]
+            assert (lost.leader, lost.isr, lost.eligible_leader_replicas, lost.last_known_elr) == (-1, [], [1], [1])
+            assert await produced(client, "t", 4) == [NONE, NotLeaderOrFollower.code, NONE, NONE]
+        (tmp_path / "two").unlink()
+        (tmp_path / "gone").rename(tmp_path / "two")
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            assert await produced(client, "t", 4) == [NONE] * 4
+
+    run(main())
+
+
+def test_moves_end_with_their_folder(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with run_broker(disk=disks()) as running:
+            client = await running.connect()
+            await client.create_topic("t", 3, **{"segment.bytes": 1 << 20})
+            await running.settle()
+            await client.produce("t", b"value")
+            (tmp_path / "two").rename(tmp_path / "two-gone")
+            (tmp_path / "two").write_text("")
+            await alter(client, (tmp_path / "two", "t", [0]))
+            await wait_for_async(lambda: running.broker.spread.is_offline(str(tmp_path / "two")))
+            assert await produced(client, "t", 3) == [NONE, KafkaStorageError.code, NONE]
+            assert sorted((await held(client))["one"]) == [("t", 0)]
 
     run(main())

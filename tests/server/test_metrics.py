@@ -1,6 +1,9 @@
 """The Prometheus page, health and readiness."""
 
 import asyncio
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 from ottla.config import Config
@@ -12,19 +15,24 @@ from ottla.wire.messages import (
     RESPONSES,
     AlterShareGroupOffsetsRequest,
     ApiVersionsRequest,
+    ConsumerGroupHeartbeatRequest,
     CreateTopicsRequest,
+    DescribeGroupsRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     MetadataRequest,
     OffsetCommitRequest,
     ProduceResponse,
     ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     await writer.wait_closed()
@@ -58,11 +66,44 @@ def test_the_metrics_page_shows_requests_and_topics(run: Any, run_broker: Any) -
             assert sample(page, 'ottla_response_bytes_total{api="Produce"}') > 60
             assert sample(page, 'ottla_log_end_offset{partition="0",topic="t"}') == 3
             assert sample(page, 'ottla_group_lag{group="g",partition="0",topic="t"}') == 2
+            assert sample(page, 'ottla_high_watermark{partition="0",topic="t"}') == 3
+            assert sample(page, 'ottla_isr_size{partition="0",topic="t"}') == 1
+            assert sample(page, "ottla_leaders") == 51  # t, and the 50 of __consumer_offsets
+            assert sample(page, "ottla_under_replicated_partitions") == 0
+            assert sample(page, "ottla_partitions_without_leader") == 0
+            assert sample(page, 'ottla_groups_by_state{state="Empty",type="classic"}') == 1
+            assert sample(page, 'ottla_coordinator_partitions{coordinator="group"}') == 50
+            assert sample(page, 'ottla_coordinator_loading{coordinator="group"}') == 0
             assert sample(page, "ottla_connections") == 1
             assert await get(endpoint.port, "/ready") == (200, "ready\n")
             assert await get(endpoint.port, "/health") == (200, "ok\n")
             assert (await get(endpoint.port, "/nothing"))[0] == 404
             assert (await get(endpoint.port, "/metrics", "POST"))[0] == 405
+            await endpoint.stop()
+
+    run(main())
+
+
+def test_names_that_clients_choose_make_no_series(run: Any, run_broker: Any) -> None:
+    """Topics that are not there, groups that nobody made, client ids: a million of them would be a million lines."""
+
+    async def page_after(running: Any, endpoint: Any, names: range) -> set[str]:
+        client = await running.connect()
+        for number in names:
+            client_id = f"client-{number}"
+            topic = MetadataRequest.MetadataRequestTopic(name=f"topic-{number}")
+            await client.call(MetadataRequest(topics=[topic], allow_auto_topic_creation=False), 9, client_id)
+            await client.call(DescribeGroupsRequest(groups=[f"group-{number}"]), 5, client_id)
+        _, page = await get(endpoint.port, "/metrics")
+        return {line.rsplit(" ", 1)[0] for line in page.splitlines()}
+
+    async def main() -> None:
+        async with run_broker(settings={"auto.create.topics.enable": False}) as running:
+            endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
+            await endpoint.start()
+            running.broker.controller.create_internal_topic("__consumer_offsets")
+            first = await page_after(running, endpoint, range(3))
+            assert await page_after(running, endpoint, range(3, 200)) == first
             await endpoint.stop()
 
     run(main())
@@ -156,3 +197,42 @@ def test_not_ready_before_the_start(run: Any) -> None:
         await endpoint.stop()
 
     run(main())
+
+
+def test_the_metrics_page_shows_members_and_rebalances_of_all_kinds_of_groups(run: Any, run_broker: Any) -> None:
+    async def main() -> None:
+        async with run_broker() as running:
+            endpoint = metrics_endpoint(running.broker, "127.0.0.1", 0)
+            await endpoint.start()
+            client = await running.connect()
+            await client.create_topic("t")
+            running.broker.controller.create_internal_topic("__consumer_offsets")
+            beat = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="m",
+                rebalance_timeout_ms=1000,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+            )
+            assert (await client.call(beat, 1)).error_code == 0
+            share = ShareGroupHeartbeatRequest(group_id="s", member_id="m", subscribed_topic_names=["t"])
+            assert (await client.call(share, 1)).error_code == 0
+            _, page = await get(endpoint.port, "/metrics")
+            assert sample(page, 'ottla_group_members{group="g",type="consumer"}') == 1
+            assert sample(page, 'ottla_group_generation{group="g",type="consumer"}') == 2
+            assert sample(page, 'ottla_group_members{group="s",type="share"}') == 1
+            assert sample(page, 'ottla_groups_by_state{state="Stable",type="consumer"}') == 1
+            assert sample(page, "ottla_rebalances_total") == 2
+            await endpoint.stop()
+
+    run(main())
+
+
+def test_the_dashboard_shows_metrics_that_exist() -> None:
+    dashboard = json.loads((ROOT / "examples" / "grafana" / "ottla.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    shown = {name for query in queries for name in re.findall(r"\bottla_\w+", query)}
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    known = set(re.findall(r"`(ottla_\w+)`", page))
+    assert len(queries) >= 12
+    assert {name for name in shown if not {name, re.sub("_(total|bucket|count|sum)$", "", name)} & known} == set()

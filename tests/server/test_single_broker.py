@@ -14,7 +14,7 @@ FOR_THREE = {"offsets.topic.replication.factor": 3, "transaction.state.log.repli
 
 
 @pytest.mark.parametrize("kind", [CoordinatorType.GROUP, CoordinatorType.TRANSACTION])
-def test_no_coordinator_is_said_at_the_start_and_answered(
+def test_a_missing_coordinator_is_logged_at_the_start_and_answered(
     run: Any, caplog: pytest.LogCaptureFixture, kind: int
 ) -> None:
     async def main() -> None:
@@ -28,7 +28,7 @@ def test_no_coordinator_is_said_at_the_start_and_answered(
 
     with caplog.at_level(logging.WARNING):
         run(main())
-    assert caplog.text.count("there is no coordinator, as topic __") == 1
+    assert caplog.text.count("there is no coordinator, because topic __") == 1
 
 
 def test_settings_for_a_single_broker_are_not_warned_about(run: Any, caplog: pytest.LogCaptureFixture) -> None:

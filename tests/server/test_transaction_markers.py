@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.answers import Reply
 from ottla.coordinator.transactions.shard import Marker
 from ottla.errors import NotLeaderOrFollower
 from ottla.server.peers import Unreachable
@@ -20,11 +21,12 @@ class SentRequests:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, WriteTxnMarkersRequest]] = []
-        self.answers: list[Callable[[Any, Exception | None], None]] = []
+        self.answers: list[Reply[Any]] = []
 
-    def send(self, broker_id: int, request: Any, answered: Any, *, at_once: bool = False) -> None:
+    def send(self, broker_id: int, request: Any, *, at_once: bool = False) -> Reply[Any]:
         self.sent.append((broker_id, request))
-        self.answers.append(answered)
+        self.answers.append(Reply())
+        return self.answers[-1]
 
     def carried(self) -> list[list[tuple[int, str, int]]]:
         """(producer id, topic, partition) of the markers in each request."""
@@ -40,19 +42,20 @@ class SentRequests:
 
 
 def writer(channel: SentRequests, is_with_one: bool, turns: list[Callable[[], None]]) -> MarkerWriter:
-    broker: Any = SimpleNamespace(
+    services: Any = SimpleNamespace(
         node_id=1,
         directory=SimpleNamespace(leader_of=lambda partition: (2, 0)),
         loop=SimpleNamespace(call_soon=turns.append),
         pace=SimpleNamespace(is_with_one=is_with_one),
+        channel=channel,
     )
-    markers = MarkerWriter(broker, channel)
+    markers = MarkerWriter(services, lambda index: None)
     markers.start()
     return markers
 
 
 @pytest.mark.parametrize("is_with_one", [True, False])
-def test_markers_of_one_end_are_one_request_and_before_its_answer_where_nobody_else_ends_any(is_with_one: bool) -> None:
+def test_markers_of_one_transaction_are_one_request_sent_before_the_answer(is_with_one: bool) -> None:
     channel, turns = SentRequests(), list[Callable[[], None]]()
     markers = writer(channel, is_with_one, turns)
     for producer_id in (7, 8):
@@ -84,11 +87,11 @@ def test_each_marker_gets_its_own_code_and_a_broker_that_is_gone_counts_as_no_le
         partitions=[result(partition_index=0, error_code=0), result(partition_index=1, error_code=47)],
     )
     marker = WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=7, topics=[topic])
-    channel.answers.pop()(WriteTxnMarkersResponse(markers=[marker]), None)
+    channel.answers.pop().resolve(WriteTxnMarkersResponse(markers=[marker]))
     assert told == [(("t", 0), 0), (("t", 1), 47)]
     markers.write(
         Marker(7, 0, 0, True), ("t", 0), lambda place, error: told.append((place, error.code if error else 0))
     )
     markers.send()
-    channel.answers.pop()(None, Unreachable())
+    channel.answers.pop().fail(Unreachable())
     assert told[-1] == (("t", 0), NotLeaderOrFollower.code)

@@ -401,7 +401,7 @@ def check_all_or_nothing(caller: Caller, done: list[str], commit: bool) -> None:
     error, offset = caller.offset()
     assert error == 0
     has_second = b"second" in seen[0]
-    assert (offset == 42) == has_second, "the offsets went another way than the records"
+    assert (offset == 42) == has_second, "the offsets were committed and the records were not, or the reverse"
     if "first" in done:
         assert seen[0][:1] == [b"first"], "an answered commit is gone"
     if "second" in done:

@@ -27,7 +27,9 @@ class Serving:
     """`ottla serve --workers N` on a folder."""
 
     def __init__(self, data: Path, workers: int, *arguments: str) -> None:
-        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--data", str(data), "--workers", str(workers)]
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--workers", str(workers)]
+        if not any(argument.startswith("log.dirs=") for argument in arguments):
+            command += ["--data", str(data)]
         if "--port" not in arguments:
             command += ["--port", "0"]
         self.workers = workers

@@ -61,7 +61,7 @@ def test_a_page_for_all_workers(serve: Serve) -> None:
         if dict(labels)["topic"] == "t"
     }
     assert ends == {str(index): (str(leaders[index]), 10.0) for index in range(6)}
-    # Of each group every partition, whoever leads it.
+    # Every partition of each group, no matter which worker leads it.
     lags = {
         (dict(labels)["group"], dict(labels)["partition"]): value
         for labels, value in samples(page, "ottla_group_lag").items()

@@ -134,7 +134,7 @@ def test_a_second_broker_cannot_use_the_folder(serve: Serve) -> None:
 def test_options_that_need_a_single_worker_are_refused(serve: Serve, options: tuple[str, ...]) -> None:
     code, errors = serve(2, *options, ready=False).finish()
     assert code == 1
-    assert errors == f"ottla: {options[0]} goes with one worker only, not with --workers 2\n"
+    assert errors == f"ottla: {options[0]} cannot be combined with --workers 2\n"
 
 
 def test_another_number_of_workers_spreads_the_partitions_again(serve: Serve, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.Standar
 
 
 def test_every_worker_asks_the_authorizer(serve: Serve) -> None:
-    serving = serve(2, "--set", AUTHORIZER, "--set", "super.users=User:somebody")
+    serving = serve(2, "--set", AUTHORIZER, "--set", "super.users=User:another")
     topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     for port in serving.ports().values():
         (result,) = serving.wire(port).call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics

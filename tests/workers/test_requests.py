@@ -92,7 +92,7 @@ def test_a_metadata_request_to_any_worker_creates_topics(serving: Any, wires: di
         assert (first.error_code, topic.error_code) == (
             UnknownTopicOrPartition.code,
             0,
-        )  # as with Kafka, it is made for who asks next
+        )  # as with Kafka, the next request creates it
         for partition in topic.partitions:
             assert produce_code(wires[partition.leader_id], f"auto-{asked}", partition.partition_index) == 0
 

@@ -16,6 +16,7 @@ import uvloop
 
 from ottla.answers import Answer, Reply, started
 from ottla.clock import ManualClock
+from ottla.config import Config
 from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -23,21 +24,27 @@ from ottla.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from ottla.log.checkpoint_writer import CheckpointWriter, FolderCheckpoints
 from ottla.log.checkpoints import RECOVERY_POINTS_FILE, read_offsets, write_offsets
 from ottla.log.files import MemoryDisk
+from ottla.log.manager import LogManager
 from ottla.log.options import LogConfig
-from ottla.metadata.elections import directory_of, sharing_a_folder
+from ottla.metadata.controller import Controller, NewTopic
+from ottla.metadata.elections import directory_of, sharing_folders
 from ottla.metadata.image import BrokerState, MetadataImage
 from ottla.metadata.metadata_source import FollowedMetadata
+from ottla.server.randomness import SeededRandomness
 from ottla.wire.stored import metadata as stored
+from ottla.workers.checkpoints import ControllerCheckpoints, FollowerCheckpoints, SharedFolder
 from ottla.workers.link import Link, LinkLost, receive_first
-from ottla.workers.logs import ControllerLogs, FollowerLogs
-from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder
+from ottla.workers.metadata import ForeignCluster, check_own_folders
 from ottla.workers.process import LOST_CONTROLLER
 from ottla.workers.supervisor import _Watch
 
 FOLDER = b"f" * 16
+SECOND = b"s" * 16
 ELSEWHERE = b"e" * 16
+ROOT = "/data"
 LAST_WORDS = [("state", (bytes(2_000),)), ("gone", (5,))]
 
 
@@ -74,13 +81,13 @@ def leaders(image: MetadataImage, topic: str) -> list[int]:
 
 def test_the_workers_of_the_last_start_keep_their_partitions() -> None:
     image = image_of({1: FOLDER, 2: FOLDER}, {"t": [[2], [2], [1]]})
-    assert list(sharing_a_folder(image, [1, 2], FOLDER)) == []
+    assert list(sharing_folders(image, [1, 2], [FOLDER])) == []
 
 
 @pytest.mark.parametrize("workers", [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]])
 def test_other_workers_share_each_topic_evenly(workers: list[int]) -> None:
     image = image_of({1: FOLDER, 5: FOLDER}, {"t": [[5]] * 12, "u": [[1]] * 12})
-    for record in sharing_a_folder(image, workers, FOLDER):
+    for record in sharing_folders(image, workers, [FOLDER]):
         image.replay(record, 0)
     assert set(image.brokers) == {1}
     for topic in "tu":
@@ -97,21 +104,42 @@ def test_each_broker_of_a_folder_has_a_directory_of_its_own() -> None:
     assert directories[0] == FOLDER
     assert len(set(directories)) == 32
     image = image_of({1: FOLDER, 2: directories[1]}, {"t": [[1], [2]]})
-    check_own_folder(image, 1, FOLDER)
-    assert list(sharing_a_folder(image, [1, 2], FOLDER)) == []
-    for record in sharing_a_folder(image, [1, 2, 3], FOLDER):
+    check_own_folders(image, 1, [FOLDER])
+    assert list(sharing_folders(image, [1, 2], [FOLDER])) == []
+    for record in sharing_folders(image, [1, 2, 3], [FOLDER]):
         image.replay(record, 0)
     for partition in image.topics["t"].partitions.values():
         # Whom the change leaves its partition has it in the folder as before.
         assert partition.leader in (1, 2) or partition.directories == [directories[partition.leader - 1]]
-    for record in sharing_a_folder(image, [1], FOLDER):
+    for record in sharing_folders(image, [1], [FOLDER]):
         image.replay(record, 0)
     assert set(image.brokers) == {1}
 
 
+def test_partitions_stay_in_their_folders_when_other_workers_lead_them() -> None:
+    folders = [FOLDER, SECOND]
+    image = image_of({1: FOLDER}, {"t": [[1]] * 4})
+    for index, partition in image.topics["t"].partitions.items():
+        partition.directories = [folders[index % 2]]
+    for workers in ([1, 2], [1, 2, 3], [1, 2], [1]):
+        for record in sharing_folders(image, workers, folders, is_spread=True):
+            image.replay(record, 0)
+        for worker in workers:
+            image.brokers[worker] = BrokerState(
+                worker, worker, bytes(16), [], None, False, False, [directory_of(each, 1, worker) for each in folders]
+            )
+        assert {
+            index: (partition.leader in workers, partition.directories)
+            for index, partition in image.topics["t"].partitions.items()
+        } == {
+            index: (True, [directory_of(folders[index % 2], 1, partition.leader)])
+            for index, partition in image.topics["t"].partitions.items()
+        }
+
+
 def test_partitions_with_replicas_elsewhere_are_left_alone() -> None:
     image = image_of({1: FOLDER, 2: FOLDER, 7: ELSEWHERE}, {"t": [[7, 2]], "u": [[2]]})
-    changes = list(sharing_a_folder(image, [1], FOLDER))
+    changes = list(sharing_folders(image, [1], [FOLDER]))
     for record in changes:
         image.replay(record, 0)
     assert leaders(image, "t") == [7] and leaders(image, "u") == [1]
@@ -119,9 +147,9 @@ def test_partitions_with_replicas_elsewhere_are_left_alone() -> None:
 
 
 def test_a_folder_of_a_larger_cluster_is_refused() -> None:
-    check_own_folder(image_of({1: ELSEWHERE, 2: FOLDER}, {}), 1, FOLDER)
+    check_own_folders(image_of({1: ELSEWHERE, 2: FOLDER}, {}), 1, [FOLDER])
     with pytest.raises(ForeignCluster, match="7"):
-        check_own_folder(image_of({1: FOLDER, 7: ELSEWHERE}, {}), 1, FOLDER)
+        check_own_folders(image_of({1: FOLDER, 7: ELSEWHERE}, {}), 1, [FOLDER])
 
 
 # -- the metadata of a follower
@@ -133,15 +161,15 @@ def test_a_follower_writes_no_metadata() -> None:
 
 
 def test_one_folder_holds_one_replica() -> None:
-    from ottla.config import Config
-    from ottla.server.randomness import SeededRandomness
-
     image = image_of({1: FOLDER, 2: FOLDER}, {})
-    controller = SharedFolderController(
-        image, FollowedMetadata(image, 1), lambda: Config.load(preset="dev"), SeededRandomness(1), lambda _: FOLDER
+    controller = Controller(
+        image,
+        FollowedMetadata(image, 1),
+        lambda: Config.load(preset="dev"),
+        SeededRandomness(1),
+        lambda _: FOLDER,
+        shares_folder=True,
     )
-    from ottla.metadata.controller import NewTopic
-
     with pytest.raises(InvalidReplicationFactor, match="only 1 broker"):
         controller.plan_topic(NewTopic("t", 1, 2))
     with pytest.raises(InvalidReplicaAssignment, match="2 replicas"):
@@ -153,49 +181,83 @@ def test_one_folder_holds_one_replica() -> None:
 # -- checkpoints
 
 
-def logs_of(kind: Callable[..., Any], disk: MemoryDisk) -> Any:
-    return kind(disk, lambda topic: LogConfig(), ManualClock(), new_token=lambda: "0" * 32)
+def logs_of(disk: MemoryDisk, checkpoints: FolderCheckpoints) -> LogManager:
+    return LogManager(
+        disk,
+        lambda topic: LogConfig(),
+        ManualClock(),
+        new_token=lambda: "0" * 32,
+        folder_checkpoints=checkpoints,
+    )
+
+
+def controller_logs(disk: MemoryDisk) -> tuple[LogManager, ControllerCheckpoints]:
+    folders = {ROOT: SharedFolder(disk, CheckpointWriter(disk, None))}
+    checkpoints = ControllerCheckpoints(folders, lambda key: logs.holds(key), lambda key: ROOT)
+    logs = logs_of(disk, checkpoints)
+    return logs, checkpoints
 
 
 def test_the_controller_writes_what_the_others_hand_in() -> None:
     disk = MemoryDisk()
-    logs = logs_of(ControllerLogs, disk)
+    logs, checkpoints = controller_logs(disk)
     logs.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
     owners = {("t", 0): 1, ("t", 1): 2, ("t", 2): 3, ("u", 0): 2}
     write_offsets(disk, RECOVERY_POINTS_FILE, {("t", 1): 11, ("t", 2): 12, ("u", 0): 20, ("gone", 0): 5})
     logs.get_or_create("t", 0)
-    logs.share_out(1, owners.get)
+    checkpoints.share_out(1, owners.get)
     logs.checkpoint_recovery_points()
     assert read_offsets(disk, RECOVERY_POINTS_FILE) == {("t", 0): 0, ("t", 1): 11, ("t", 2): 12, ("u", 0): 20}
-    logs.hand_in(2, RECOVERY_POINTS_FILE, {("t", 1): 30})
+    checkpoints.hand_in(2, RECOVERY_POINTS_FILE, {ROOT: {("t", 1): 30}})
     assert read_offsets(disk, RECOVERY_POINTS_FILE) == {("t", 0): 0, ("t", 1): 30, ("t", 2): 12}
+
+
+def test_each_folder_has_the_checkpoints_of_its_own_partitions() -> None:
+    disks = {"one": MemoryDisk(), "two": MemoryDisk()}
+    folders = {root: SharedFolder(disk, CheckpointWriter(disk, None)) for root, disk in disks.items()}
+    checkpoints = ControllerCheckpoints(folders, lambda key: True, lambda key: "one" if key[1] == 0 else "two")
+    write_offsets(disks["two"], RECOVERY_POINTS_FILE, {("t", 3): 3})
+    checkpoints.share_out(1, lambda key: 2)
+    checkpoints.write(RECOVERY_POINTS_FILE, {("t", 0): 10, ("t", 1): 11})
+
+    def written() -> dict[str, dict[tuple[str, int], int]]:
+        return {root: read_offsets(disk, RECOVERY_POINTS_FILE) for root, disk in disks.items()}
+
+    assert written() == {"one": {("t", 0): 10}, "two": {("t", 1): 11, ("t", 3): 3}}
+    checkpoints.hand_in(2, RECOVERY_POINTS_FILE, {"one": {("t", 3): 33}})  # it was moved
+    assert written() == {"one": {("t", 0): 10, ("t", 3): 33}, "two": {("t", 1): 11}}
+    checkpoints.leave_out("two")
+    checkpoints.write(RECOVERY_POINTS_FILE, {("t", 0): 20, ("t", 1): 21})
+    checkpoints.note_clean_stop(5)
+    assert written() == {"one": {("t", 0): 20, ("t", 3): 33}, "two": {("t", 1): 11}}
+    assert [disk.exists(".kafka_cleanshutdown") for disk in disks.values()] == [True, False]
 
 
 @pytest.mark.parametrize("all_closed", [True, False])
 def test_a_stop_is_clean_when_every_worker_closed_its_logs(all_closed: bool) -> None:
     disk = MemoryDisk()
-    logs = logs_of(ControllerLogs, disk)
+    logs, checkpoints = controller_logs(disk)
     logs.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
-    logs.share_out(1, lambda key: 1)
-    logs.all_closed = all_closed
+    checkpoints.share_out(1, lambda key: 1)
+    checkpoints.all_closed = all_closed
     logs.close()
     assert disk.exists(".kafka_cleanshutdown") is all_closed
 
 
 def test_a_follower_opens_its_own_logs_and_leaves_the_clean_stop_marker() -> None:
     disk = MemoryDisk()
-    whole = logs_of(ControllerLogs, disk)
+    whole, _ = controller_logs(disk)
     identity = whole.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
     for index in range(3):
         whole.get_or_create("t", index, bytes(16))
-    logs = logs_of(FollowerLogs, disk)
-    handed: dict[str, dict[tuple[str, int], int]] = {}
-    logs.hand_in = handed.__setitem__
-    logs.open_shared(identity, False, [("t", 1), ("not made yet", 0)])
+    handed: dict[str, dict[str, dict[tuple[str, int], int]]] = {}
+    checkpoints = FollowerCheckpoints(handed.__setitem__, lambda key: logs.holds(key), lambda key: ROOT)
+    logs = logs_of(disk, checkpoints)
+    logs.open_part(identity, False, [("t", 1), ("not made yet", 0)])
     assert logs.partitions() == [("t", 1)]
     logs.close()
-    assert handed[RECOVERY_POINTS_FILE] == {("t", 1): 0}
-    assert logs.closed_cleanly and not disk.exists(".kafka_cleanshutdown")
+    assert handed[RECOVERY_POINTS_FILE] == {ROOT: {("t", 1): 0}}
+    assert checkpoints.closed_cleanly and not disk.exists(".kafka_cleanshutdown")
 
 
 # -- links
@@ -300,7 +362,7 @@ async def a_few_turns() -> None:
 
 
 async def beside_a_socket() -> tuple[Link, socket.socket, list[Any]]:
-    """A link whose other end is for the test to write to, and all that it was told, in order."""
+    """A link whose other end is for the test to write to, and all answers, in order."""
     here, there = socket.socketpair()
     link, told = Link(here, 2, asyncio.get_running_loop()), []  # type: ignore[var-annotated]
     link.start(
@@ -327,7 +389,7 @@ def test_a_polled_answer_is_there_before_the_caller_continues() -> None:
 @pytest.mark.parametrize("at_once", [1, 2, 3, 4])
 @pytest.mark.parametrize("first", ["word", "answer", "older answer"])
 def test_other_messages_wait_for_the_loop_and_keep_their_order(first: str, at_once: int) -> None:
-    """Whoever asks is in the midst of something that they might change."""
+    """The caller is in the middle of a change that the answers might affect."""
     words = {"word": ("word", (1,)), "answer": ("answer", (2, "yes")), "older answer": ("answer", (1, "so"))}
     order = [words.pop(first), *words.values(), ("word", (2,))]
 
@@ -363,7 +425,7 @@ def test_no_answer_overtakes_messages_that_wait_for_the_loop() -> None:
     asyncio.run(run())
 
 
-def test_after_a_poll_in_vain_requests_are_sent_without_polling() -> None:
+def test_after_a_failed_poll_requests_are_sent_without_polling() -> None:
     async def run() -> None:
         link, there, told = await beside_a_socket()
         link.ask_and_look(lambda *answer: told.append(answer), "question")
@@ -436,12 +498,12 @@ def test_a_handle_and_the_first_message_arrive_before_the_loop_runs() -> None:
 
     async def send() -> None:
         link = Link(left, 2, asyncio.get_running_loop())
-        link.send_handle(writing)
+        link.send_handles([writing])
         link.send("state", 5)
         link.finish()
 
     asyncio.run(send())
-    handle, kind, arguments = receive_first(right)
+    (handle,), kind, arguments = receive_first(right)
     assert (kind, arguments) == ("state", (5,))
     os.write(handle, b"x")
     assert os.read(reading, 1) == b"x"

@@ -1,4 +1,4 @@
-"""Topics, configs, quotas and groups: one function a verb, errors by the name of what they hit."""
+"""Topics, configs, quotas and groups: one function per operation. Errors are returned per resource name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsReques
 from ottla.wire.messages.log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.partitions import CreatePartitionsRequest, DeleteRecordsRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
-from ottla.wire.messages.share_groups import DescribeShareGroupOffsetsRequest, ShareGroupDescribeRequest
+from ottla.wire.messages.share_groups import (
+    AlterShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+)
 from ottla.wire.messages.streams_groups import StreamsGroupDescribeRequest
 from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ottla.wire.primitives import MalformedMessage
@@ -43,7 +47,7 @@ OVERRIDES: Final[frozenset[int]] = frozenset(
         ConfigSource.DYNAMIC_GROUP_CONFIG,
     }
 )
-"""Sources that belong to the resource itself, for topics, client metrics and groups."""
+"""The sources of configs that are set on the resource itself: topics, client metrics and groups."""
 TIMEOUT_MS: Final = 30_000
 
 
@@ -72,11 +76,11 @@ class ConfigEntry(NamedTuple):
 
 
 Results = dict[str, Any]
-"""name -> result, or the KafkaError that this one met."""
+"""name -> result, or the KafkaError for that name."""
 
 
 async def create_topics(client: Client, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Results:
-    """CreatedTopic or KafkaError for each."""
+    """Returns a CreatedTopic or a KafkaError for each topic."""
     config = CreateTopicsRequest.CreatableTopicConfig
     assignment = CreateTopicsRequest.CreatableReplicaAssignment
     request = CreateTopicsRequest(
@@ -140,7 +144,7 @@ async def create_partitions(client: Client, counts: Mapping[str, int], *, valida
 
 
 async def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Move the log start of partitions; gives where they start now."""
+    """Move the log start offsets of partitions; returns the new ones."""
 
     async def call(node_id: int, share: list[TopicPartition]) -> PartitionResults[int]:
         entry = DeleteRecordsRequest.DeleteRecordsPartition
@@ -165,7 +169,7 @@ async def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) 
 
 
 async def partition_sizes(client: Client) -> dict[TopicPartition, int]:
-    """Bytes of each partition's leader; partitions whose broker does not tell are left out."""
+    """The size of each partition on its leader in bytes; omits partitions whose broker does not report it."""
     await client.metadata()
     sizes: dict[TopicPartition, int] = {}
 
@@ -192,7 +196,7 @@ async def partition_sizes(client: Client) -> dict[TopicPartition, int]:
 async def describe_configs(
     client: Client, kind: int, names: Sequence[str], *, keys: Sequence[str] | None = None, explain: bool = False
 ) -> dict[str, list[ConfigEntry] | KafkaError]:
-    """The configs of resources of one kind, an error for each that has none."""
+    """The configs of resources of one kind; an error for each one that cannot be described."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
     wanted = None if keys is None else list(keys)
 
@@ -205,7 +209,7 @@ async def describe_configs(
         answer: DescribeConfigsResponse = await client.ask(request, node_id)
         return answer
 
-    responses = [await client.retrying(lambda: of(*share)) for share in await _shares(client, kind, names)]  # noqa: B023
+    responses = [await client.retrying(lambda: of(*share)) for share in await _shares(client, kind, names)]  # noqa:B023
     found: dict[str, list[ConfigEntry] | KafkaError] = {}
     for result in (result for response in responses for result in response.results):
         if result.error_code:
@@ -215,7 +219,7 @@ async def describe_configs(
             ConfigEntry(
                 entry.name,
                 entry.value,
-                # v0 says only whether it is the default.
+                # v0 only has a flag for the default.
                 entry.config_source if entry.config_source >= 0 else 5 if entry.is_default else kind // 2,
                 entry.read_only,
                 entry.is_sensitive,
@@ -228,7 +232,7 @@ async def describe_configs(
 
 
 async def _shares(client: Client, kind: int, names: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """A broker's own configs are asked of that broker; everything else of any."""
+    """Which broker to ask for which names: a broker for its own configs, any broker for everything else."""
     if kind not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return [(BOOTSTRAP_NODE, list(names))]
     await client.metadata([])
@@ -247,7 +251,7 @@ async def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """(key, operation, value) each; all or nothing."""
+    """Apply changes of (key, operation, value), all or none."""
     alterable = IncrementalAlterConfigsRequest.AlterableConfig
     request = IncrementalAlterConfigsRequest(
         resources=[
@@ -270,13 +274,13 @@ async def alter_configs(
 
 
 Entity = Mapping[str, str | None]
-"""Quota entity: type (`client-id`, `user`, `ip`) -> name, None for the default one."""
+"""Quota entity: type (`client-id`, `user`, `ip`) -> name; None is the default entity."""
 
 
 async def describe_quotas(
     client: Client, entity: Entity | None
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Quotas of one entity, or of all."""
+    """The quotas of one entity, or of all."""
     component = DescribeClientQuotasRequest.ComponentData
     request = DescribeClientQuotasRequest(
         components=[
@@ -297,7 +301,7 @@ async def describe_quotas(
 async def alter_quotas(
     client: Client, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
 ) -> None:
-    """None removes a quota."""
+    """Set quotas; None removes one."""
     op = AlterClientQuotasRequest.OpData
     part = AlterClientQuotasRequest.EntityData
     request = AlterClientQuotasRequest(
@@ -344,7 +348,12 @@ class Group(NamedTuple):
 
 
 async def list_groups(client: Client) -> list[GroupListing]:
-    """Each broker knows the groups that it coordinates."""
+    """All groups. Asks every broker, because each only knows the groups that it coordinates."""
+    return sorted(each for found in (await groups_by_coordinator(client)).values() for each in found)
+
+
+async def groups_by_coordinator(client: Client) -> dict[int, list[GroupListing]]:
+    """All groups, by the broker that coordinates them."""
     await client.metadata([])
 
     async def of_node(node_id: int) -> ListGroupsResponse:
@@ -356,16 +365,19 @@ async def list_groups(client: Client) -> list[GroupListing]:
 
         return await client.retrying(attempt)
 
-    responses = await asyncio.gather(*(of_node(node_id) for node_id in client.known.nodes))
-    return sorted(
-        GroupListing(group.group_id, group.group_type or "classic", group.protocol_type, group.group_state)
-        for response in responses
-        for group in response.groups
-    )
+    nodes = list(client.known.nodes)
+    responses = await asyncio.gather(*(of_node(node_id) for node_id in nodes))
+    return {
+        node_id: [
+            GroupListing(group.group_id, group.group_type or "classic", group.protocol_type, group.group_state)
+            for group in response.groups
+        ]
+        for node_id, response in zip(nodes, responses, strict=True)
+    }
 
 
 async def describe_group(client: Client, group: str) -> Group:
-    """A group of any kind; the state of one that does not exist is Dead."""
+    """A group of any type; the state of a group that does not exist is Dead."""
     coordinator = await client.retrying(lambda: client.coordinator(group))
     listed = next((entry for entry in await list_groups(client) if entry.group == group), None)
     kind = (listed.kind if listed else "classic").lower()
@@ -436,7 +448,7 @@ async def _describe_other_group(client: Client, group: str, coordinator: int, ki
 
 
 def _read_by_tasks(tasks: Iterable[Any], topology: Any) -> list[TopicPartition]:
-    """The partitions that active tasks read, of source topics and of repartition topics."""
+    """The partitions of source and repartition topics that active tasks read."""
     topics = {
         each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
         for each in topology.subtopologies or ()
@@ -449,7 +461,7 @@ def _assigned(topics: Iterable[Any]) -> list[TopicPartition]:
 
 
 async def share_offsets(client: Client, group: str) -> dict[TopicPartition, tuple[int, int]]:
-    """(start offset, lag) of each partition of a share group; lag -1 where the broker does not know."""
+    """(start offset, lag) of each partition of a share group; the lag is -1 if the broker does not know it."""
     entry = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     request = DescribeShareGroupOffsetsRequest(groups=[entry(group_id=group, topics=None)])
     response = await client.ask_coordinator(group, request)
@@ -462,6 +474,29 @@ async def share_offsets(client: Client, group: str) -> dict[TopicPartition, tupl
         for p in topic.partitions
         if not p.error_code
     }
+
+
+async def set_share_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set the start offsets of a share group without members."""
+    request = AlterShareGroupOffsetsRequest(
+        group_id=group,
+        topics=[
+            AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(
+                topic_name=topic,
+                partitions=[
+                    AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(
+                        partition_index=index, start_offset=offsets[topic, index]
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in grouped(offsets).items()
+        ],
+    )
+    response = await client.ask_coordinator(group, request)
+    for answer in [response, *(p for topic in response.responses for p in topic.partitions)]:
+        if answer.error_code:
+            raise error_for(answer.error_code, answer.error_message or None)
 
 
 async def delete_groups(client: Client, groups: Sequence[str]) -> Results:

@@ -1,4 +1,4 @@
-"""One connection to a broker: versions are negotiated, requests are pipelined, answers come in order."""
+"""One connection to a broker: negotiates versions and pipelines requests; answers arrive in order."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ottla.wire.schema import Message
 CLIENT_ID: Final = "ottla-cli"
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_FRAME_BYTES: Final = 1 << 30
-"""More than any answer that was asked for: what claims to be larger is no Kafka broker (HTTP reads as 1.2 GB)."""
+"""More than any possible answer: a larger size means that this is not a Kafka broker (HTTP looks like 1.2 GB)."""
 _READ_BYTES: Final = 1 << 20
 _SIZE: Final = Struct(">i")
 
-# Above these, topics are named by id; names are what commands are given, and every release takes them.
+# Later versions identify topics by id. Commands get names, and every release of Kafka accepts those.
 NAMED_VERSIONS: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 12,
     ApiKey.FETCH: 12,
@@ -39,19 +39,27 @@ NAMED_VERSIONS: Final[dict[int, int]] = {
 
 
 class ClientError(Exception):
-    """Something went wrong, in one line that a user can act on."""
+    """An error with a one-line message that a user can act on."""
+
+
+class GroupHasMembers(ClientError):
+    """The operation needs a group without members."""
 
 
 class UnknownTopic(ClientError):
-    """A topic that must exist does not."""
+    """A required topic does not exist."""
 
 
 class ConnectionLost(ClientError):
-    """The broker cannot be reached, or went away; another try may work."""
+    """The broker cannot be reached, or the connection broke; a retry may work."""
+
+
+class ConnectionRefused(ConnectionLost):
+    """Nothing listens on the port, perhaps not yet."""
 
 
 class BrokerConnection(Protocol):
-    """What `Client` needs of a connection to a broker."""
+    """What `Client` needs from a connection to a broker."""
 
     @property
     def address(self) -> str: ...
@@ -66,10 +74,10 @@ class BrokerConnection(Protocol):
         """Send a request and wait for its answer."""
 
     def send(self, request: Message, version: int, *, answered: bool = True) -> asyncio.Future[Any]:
-        """Send a request; the future is its answer (at once None for one that gets no answer)."""
+        """Send a request; the future has its answer (None, immediately, for a request without an answer)."""
 
     async def drain(self) -> None:
-        """Wait until the broker takes more requests."""
+        """Wait until the broker accepts more requests."""
 
     async def close(self) -> None: ...
 
@@ -77,7 +85,7 @@ class BrokerConnection(Protocol):
 def common_version(
     address: str, versions: Mapping[int, tuple[int, int]], request: type[Message], highest: int | None = None
 ) -> int:
-    """The newest version of a request that this client and a broker with these versions know."""
+    """The newest version of a request that both this client and a broker with these versions know."""
     low, high = versions.get(request.API_KEY, (0, -1))
     limits = [high, request.STABLE_VERSION, NAMED_VERSIONS.get(request.API_KEY, high)]
     version = min(limits if highest is None else [*limits, highest])
@@ -93,6 +101,7 @@ class Connection:
 
     def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address = address
+        self.client_id: str | None = CLIENT_ID
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: ApiVersionsResponse = ApiVersionsResponse()
         self._reader = reader
@@ -115,7 +124,7 @@ class Connection:
         return await self.send(request, self.version_for(type(request), highest))
 
     def send(self, request: Message, version: int, *, answered: bool = True) -> asyncio.Future[Any]:
-        """Hand the request to the socket; the future is its answer (at once None for one that gets no answer)."""
+        """Write the request to the socket; the future has its answer (None, immediately, if there is no answer)."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._closed is not None:
             raise self._closed
@@ -124,7 +133,7 @@ class Connection:
             self._waiting.append((request.API_KEY, version, self._correlation_id, future))
         else:
             future.set_result(None)
-        self._writer.write(encode_request(request, version, self._correlation_id, CLIENT_ID))
+        self._writer.write(encode_request(request, version, self._correlation_id, self.client_id))
         return future
 
     async def drain(self) -> None:
@@ -157,7 +166,7 @@ class Connection:
                 raise MalformedMessage(f"answer {found} instead of {correlation_id}")
             body = memoryview(frame)[position:]
             if api_key == ApiVersionsRequest.API_KEY and bytes(body[:2]) == UnsupportedVersion.code.to_bytes(2, "big"):
-                version = 0  # the one answer whose version is not the request's
+                version = 0  # the only answer whose version differs from the request's
             response = RESPONSES[api_key].decode(body, version)
         except MalformedMessage as error:
             if not future.done():
@@ -176,7 +185,7 @@ class Connection:
         self._writer.close()
 
     async def negotiate(self) -> None:
-        """Ask which versions the broker serves; an old one is asked again in words that it knows."""
+        """Ask which versions the broker serves; retry with an older version if the broker is old."""
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
         response: ApiVersionsResponse = await self.send(request, 3)
         if response.error_code == UnsupportedVersion.code:
@@ -199,7 +208,7 @@ class Connection:
 
 
 async def open_connection(host: str, port: int, security: Security) -> Connection:
-    """Connect, authenticate if need be, and learn the broker's versions."""
+    """Connect, authenticate if necessary, and get the broker's versions."""
     address = f"{host}:{port}"
     try:
         tls = security.ssl_context()
@@ -215,9 +224,10 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
     except OSError as error:
         if tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
             raise ConnectionLost(f"{address} breaks off the TLS handshake; is TLS spoken at this port?") from None
-        # asyncio rewords the system's own errors; a name that is not found has a number below zero.
+        # asyncio rewords the system's errors; an unknown host name has a negative errno.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise ConnectionLost(f"cannot connect to {address}: {reason}") from None
+        kind = ConnectionRefused if isinstance(error, ConnectionRefusedError) else ConnectionLost
+        raise kind(f"cannot connect to {address}: {reason}") from None
     connection = Connection(address, reader, writer)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Fetching from many leaders at once, and what a reader of committed records may see."""
+"""Fetches from many leaders at once, and filters records for read_committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AnyBatch: TypeAlias = Batch | LegacyBatch
 
 
 class Fetched(NamedTuple):
-    """What one fetch brought for a partition."""
+    """The result of one fetch for a partition."""
 
     tp: TopicPartition
     batches: Sequence[AnyBatch]
@@ -33,7 +33,7 @@ class Fetched(NamedTuple):
 
 
 def visible(batches: Iterable[AnyBatch], aborted: Iterable[tuple[int, int]]) -> Iterator[AnyBatch]:
-    """Data batches without those of aborted transactions (producer id, first offset); markers are never shown."""
+    """The data batches, without markers and without aborted transactions (producer id, first offset)."""
     upcoming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     active: set[int] = set()
     for batch in batches:
@@ -49,7 +49,7 @@ def visible(batches: Iterable[AnyBatch], aborted: Iterable[tuple[int, int]]) -> 
 
 
 class Fetcher:
-    """Keeps one fetch under way at each leader. `positions` may be changed between polls; `paused` is left out."""
+    """Keeps one fetch in flight per leader. `positions` may change between polls; `paused` ones are not fetched."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Fetcher:
         self._tasks.clear()
 
     async def poll(self) -> list[Fetched]:
-        """Wait for an answer of any leader. Empty when nothing came in time, or nothing is left to fetch."""
+        """Wait for an answer from any leader. Empty if no records came in time, or if there is nothing to fetch."""
         try:
             if self._stale:
                 await self._client.refresh(self._stale)
@@ -108,7 +108,7 @@ class Fetcher:
         return found
 
     async def _wait_or_raise(self, error: KafkaError | ConnectionLost) -> None:
-        """Wait a little after a failure that may pass, and raise it when it did not for long."""
+        """Back off after a temporary failure, or raise it if it has lasted too long."""
         loop = asyncio.get_running_loop()
         if isinstance(error, KafkaError) and not error.retriable:
             raise error
@@ -161,7 +161,7 @@ class Fetcher:
             for data in topic.partitions:
                 tp = (topic.topic, data.partition_index)
                 if tp in self.paused or self.positions.get(tp) != asked.get(tp):
-                    continue  # changed while the fetch was under way
+                    continue  # changed while the fetch was in flight
                 if data.error_code == OffsetOutOfRange.code:
                     await self._out_of_range(tp)
                 elif data.error_code:
@@ -192,7 +192,7 @@ class Fetcher:
         return Fetched(tp, batches, aborted, data.high_watermark, data.log_start_offset)
 
     async def _out_of_range(self, tp: TopicPartition) -> None:
-        """Records that retention removed are stepped over; a position beyond the end is an error."""
+        """Skip records that retention removed; a position beyond the end is an error."""
         position = self.positions[tp]
         start = (await list_offsets(self._client, {tp: OffsetTimestamp.EARLIEST}))[tp].offset
         if position >= start:

@@ -1,11 +1,11 @@
-"""Offsets: of partitions by time, and of groups."""
+"""Offsets: of partitions by timestamp, and of groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.client.connection import ClientError
+from ottla.client.connection import GroupHasMembers
 from ottla.client.routing import Client, PartitionResults, TopicPartition
 from ottla.enums import IsolationLevel, OffsetTimestamp
 from ottla.errors import IllegalGeneration, KafkaError, UnknownMemberId, error_for
@@ -14,7 +14,7 @@ from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 
 
 class Found(NamedTuple):
-    """An offset by time; -1 when no record is that young."""
+    """An offset by timestamp; -1 if no record is that recent."""
 
     offset: int
     timestamp: int
@@ -27,8 +27,16 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
+class MemberIdentity(NamedTuple):
+    """The member that commits, with its generation (classic) or epoch (consumer protocol)."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+
+
 def grouped(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions by topic, both in order."""
+    """Partitions by topic, both sorted."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -69,7 +77,7 @@ async def list_offsets(
 async def bounds(
     client: Client, partitions: Iterable[TopicPartition], isolation: int = IsolationLevel.READ_UNCOMMITTED
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset and the end of each partition."""
+    """The start and end offsets of each partition."""
     wanted = list(partitions)
     starts = await list_offsets(client, dict.fromkeys(wanted, OffsetTimestamp.EARLIEST))
     ends = await list_offsets(client, dict.fromkeys(wanted, OffsetTimestamp.LATEST), isolation)
@@ -79,10 +87,10 @@ async def bounds(
 async def committed(
     client: Client, group: str, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
-    """What a group committed, for all of its partitions or for these; those without a commit are left out.
+    """The committed offsets of a group, for all of its partitions or for these; omits partitions without a commit.
 
-    With `stable` a commit that waits for the end of its transaction is UNSTABLE_OFFSET_COMMIT instead of the one before
-    it (KIP-447).
+    With `stable`, a commit in an open transaction raises UNSTABLE_OFFSET_COMMIT instead of returning the previous one
+    (KIP-447).
     """
     topics: Any = None
     old_topics: Any = None
@@ -113,13 +121,47 @@ async def committed(
     return found
 
 
-async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-    """Commit from outside: the group must have no members."""
+async def committed_of_groups(
+    client: Client, node_id: int, groups: Iterable[str], topics: Mapping[str, Iterable[int]] | None = None
+) -> dict[str, dict[TopicPartition, int]]:
+    """The committed offsets of many groups of one coordinator in one request (KIP-709), for some topics or all.
+
+    Omits groups that cannot be read.
+    """
+    entry = OffsetFetchRequest.OffsetFetchRequestTopics
+    wanted: Any = (
+        None
+        if topics is None
+        else [entry(name=name, partition_indexes=list(indexes)) for name, indexes in topics.items()]
+    )
+    of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+    request = OffsetFetchRequest(groups=[of_group(group_id=group, topics=wanted) for group in groups])
+    response = await client.ask(request, node_id, highest=9)  # from v10 on, topics are identified by id
+    return {
+        answer.group_id: {
+            (topic.name, p.partition_index): p.committed_offset
+            for topic in answer.topics
+            for p in topic.partitions
+            if not p.error_code and p.committed_offset >= 0
+        }
+        for answer in response.groups
+        if not answer.error_code
+    }
+
+
+async def commit(
+    client: Client, group: str, offsets: Mapping[TopicPartition, Committed], member: MemberIdentity | None = None
+) -> None:
+    """Commit as a member, or without one, which the broker only allows while the group has no members."""
     if not offsets:
         return
     entry = OffsetCommitRequest.OffsetCommitRequestPartition
+    identity = member or MemberIdentity("", -1)
     request = OffsetCommitRequest(
         group_id=group,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
         topics=[
             OffsetCommitRequest.OffsetCommitRequestTopic(
                 name=topic,
@@ -139,17 +181,15 @@ async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, Co
     response = await client.ask_coordinator(group, request)
     for topic in response.topics:
         for p in topic.partitions:
-            if p.error_code in (
-                IllegalGeneration.code,
-                UnknownMemberId.code,
-            ):  # the broker's answer to a non-member while there are members
-                raise ClientError(f"group '{group}' has members; stop its consumers before its offsets are set")
+            # The broker's answer to a commit without a member while the group has members.
+            if member is None and p.error_code in (IllegalGeneration.code, UnknownMemberId.code):
+                raise GroupHasMembers(f"group '{group}' has members; stop its consumers before its offsets are set")
             if p.error_code:
                 raise _named(error_for(p.error_code), f"{topic.name}-{p.partition_index}")
 
 
 async def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartition]) -> None:
-    """Forget commits of partitions that no member subscribes to."""
+    """Delete the commits of partitions that no member subscribes to."""
     entry = OffsetDeleteRequest.OffsetDeleteRequestPartition
     request = OffsetDeleteRequest(
         group_id=group,

@@ -1,4 +1,4 @@
-"""Producing: whole batches with sequences of our own, and records gathered into batches."""
+"""Produces whole batches with sequence numbers, and collects records into batches."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
 
 DEFAULT_BATCH_BYTES: Final = 256 * 1024
-"""Well below the 1 MiB that brokers take by default, and large enough that more would not be faster."""
+"""Well below the 1 MiB that brokers accept by default; larger batches would not be faster."""
 RECORD_OVERHEAD: Final = 24
 
 
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's MurmurHash2 with the seed that Kafka's partitioner uses, unsigned."""
+    """Austin Appleby's MurmurHash2, unsigned, with the seed of Kafka's partitioner."""
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     value = (0x9747B28C ^ len(data)) & mask
     whole = len(data) & ~3
@@ -47,12 +47,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for(key: bytes, count: int) -> int:
-    """Where the Java client puts a key."""
+    """The partition that the Java client chooses for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
 class Producer:
-    """Appends whole batches, one at a time for each partition; a repeated batch is written once (KIP-98)."""
+    """Appends whole batches, one at a time per partition; a batch that is sent again is written once (KIP-98)."""
 
     def __init__(self, client: Client, *, acks: int = -1, idempotent: bool = True, timeout_ms: int = 30_000) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class Producer:
                 self._idempotent = False  # a cluster older than 0.11
 
     async def append(self, tp: TopicPartition, batch: bytearray) -> int:
-        """Write one batch; its base offset, or -1 when the broker does not tell (acks=0, or a repeated batch)."""
+        """Write one batch. Returns its base offset, or -1 if the broker does not report it (acks=0, or a duplicate)."""
         if self._idempotent and self._producer_id < 0:
             await self._start()
         count = Batch(batch).record_count
@@ -133,7 +133,7 @@ def _failure(tp: TopicPartition, result: ProduceResponse.PartitionProduceRespons
 
 
 class Gatherer:
-    """Collects records into batches; one batch of a partition is under way while the next fills."""
+    """Collects records into batches; one batch of a partition is in flight while the next one fills."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Gatherer:
             self._on_sent(tp, len(records), offset if offset < 0 else offset + len(records) - 1)
 
     async def flush(self) -> None:
-        """Send what waits, and wait until all is acknowledged."""
+        """Send all waiting records, and wait until they are acknowledged."""
         for tp in list(self._records):
             await self._submit(tp)
         while self._sending:
@@ -198,7 +198,7 @@ class Gatherer:
             await asyncio.gather(*tasks)
 
     async def abandon(self) -> None:
-        """After an error: end what is under way."""
+        """Cancel what is in flight after an error."""
         for task in self._sending.values():
             task.cancel()
         await asyncio.gather(*self._sending.values(), return_exceptions=True)

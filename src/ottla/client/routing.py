@@ -1,4 +1,4 @@
-"""A cluster as a client sees it: brokers, leaders, the controller, coordinators, and patience with all of them."""
+"""A cluster as a client sees it: brokers, leaders, the controller, coordinators, and retries for all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ottla.client.connection import BrokerConnection, Connection, ConnectionLost, UnknownTopic, open_connection
+from ottla.client.connection import (
+    BrokerConnection,
+    Connection,
+    ConnectionLost,
+    ConnectionRefused,
+    UnknownTopic,
+    open_connection,
+)
 from ottla.client.security import Security
 from ottla.enums import CoordinatorType
 from ottla.errors import (
@@ -28,12 +35,13 @@ RETRY_TIMEOUT_S: Final = 30.0
 FIRST_BACKOFF_S: Final = 0.05
 LAST_BACKOFF_S: Final = 1.0
 BOOTSTRAP_NODE: Final = -1
+_TOLD_AFTER_S: Final = 1.0
 _COORDINATOR_MOVES: Final = (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code)
 
 T = TypeVar("T")
 TopicPartition: TypeAlias = tuple[str, int]
 OpenBroker: TypeAlias = Callable[[int], BrokerConnection]
-"""Gets the id of a broker, or BOOTSTRAP_NODE for any of them."""
+"""Takes the id of a broker, or BOOTSTRAP_NODE for any broker."""
 PartitionResults: TypeAlias = Mapping[TopicPartition, T | KafkaError]
 
 
@@ -71,7 +79,7 @@ class Metadata:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port,[::1]:9093`, the port being 9092 unless given. ValueError on nonsense."""
+    """Parse `host:port,[::1]:9093`; the default port is 9092. Raises ValueError for anything else."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = part.rpartition(":")
@@ -96,8 +104,14 @@ class Client:
         retry_timeout_s: float = RETRY_TIMEOUT_S,
         request_timeout_s: float = 60.0,
         open_broker: OpenBroker | None = None,
+        when_refused: Callable[[], None] | None = None,
     ) -> None:
-        """`open_broker` opens connections another way than over the network; then `bootstrap` is not used."""
+        """`open_broker` opens connections without the network; `bootstrap` is not used then.
+
+        With `when_refused`, the client retries a refused first connection for as long as other temporary failures,
+        because the cluster may be starting. `when_refused` is called once if that takes a while.
+        """
+        self._when_refused = when_refused
         self.bootstrap = parse_bootstrap(bootstrap) if open_broker is None else []
         self._open_broker = open_broker
         self.security = security or Security()
@@ -122,7 +136,7 @@ class Client:
     # --- connections -------------------------------------------------------------------------------------------------
 
     async def connection(self, node_id: int = BOOTSTRAP_NODE) -> BrokerConnection:
-        """A live connection to a broker; any of them for BOOTSTRAP_NODE."""
+        """An open connection to a broker; to any broker for BOOTSTRAP_NODE."""
         async with self._opening.setdefault(node_id, asyncio.Lock()):
             found = self._connections.get(node_id)
             if found is not None and not found.is_closed:
@@ -134,7 +148,7 @@ class Client:
             if self._open_broker is not None:
                 opened = self._open_broker(node_id)
             elif node_id == BOOTSTRAP_NODE:
-                opened = await self._open_any()
+                opened = await (self._open_any() if self._when_refused is None else self._open_patiently())
             else:
                 node = self.known.nodes.get(node_id)
                 if node is None:
@@ -143,8 +157,24 @@ class Client:
             self._connections[node_id] = opened
             return opened
 
+    async def _open_patiently(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        told = bool(self.known.nodes)
+        while True:
+            try:
+                return await self._open_any()
+            except ConnectionRefused:
+                waited = loop.time() - began
+                if self.known.nodes or waited + FIRST_BACKOFF_S > self.retry_timeout_s:
+                    raise
+                if not told and waited > _TOLD_AFTER_S and self._when_refused is not None:
+                    told = True
+                    self._when_refused()
+            await asyncio.sleep(FIRST_BACKOFF_S)
+
     async def _open_any(self) -> Connection:
-        # Brokers that metadata named stand in for bootstrap addresses that are gone.
+        # Also try the brokers from the metadata, in case the bootstrap addresses are gone.
         addresses = [*self.bootstrap, *((node.host, node.port) for node in self.known.nodes.values())]
         failures: list[Exception] = []
         for host, port in dict.fromkeys(addresses):
@@ -155,10 +185,10 @@ class Client:
         raise failures[0]
 
     async def ask(self, request: Message, node_id: int = BOOTSTRAP_NODE, *, highest: int | None = None) -> Any:
-        """One request to one broker, without a second try."""
+        """Send one request to one broker, without retries."""
         connection = await self.connection(node_id)
         try:
-            # Not wait_for: in Python 3.11 that loses a cancellation which meets the answer.
+            # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the answer.
             async with asyncio.timeout(self.request_timeout_s):
                 return await connection.call(request, highest)
         except TimeoutError:
@@ -171,7 +201,7 @@ class Client:
     # --- patience ----------------------------------------------------------------------------------------------------
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], *, connect: bool = False) -> T:
-        """Repeat while the failure is one that passes. A broker that was never reached is not waited for."""
+        """Repeat while the failure is temporary. Does not wait for a broker that was never reached."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.retry_timeout_s
         backoff = FIRST_BACKOFF_S
@@ -191,7 +221,7 @@ class Client:
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None = None) -> Metadata:
-        """Ask for the cluster and these topics (all if None), and remember."""
+        """Fetch and keep the metadata of the cluster and of these topics (all if None)."""
         wanted = None if topics is None else sorted(set(topics))
         connection = await self.connection()
         version = connection.version_for(MetadataRequest)
@@ -232,7 +262,7 @@ class Client:
         return self.known
 
     async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
-        """As `refresh`, with patience."""
+        """Like `refresh`, with retries."""
         wanted = None if topics is None else list(topics)
         return await self.retrying(lambda: self.refresh(wanted))
 
@@ -249,7 +279,7 @@ class Client:
     # --- controller, coordinators and leaders ------------------------------------------------------------------------
 
     async def ask_controller(self, request: Message) -> Any:
-        """To the controller, or to the broker that forwards to it. NOT_CONTROLLER in the answer is tried again."""
+        """Ask the controller, or a broker that forwards to it. Retries if the answer has NOT_CONTROLLER."""
 
         async def attempt() -> Any:
             await self.refresh([])
@@ -281,7 +311,7 @@ class Client:
     async def ask_coordinator(
         self, key: str, request: Message, *, highest: int | None = None, kind: int = CoordinatorType.GROUP
     ) -> Any:
-        """To the coordinator of a group or transactional id; one that moved or still loads is waited for."""
+        """Ask the coordinator of a group or transactional id. Retries if it moved or is still loading."""
 
         async def attempt() -> Any:
             try:
@@ -302,7 +332,7 @@ class Client:
         partitions: Iterable[TopicPartition],
         call: Callable[[int, list[TopicPartition]], Awaitable[PartitionResults[T]]],
     ) -> dict[TopicPartition, T]:
-        """Ask each leader for its partitions, and again for those whose leader moved; an error that stays is raised."""
+        """Ask each leader for its partitions, and retry those whose leader moved. Raises an error that persists."""
         left = list(partitions)
         done: dict[TopicPartition, T] = {}
 
@@ -332,7 +362,7 @@ class Client:
         return done
 
     def leader_of(self, tp: TopicPartition) -> int:
-        """From what is known; KafkaError where there is none."""
+        """The leader according to the cached metadata. Raises KafkaError if there is none."""
         topic = self.known.topics.get(tp[0])
         if topic is None or tp[1] not in topic.partitions:
             code = topic.error_code if topic is not None and topic.error_code else UnknownTopicOrPartition.code
@@ -347,7 +377,7 @@ class Client:
 
 
 def _error_codes(message: Any) -> Iterable[int]:
-    """Every error of a response, wherever it stands."""
+    """Every error code of a response, at any level."""
     if getattr(message, "error_code", 0):
         yield message.error_code
     for spec in message.FIELDS:
@@ -357,5 +387,5 @@ def _error_codes(message: Any) -> Iterable[int]:
 
 
 def named(topic_id: bytes) -> str | None:
-    """The id of a topic as text, None where the cluster has no ids."""
+    """The id of a topic as text; None if the cluster has no topic ids."""
     return None if topic_id == ZERO_UUID else uuid_to_base64(topic_id)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 ITERATIONS_MIN: Final = 4096
-"""As Kafka's clients have it: with fewer the answer would make a password easy to guess for who listens."""
+"""As in Kafka's clients. With fewer iterations, an eavesdropper could easily guess the password."""
 ITERATIONS_MAX: Final = 1_000_000
-"""A second's work or so. A number without a bound would let a false broker keep the client busy for ever."""
+"""About a second of work. Without a limit, a malicious broker could keep the client busy forever."""
 
 
 async def authenticate(connection: Connection, security: Security) -> None:
-    """Raises SaslAuthenticationFailed with the broker's reason."""
+    """Authenticate. Raises SaslAuthenticationFailed with the broker's reason."""
     assert security.mechanism is not None
     handshake = await connection.call(SaslHandshakeRequest(mechanism=security.mechanism))
     if handshake.error_code == UnsupportedSaslMechanism.code:
@@ -51,7 +51,7 @@ async def _exchange(connection: Connection, data: bytes) -> bytes:
 
 
 class Scram:
-    """The client's side of one SCRAM conversation; no I/O."""
+    """The client's side of one SCRAM exchange, without I/O."""
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
         self._hash = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
@@ -83,7 +83,7 @@ class Scram:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, server_final: bytes) -> None:
-        """The broker proves that it knows the password too."""
+        """Check the broker's proof that it knows the password too."""
         fields = dict(part.split("=", 1) for part in server_final.decode().split(",") if "=" in part)
         if "e" in fields:
             raise SaslAuthenticationFailed(fields["e"])

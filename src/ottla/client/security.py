@@ -1,4 +1,4 @@
-"""How to connect to a cluster that is not open to everyone, with the names of Kafka's own client properties."""
+"""TLS and SASL settings for connecting to a cluster, by the names of Kafka's client properties."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _PEM_ITSELF: Final = {
     "ssl.keystore.key": "ssl.keystore.location",
     "ssl.keystore.certificate.chain": "ssl.keystore.location",
 }
-"""Properties that hold what others name a file for."""
+"""Properties with inline PEM data, and the properties that name a file instead."""
 READ: Final = (
     *("security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.username", "sasl.password"),
     *("ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type"),
     *("ssl.key.location", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
 )
-"""The properties that count here; a Kafka client has many more."""
+"""The properties that are used here; a Kafka client has many more."""
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def _conversion(location: str, kind: str) -> str:
-    """The commands that make a PEM file of a store of Java's."""
+    """The commands that convert a Java key store to a PEM file."""
     steps = []
     if kind != "PKCS12":
         steps.append(
@@ -43,7 +43,7 @@ def _conversion(location: str, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Transport and credentials; the default is plain text and nobody's name."""
+    """Transport and credentials; the default is plain text without authentication."""
 
     tls: bool = False
     mechanism: str | None = None
@@ -57,7 +57,7 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Security:
-        """From a Kafka client's properties. Stores must be PEM; ValueError says what cannot be used."""
+        """From a Kafka client's properties. Stores must be PEM. Raises ValueError for properties it cannot use."""
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise ValueError(f"security.protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
@@ -93,7 +93,7 @@ class Security:
         )
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None for plain text. ValueError names the file that cannot be used."""
+        """None for plain text. Raises ValueError that names a file that cannot be used."""
         if not self.tls:
             return None
         try:

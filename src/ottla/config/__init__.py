@@ -1,4 +1,4 @@
-"""Configuration: one table of Kafka's keys, and what files, the environment and the command line say about them.
+"""Configuration: one table of Kafka's keys, and their values from files, the environment and the command line.
 
 `Config.load()` reads and validates; `config["num.partitions"]` is the typed value. Topics and groups fall back to the
 broker's keys: `config.topic({"retention.ms": "1000"})["retention.ms"]`.

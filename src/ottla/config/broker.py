@@ -29,7 +29,7 @@ else:
 BROKER_KEYS: Mapping[str, ConfigKey] = {**SERVER_KEYS, **COORDINATOR_KEYS, **SECURITY_KEYS}
 ALL_KEYS: Mapping[str, ConfigKey] = {**BROKER_KEYS, **DYNAMIC_ONLY_KEYS}
 
-# One value in several units: the first that is set counts. Kafka shows them as synonyms of each other.
+# One value in several units: the first that is set wins. Kafka shows them as synonyms.
 SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "log.retention.ms": (
         ("log.retention.ms", 1),
@@ -85,9 +85,9 @@ class Config:
         warnings: tuple[str, ...] = (),
         preset: str | None = None,
     ) -> None:
-        self.preset = preset  # what lies below the static settings; None where they are taken as they are
-        self.origins = origins  # who made a static setting, for messages
-        self.warnings = warnings  # for the log, once it exists: one line each
+        self.preset = preset  # the layer below the static settings; None to use these as they are
+        self.origins = origins  # the source of each static setting, for messages
+        self.warnings = warnings  # one line each, logged once the log exists
         self.static = _with_identity(static)
         self.dynamic_cluster = dict(dynamic_cluster)
         self.dynamic_broker = dict(dynamic_broker)
@@ -201,10 +201,10 @@ class Config:
             preset=self.preset,
         )
 
-    def with_static(self, overrides: Mapping[str, object]) -> Config:
-        """The same with some static settings replaced, say by a test that needs port 0."""
+    def with_static(self, overrides: Mapping[str, object], *, without: Collection[str] = ()) -> Config:
+        """The same with some static settings replaced, say by a test that needs port 0, and some removed."""
         texts = {name: to_text(value) for name, value in overrides.items()}
-        static = {name: text for name, text in self.static.items() if name not in ("node.id", "broker.id")}
+        static = {name: text for name, text in self.static.items() if name not in ("node.id", "broker.id", *without)}
         if "node.id" not in texts and "broker.id" not in texts:
             static["node.id"] = self.static["node.id"]
         return Config(
@@ -245,7 +245,7 @@ class Config:
         return proposed
 
     def _check_reporters(self, proposed: Config) -> None:
-        """Kafka refuses reporters whose class it cannot load, which is all of them here but the default one."""
+        """Kafka refuses reporters whose class it cannot load. Here that is every one except the default."""
         loadable = {*self._values[_REPORTERS], *_DEFAULTS[_REPORTERS]}
         if not loadable.issuperset(proposed[_REPORTERS]):
             raise ChangeRefused(
@@ -262,7 +262,7 @@ class Config:
             return
         grows = count > current
         if name == _CLEANER_THREADS:
-            # The cleaner checks its own threads, and has words of its own for it.
+            # The cleaner checks its own threads, with a different message.
             limit = "increased to more than double" if grows else "reduced to less than half"
             raise ChangeRefused(f"Log cleaner threads cannot be {limit} the current value {current}")
         limit = "not be greater than double" if grows else "be at least half"
@@ -331,14 +331,22 @@ class Config:
         values["metadata.log.dir"] = values["metadata.log.dir"] or values["log.dirs"][0]
         return values
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node is a controller and no broker."""
+        return set(self._values["process.roles"]) == {"controller"}
+
     def _parse_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
         values = self._values
         controllers = {name.upper() for name in values["controller.listener.names"]}
         map_key = "listener.security.protocol.map"
         is_default = not any(map_key in layer for layer in (self.static, self.dynamic_cluster, self.dynamic_broker))
         protocols = parse_protocol_map(values[map_key], sorted(controllers), is_default=is_default)
+        is_controller = self.is_controller
         bound = [
-            listener for listener in parse_listeners(values["listeners"], protocols) if listener.name not in controllers
+            listener
+            for listener in parse_listeners(values["listeners"], protocols)
+            if (listener.name in controllers) == is_controller
         ]
         if not bound:
             raise ConfigError(
@@ -346,7 +354,7 @@ class Config:
                 f"(controller.listener.names is {','.join(values['controller.listener.names'])})"
             )
         if values["advertised.listeners"] is None:
-            # Kafka refuses 0.0.0.0 here; Ottla tells clients the address that it is reached at.
+            # Kafka refuses 0.0.0.0 here. Ottla advertises the address that the client connected to.
             return tuple(bound), tuple(
                 listener._replace(host="") if listener.host in ("0.0.0.0", "::") else listener for listener in bound
             )
@@ -355,13 +363,13 @@ class Config:
             for listener in parse_listeners(
                 values["advertised.listeners"], protocols, key="advertised.listeners", distinct_ports=False
             )
-            if listener.name not in controllers
+            if (listener.name in controllers) == is_controller
         ]
         _check_advertised(bound, advertised)
         return tuple(bound), tuple(advertised)
 
     def _check_named_listeners(self) -> None:
-        """Listeners that other keys name must be there. What only has a default is left alone, unlike in Kafka."""
+        """Listeners that other keys name must exist. Unlike in Kafka, defaults are not checked."""
         by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
         if by_name in self.static and by_protocol in self.static:
             raise ConfigError(f"Only one of {by_name} and {by_protocol} should be set.")
@@ -397,7 +405,7 @@ def _check_advertised(bound: list[Listener], advertised: list[Listener]) -> None
 
 
 def _with_identity(static: Mapping[str, str]) -> dict[str, str]:
-    """Adds what Kafka requires and Ottla can do without; node.id and broker.id are one value under two names."""
+    """Add settings that Kafka requires and Ottla does not. node.id and broker.id are two names of one value."""
     settings = dict(static)
     node_id, broker_id = settings.get("node.id"), settings.get("broker.id")
     if node_id is not None and broker_id is not None and node_id.strip() != broker_id.strip():
@@ -411,7 +419,7 @@ def _with_identity(static: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_cluster_wide(name: str) -> bool:
-    """Unknown names count as such: a plugin may know them."""
+    """Whether a key is cluster-wide. Unknown names count as such, because they may belong to a plugin."""
     if name.startswith(LISTENER_PREFIX):
         return False
     key = ALL_KEYS.get(name)

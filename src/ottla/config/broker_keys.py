@@ -222,7 +222,7 @@ SERVER_KEYS: Mapping[str, ConfigKey] = table(
 )
 
 DYNAMIC_ONLY_KEYS: Mapping[str, ConfigKey] = table(
-    # Set with AlterConfigs only; a properties file cannot hold them.
+    # Only for AlterConfigs; a properties file cannot hold them.
     ConfigKey("follower.replication.throttled.rate", LONG, MAX_LONG, MEDIUM, Range(0), mode=CLUSTER_WIDE),
     ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG, MEDIUM, Range(0), mode=CLUSTER_WIDE),
     ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, MEDIUM, Range(0), mode=CLUSTER_WIDE),

@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells about a resource, as plain data."""
+"""The content of DescribeConfigs for a resource, as plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ConfigSynonym:
-    """One layer that has a say in a value; the first of them wins."""
+    """One layer that can set a value. The first one wins."""
 
     name: str
     value: str | None
@@ -64,7 +64,7 @@ def describe(
 
 
 def _broker_names(config: Config) -> list[str]:
-    """All keys but the internal ones, and whatever else was set."""
+    """All keys except internal ones, and any other names that were set."""
     listed = {name: None for name, key in BROKER_KEYS.items() if not key.internal}
     for layer in (config.static, config.dynamic_cluster, config.dynamic_broker):
         listed.update(dict.fromkeys(layer))
@@ -74,7 +74,7 @@ def _broker_names(config: Config) -> list[str]:
 def _broker_entry(config: Config, name: str) -> DescribedConfig:
     key = base_key(name, ALL_KEYS)
     synonyms = _broker_synonyms(config, name)
-    # Only the key's own layers count: log.retention.ms is null while log.retention.hours speaks for it.
+    # Only the key's own layers count: log.retention.ms is null if only log.retention.hours is set.
     own = next((synonym.value for synonym in synonyms if synonym.name == name), None)
     value = own if key is None or own is None else format_value(key.parse(own))
     return _entry(name, key, value, synonyms)
@@ -88,7 +88,7 @@ def _cluster_entry(config: Config, name: str) -> DescribedConfig:
 
 
 def _entry(name: str, key: ConfigKey | None, value: str | None, synonyms: tuple[ConfigSynonym, ...]) -> DescribedConfig:
-    # What no table knows may be a secret of a plugin, and is treated like one.
+    # An unknown key may be a secret of a plugin, so it is treated as sensitive.
     sensitive = key is None or key.sensitive
     if sensitive:
         synonyms = tuple(ConfigSynonym(synonym.name, None, synonym.source) for synonym in synonyms)
@@ -105,19 +105,19 @@ def _entry(name: str, key: ConfigKey | None, value: str | None, synonyms: tuple[
 
 
 def _related(name: str) -> tuple[str, ...]:
-    """The names that Kafka counts as one value with this one."""
+    """The names that Kafka treats as one value with this one."""
     for units in SYNONYMS.values():
         related = tuple(unit for unit, _ in units)
-        # The flush scheduler has a job of its own beside being a fallback, and so no synonyms.
+        # The flush scheduler interval is also a separate setting, so it has no synonyms.
         if name in related and name != "log.flush.scheduler.interval.ms":
             return related
     key = base_key(name, ALL_KEYS)
-    # A listener's own setting falls back to the one for all listeners.
+    # A setting for one listener falls back to the one for all listeners.
     return (name,) if key is None or key.name == name else (name, key.name)
 
 
 def _broker_synonyms(config: Config, name: str) -> tuple[ConfigSynonym, ...]:
-    """Layer by layer, from the first that has the very name on; what stands before it is another key's business."""
+    """The layers from the first with this exact name on. Earlier ones belong to other keys."""
     related = _related(name)
     found = [
         ConfigSynonym(other, layer[other], source)

@@ -1,7 +1,7 @@
 """A sentence about each key, for DescribeConfigs and the generated tables of the documentation.
 
-A broker key that only gives topics their default has no text of its own here; it borrows the topic's. Likewise a
-group's key borrows the text of the broker key that it overrides.
+A broker key that is only the default of a topic key uses the topic key's text. Likewise a group key uses the text of
+the broker key that it overrides.
 """
 
 from __future__ import annotations

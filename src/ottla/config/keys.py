@@ -1,6 +1,6 @@
-"""What a configuration key is: its type, its default, and what it accepts.
+"""Configuration keys: type, default, and allowed values.
 
-Texts of the errors are Kafka's, because AlterConfigs and CreateTopics send them to clients.
+The error texts are Kafka's, because AlterConfigs and CreateTopics send them to clients.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MAX_LONG = 2**63 - 1
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the key, the value and what is allowed."""
+    """An invalid configuration. The message names the key, the value and what is allowed."""
 
 
 class ChangeRefused(ConfigError):
-    """A change at run time that the part of the broker concerned does not go along with."""
+    """A change at run time was refused by the affected part of the broker."""
 
 
 def invalid(name: str, value: object, reason: str) -> ConfigError:
@@ -47,7 +47,7 @@ def invalid(name: str, value: object, reason: str) -> ConfigError:
 
 
 class Validator:
-    """Raises a ConfigError unless the typed value may be used; as text, it says what is allowed."""
+    """Raises a ConfigError if the typed value is invalid. Its string form describes the allowed values."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class Validator:
 
 
 class ConfigKey:
-    """One row of a table. `required` keys have no default in Kafka; `default` is then what Ottla uses."""
+    """One row of a table. `required` keys have no default in Kafka; `default` is then Ottla's value."""
 
     __slots__ = ("default", "importance", "internal", "mode", "name", "required", "synonyms", "type", "validator")
 
@@ -79,7 +79,7 @@ class ConfigKey:
         self.importance = importance
         self.validator = validator
         self.mode = mode
-        self.internal = internal  # left out of DescribeConfigs until it is set
+        self.internal = internal  # hidden in DescribeConfigs until it is set
         self.required = required
         self.synonyms = synonyms  # the broker keys behind a topic or group key, best first
 
@@ -99,7 +99,7 @@ class ConfigKey:
         return f"ConfigKey({self.name!r}, {self.type.name}, {self.default!r})"
 
     def parse(self, text: str, name: str = "") -> Any:
-        """The typed value of a text, checked. Errors speak of `name`, where a listener has the key under its own."""
+        """The checked, typed value of a text. Errors use `name`, because a listener has its own name for the key."""
         value = _PARSERS[self.type](name or self.name, text)
         if self.validator is not None:
             self.validator.check(name or self.name, value)
@@ -128,7 +128,7 @@ def _integer(type_name: str, bits: int) -> Callable[[str, str], int]:
     limit = 1 << (bits - 1)
 
     def parse(name: str, text: str) -> int:
-        # int() alone would also take 1_000 and inner blanks, which Kafka does not.
+        # int() alone would also accept 1_000 and inner blanks, which Kafka does not.
         number = text.strip()
         digits = number[1:] if number[:1] in ("+", "-") else number
         if digits.isdecimal():
@@ -160,7 +160,7 @@ def _list(_name: str, text: str) -> tuple[str, ...]:
 
 def _class(name: str, text: str) -> str:
     text = text.strip()
-    # A class of the JVM cannot be loaded here, so that only what can never be a class name is refused.
+    # JVM classes cannot be loaded here, so only text that cannot be a class name is refused.
     if not all(part.replace("$", "_").isidentifier() for part in text.split(".")):
         raise invalid(name, text, f"Class {text} could not be found.")
     return text
@@ -184,7 +184,7 @@ _PARSERS: dict[ConfigType, Callable[[str, str], Any]] = {
 
 
 def to_text(value: object) -> str:
-    """A Python value given by a program (`{"num.partitions": 3}`) as the text that a file would hold."""
+    """A Python value from a program (`{"num.partitions": 3}`) as the text in a file."""
     return value if isinstance(value, str) else format_value(value) or ""
 
 
@@ -202,7 +202,7 @@ def format_value(value: Any) -> str | None:
 
 
 def format_double(value: float) -> str:
-    """A double as Java prints it: plain between 0.001 and 10,000,000, else like 1.5E-5."""
+    """A double as Java prints it: plain between 0.001 and 10,000,000, otherwise like 1.5E-5."""
     if value != value or value in (float("inf"), float("-inf")):
         return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -218,7 +218,7 @@ def format_double(value: float) -> str:
 
 
 class Range(Validator):
-    """A number with a smallest and perhaps a largest value."""
+    """A number with a minimum and an optional maximum."""
 
     __slots__ = ("high", "low")
 
@@ -255,7 +255,7 @@ class OneOf(Validator):
 
 
 class ListOf(Validator):
-    """A list without empty items; of given words if there are any. Kafka drops what comes twice, and so do we."""
+    """A list without empty items, optionally only of the given words. As in Kafka, repeated items are dropped."""
 
     __slots__ = ("allow_empty", "words")
 
@@ -278,7 +278,7 @@ class ListOf(Validator):
 
 
 class NonEmpty(Validator):
-    """Some text."""
+    """A non-empty text."""
 
     __slots__ = ()
 
@@ -391,5 +391,5 @@ def _is_duration(text: str) -> bool:
 
 
 def distinct(items: Collection[str]) -> tuple[str, ...]:
-    """The items in order, each once."""
+    """The items in order, without repetitions."""
     return tuple(dict.fromkeys(items))

@@ -1,4 +1,4 @@
-"""`listeners` and its relatives: the addresses that a broker binds, and the ones that it tells clients."""
+"""`listeners` and related keys: the addresses that a broker binds, and those that it advertises to clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 class Listener(NamedTuple):
-    """One address. An empty host means all interfaces, or for an advertised one that the server picks its own name."""
+    """One address. An empty host means all interfaces; if advertised, the server picks its own name."""
 
     name: str
     host: str
@@ -28,7 +28,7 @@ class Listener(NamedTuple):
 def parse_protocol_map(text: str, controller_names: Sequence[str] = (), *, is_default: bool = False) -> dict[str, str]:
     """listener.security.protocol.map as a dict.
 
-    While it has its default value, controller listeners count as PLAINTEXT, as in Kafka.
+    If it has its default value, controller listeners are PLAINTEXT, as in Kafka.
     """
     protocols: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):

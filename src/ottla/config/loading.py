@@ -1,9 +1,9 @@
-"""Where settings come from: preset, properties file, environment, command line. The last of these wins."""
+"""The sources of settings: preset, properties file, environment, command line. The last one wins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.keys import ConfigError, ConfigKey, to_text
 from ottla.lazy_imports import lazy
@@ -25,15 +25,15 @@ _ONE_REPLICA = {
 }
 
 PRESETS: dict[str, dict[str, str]] = {
-    # Kafka's values, but nobody at a desk wants to wait three seconds for the first member of a group.
+    # Kafka's values, but without the three seconds of waiting for the first member of a group.
     "dev": {
         **_ONE_REPLICA,
         "group.initial.rebalance.delay.ms": "0",
         "group.streams.initial.rebalance.delay.ms": "0",
     },
-    # Kafka's defaults exactly, except that the internal topics can be made on one broker.
+    # Exactly Kafka's defaults, except that internal topics can be created on one broker.
     "kafka": _ONE_REPLICA,
-    # For tests: nothing waits that need not, and what expires does so within a second of its time.
+    # For tests: no unnecessary waiting, and expiry within a second.
     "test": {
         **_ONE_REPLICA,
         "group.initial.rebalance.delay.ms": "0",
@@ -54,22 +54,53 @@ PRESETS: dict[str, dict[str, str]] = {
 }
 
 SHOW_NEW_TOPICS_AT_ONCE = frozenset({"test"})
-"""Presets under which the Metadata request that creates a topic names it at once. With Kafka it is not there yet,
-and clients ask again after a tenth of a second: tests need not wait for that."""
+"""Presets in which the Metadata request that creates a topic also returns it. In Kafka the topic is missing at first,
+and clients retry after 100 ms. Tests do not have to wait for that."""
 
 ENVIRONMENT_PREFIX = "OTTLA_"
-# Beginnings of names that the scripts and the other commands read; no key of the broker begins so.
-_RESERVED_VARIABLES = ("OTTLA_PYTHON", "OTTLA_VENV", "OTTLA_TEST_", "OTTLA_BOOTSTRAP")
+# Prefixes of names that scripts, helpers and other commands read. No broker key starts with one.
+_RESERVED_VARIABLES = (
+    "OTTLA_BOOTSTRAP",
+    "OTTLA_COMMAND",
+    "OTTLA_CONSOLE_",
+    "OTTLA_CONTEXT",
+    "OTTLA_PLAIN_SYSTEM",
+    "OTTLA_PYTHON",
+    "OTTLA_REGISTRY",
+    "OTTLA_TEST_",
+    "OTTLA_VENV",
+)
 
 LISTENER_PREFIX = "listener.name."
-# Settings with these in front belong to plugins or labels; Kafka takes any name after them.
+# Settings with these prefixes belong to plugins or labels. Kafka accepts any name after them.
 _FREE_NAMES = ("super.users", "allow.everyone.if.no.acl.found")  # read by the authorizer itself, as in Kafka
 _FREE_PREFIXES = ("rsm.config.", "rlmm.config.", "metrics.context.", "client.quota.callback.static.")
 _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 
+REMOVED_KEYS: Final[dict[str, str]] = {
+    "port": "listeners=PLAINTEXT://HOST:PORT",
+    "host.name": "listeners=PLAINTEXT://HOST:PORT",
+    "advertised.port": "advertised.listeners=PLAINTEXT://HOST:PORT",
+    "advertised.host.name": "advertised.listeners=PLAINTEXT://HOST:PORT",
+    "log.message.format.version": "",
+    "message.format.version": "",
+    "inter.broker.protocol.version": "",
+    "log.message.timestamp.difference.max.ms": "log.message.timestamp.before.max.ms and .after.max.ms",
+    "offsets.commit.required.acks": "",
+    "delegation.token.master.key": "delegation.token.secret.key",
+    "quota.producer.default": "`ottla configs set client --default producer_byte_rate=…`",
+    "quota.consumer.default": "`ottla configs set client --default consumer_byte_rate=…`",
+    "broker.id.generation.enable": "",
+    "reserved.broker.max.id": "",
+    "control.plane.listener.name": "controller.listener.names",
+    "password.encoder.secret": "",
+    "password.encoder.old.secret": "",
+}
+"""Keys of older Kafka releases and their replacements; empty if there is none."""
+
 
 class Setting(NamedTuple):
-    """One setting and who made it, for messages."""
+    """One setting and its source, for messages."""
 
     text: str
     origin: str
@@ -83,7 +114,7 @@ def collect(
     keys: Mapping[str, ConfigKey],
     origin: str,
 ) -> tuple[dict[str, Setting], list[str]]:
-    """All settings, the winning one for each key, and warnings about variables that mean nothing."""
+    """All settings, with the winning one for each key, and warnings about unknown variables."""
     settings: dict[str, Setting] = {}
     if preset is not None:
         if preset not in PRESETS:
@@ -127,7 +158,7 @@ def _listener_key(variable: str, by_variable: Mapping[str, str]) -> str | None:
     if not variable.startswith(prefix):
         return None
     rest = variable[len(prefix) :]
-    # The longest key that fits: names of listeners can hold underscores themselves.
+    # The longest matching key: listener names can contain underscores.
     candidates = [name[len(ENVIRONMENT_PREFIX) :] for name in by_variable]
     fitting = [name for name in candidates if rest.endswith("_" + name)]
     if not fitting:
@@ -142,7 +173,7 @@ def _listener_key(variable: str, by_variable: Mapping[str, str]) -> str | None:
 
 
 def base_key(name: str, keys: Mapping[str, ConfigKey]) -> ConfigKey | None:
-    """The row of a key, also where it is given for one listener (and one SASL mechanism)."""
+    """The row of a key, even if it is set for one listener (and one SASL mechanism)."""
     key = keys.get(name)
     if key is None and name.startswith(LISTENER_PREFIX):
         parts = name[len(LISTENER_PREFIX) :].split(".")
@@ -154,12 +185,22 @@ def base_key(name: str, keys: Mapping[str, ConfigKey]) -> ConfigKey | None:
 
 
 def unknown_warnings(settings: Mapping[str, Setting], keys: Mapping[str, ConfigKey]) -> list[str]:
-    """One warning for each key that neither the table nor a prefix explains."""
+    """One warning for each key that matches neither the table nor a prefix."""
     return [
-        f"unknown configuration key '{name}' ({setting.origin}){_hint(name, keys)}"
+        f"unknown configuration key '{name}' ({setting.origin}){_removed(name) or _hint(name, keys)}"
         for name, setting in settings.items()
         if base_key(name, keys) is None and name not in _FREE_NAMES and not name.startswith(_FREE_PREFIXES)
     ]
+
+
+def _removed(name: str) -> str:
+    """The replacement of a key from an older Kafka release."""
+    if name.startswith("zookeeper."):
+        return "; remove it: there is no ZooKeeper any more"
+    successor = REMOVED_KEYS.get(name)
+    if successor is None:
+        return ""
+    return f"; use {successor} instead" if successor else "; remove it: Kafka 4 does not have it any more"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Java's .properties syntax, which Kafka's server.properties is written in."""
+"""Java's .properties syntax, the format of Kafka's server.properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, tuple[str, int]]:
-    """Each key with its value and the number of the line it starts on; a key that comes again wins, as in Java."""
+    """Each key with its value and its first line number. The last occurrence of a key wins, as in Java."""
     entries: dict[str, tuple[str, int]] = {}
     for line, number in _logical_lines(text):
         key, value = _split(line)
@@ -20,9 +20,9 @@ def parse_properties(text: str) -> dict[str, tuple[str, int]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Lines without comments and blanks in front, joined where a backslash ends them."""
+    """Lines without comments and leading blanks, joined if a backslash ends them."""
     pending, start = "", 0
-    # Only these end a line in Java; str.splitlines would also cut at form feeds and Unicode separators.
+    # Only these end a line in Java. str.splitlines would also split at form feeds and Unicode separators.
     for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = raw.lstrip(_BLANKS)
         if not pending:
@@ -40,7 +40,7 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Cuts at the first `=`, `:` or blank that no backslash protects."""
+    """Split at the first `=`, `:` or blank without a backslash."""
     position = 0
     while position < len(line) and line[position] not in "=:" + _BLANKS:
         position += 2 if line[position] == "\\" else 1
@@ -71,12 +71,12 @@ def _unescape(text: str, line_number: int) -> str:
             parts.append(chr(int(digits, 16)))
         else:
             parts.append(_ESCAPES.get(escaped, escaped))
-    # Characters beyond the first plane come as two escapes, and are one character here.
+    # Characters beyond the first plane come as two escapes, and are combined into one character here.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def read_properties(path: str) -> dict[str, tuple[str, int]]:
-    """The entries of a file. UTF-8 where it is valid, else Latin-1, which is what Java takes the bytes for."""
+    """The entries of a file. Decoded as UTF-8 if valid, otherwise as Latin-1, as in Java."""
     try:
         with open(path, "rb") as file:
             content = file.read()

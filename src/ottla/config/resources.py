@@ -11,7 +11,7 @@ from ottla.config.topic_keys import CLIENT_METRICS_KEYS, GROUP_KEYS, GROUP_ORDER
 
 
 class ResourceConfig:
-    """The typed values of one resource; `overrides` holds the texts that were set for it."""
+    """The typed values of one resource. `overrides` holds the texts that were set for it."""
 
     __slots__ = ("overrides", "values")
 
@@ -30,13 +30,13 @@ class ResourceConfig:
 
 
 class TopicConfig(ResourceConfig):
-    """A topic's config; immutable, so that a change is a new object for every holder of the topic's logs."""
+    """A topic's config. Immutable: a change creates a new object for every user of the topic's logs."""
 
     __slots__ = ()
 
     @property
     def segment_bytes(self) -> int:
-        """The size to roll at. Kafka's internal key goes below the 1 MiB that segment.bytes must be at least."""
+        """The size at which a segment rolls. Kafka's internal key allows less than 1 MiB, unlike segment.bytes."""
         internal: int | None = self.values["internal.segment.bytes"]
         size: int = self.values["segment.bytes"] if internal is None else internal
         return size
@@ -55,7 +55,7 @@ class ClientMetricsConfig(ResourceConfig):
 
 
 class ResourceKind:
-    """What the three kinds differ in."""
+    """The differences between the three kinds."""
 
     __slots__ = ("_order", "check", "keys", "title")
 
@@ -66,21 +66,21 @@ class ResourceKind:
         check: Callable[[Mapping[str, Any], Mapping[str, Any]], None],
         first: Iterable[str],
     ) -> None:
-        """`first` are keys in the order in which Kafka defines, and reads them; the others follow."""
+        """`first` has keys in the order in which Kafka defines and reads them. The others follow."""
         self._order = {name: place for place, name in enumerate(dict.fromkeys((*first, *keys)))}
         self.title = title
         self.keys = keys
         self.check = check
 
     def defaults(self, broker: Mapping[str, Any]) -> dict[str, Any]:
-        """Values without overrides. The broker's values must be resolved: the first synonym holds the answer then."""
+        """The values without overrides. The broker's values must be resolved, so that the first synonym counts."""
         return {key.name: broker[key.synonyms[0]] if key.synonyms else key.default for key in self.keys.values()}
 
     def values(self, defaults: Mapping[str, Any], overrides: Mapping[str, str], *, strict: bool) -> dict[str, Any]:
         values = dict(defaults)
         known = [name for name in overrides if name in self.keys]
         if strict:
-            # As Kafka, complain of names before values, and of values in the order of the definitions.
+            # Like Kafka, report names before values, and values in the order of the definitions.
             for name in overrides:
                 if name not in self.keys:
                     raise ConfigError(f"{self.title}: {name}")

@@ -1,4 +1,4 @@
-"""Rules between keys, with the words that Kafka refuses them with."""
+"""Rules between keys, with Kafka's error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AT_MOST.append("group.streams.num.standby.replicas group.streams.max.standby.re
 
 
 def check_broker(values: Mapping[str, Any]) -> None:
-    """Raises for values that are fine alone but not together. Takes resolved values: log.retention.ms is never None."""
+    """Raise if values are valid alone but not together. Takes resolved values: log.retention.ms is never None."""
     for pair in _AT_LEAST:
         first, second = pair.split()
         if values[first] < values[second]:
@@ -62,7 +62,7 @@ def check_broker(values: Mapping[str, Any]) -> None:
             raise ConfigError(f"Unknown compression type id: {values[key]} ({key} takes 0 to 4)")
 
 
-# There are no others: Kafka would load a class of that name.
+# There are no others. Kafka would load a class of that name.
 _SHARE_ASSIGNORS = frozenset({"simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"})
 
 
@@ -146,7 +146,7 @@ def check_topic(values: Mapping[str, Any], broker: Mapping[str, Any]) -> None:
         )
 
 
-# A group's key, and the broker's bounds of it.
+# A group key, and the broker keys that limit it.
 _GROUP_BOUNDS = [
     (f"{kind}.{name}", f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
     for kind in ("consumer", "share", "streams")

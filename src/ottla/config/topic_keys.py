@@ -224,7 +224,7 @@ TOPIC_ORDER = (
     "remote.log.delete.on.disable",
     "internal.segment.bytes",
 )
-"""How Kafka's definitions follow one another: with several bad values it is the first that is complained about."""
+"""The order of Kafka's definitions: with several invalid values, the first one is reported."""
 
 GROUP_ORDER = (
     "consumer.session.timeout.ms",

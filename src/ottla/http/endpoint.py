@@ -1,4 +1,6 @@
-"""An HTTP address on the broker's event loop. It listens at once, and loads the HTTP library with the first client."""
+"""An HTTP address on the broker's event loop. It listens immediately, and loads the HTTP library with the first
+client.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,11 @@ logger = logging.getLogger(__name__)
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
 
+
+class DropConnection(Exception):
+    """Raised by an application to close the connection instead of answering."""
+
+
 _BACKLOG: Final = 128
 
 _CANNOT_WATCH: Final[tuple[type, ...]] = (asyncio.ProactorEventLoop,) if hasattr(asyncio, "ProactorEventLoop") else ()
@@ -33,8 +40,8 @@ _CANNOT_WATCH: Final[tuple[type, ...]] = (asyncio.ProactorEventLoop,) if hasattr
 class HttpEndpoint:
     """Serves one ASGI application on one address.
 
-    `make_app` is called once, in a thread, when the first client connects: it is the place to import what the
-    application needs. A `sock` that is bound already is used as it is.
+    `make_app` is called once, in a thread, when the first client connects: import there what the application
+    needs. `sock` is a socket that is already bound.
     """
 
     def __init__(
@@ -67,7 +74,7 @@ class HttpEndpoint:
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen. Raises ListenError if the address cannot be had."""
+        """Listen. Raises ListenError if the address is not available."""
         if self._sock is None:
             self._sock = bind(self._host, self._port)
         self._sock.listen(_BACKLOG)
@@ -80,8 +87,10 @@ class HttpEndpoint:
             loop.add_reader(self._sock, self._first_client)
 
     async def stop(self) -> None:
-        """Close, and end the requests under way. The request that asked for the stop, if one did, is answered."""
+        """Close, and end the current requests. A request that asked for the stop is answered."""
         if not self._is_open:
+            if self._sock is not None:
+                self._sock.close()
             return
         self._is_open = False
         assert self._sock is not None
@@ -92,9 +101,22 @@ class HttpEndpoint:
         if self._server is not None:
             await self._server.close()
         self._sock.close()
+        self._loading = self._server = None
+
+    async def down(self) -> None:
+        """Stop, but keep the port: clients are refused until up()."""
+        if self._is_open:
+            port = self.port
+            await self.stop()
+            self._sock = bind(self._host, port)
+
+    async def up(self) -> None:
+        """Listen again after down()."""
+        if not self._is_open:
+            await self.start()
 
     def _first_client(self) -> None:
-        """A client waits to be accepted: import what serves it, in a thread, and go on serving Kafka clients."""
+        """A client waits to be accepted: import what serves it, in a thread, while Kafka clients are served."""
         loop = asyncio.get_running_loop()
         assert self._sock is not None
         loop.remove_reader(self._sock)

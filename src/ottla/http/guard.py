@@ -1,4 +1,4 @@
-"""Who may use an HTTP address: programs and pages of this machine, or anybody who knows the token.
+"""Who may use an HTTP address: programs and pages of this machine, or anyone who knows the token.
 
 A web page of another site can make a browser send requests to this machine. Such a request names the other site in its
 `Origin`, or (after a DNS trick) a foreign name in its `Host`: both are refused.
@@ -33,7 +33,7 @@ class Guard:
         self._token = token
 
     def refusal(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
-        """Why a request is refused; None if it is welcome."""
+        """Why a request is refused; None if it is accepted."""
         host = headers.get("host", "")
         origin = headers.get("origin")
         if origin is not None and re.sub(r"^https?://", "", origin) != host:
@@ -44,7 +44,7 @@ class Guard:
                 return "a token is needed: add ?token=… to the address"
             return None
         if re.sub(r":\d*$", "", host) not in LOCAL_NAMES:
-            return f"only this machine is served, under its own name and not as {host!r}; set a token to serve others"
+            return f"only this machine is served, under its own name, not as {host!r}; set a token to serve others"
         return None
 
     def cookie(self, query: Mapping[str, str]) -> str | None:

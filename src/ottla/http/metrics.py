@@ -1,4 +1,4 @@
-"""The pages for those who watch a broker: `/metrics` for Prometheus, `/health` and `/ready` for probes."""
+"""The pages for monitoring a broker: `/metrics` for Prometheus, `/health` and `/ready` for probes."""
 
 from __future__ import annotations
 

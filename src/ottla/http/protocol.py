@@ -7,11 +7,12 @@ import socket
 import ssl
 from typing import Any, Final
 
+from starlette.requests import ClientDisconnect
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from ottla.http.endpoint import App
+from ottla.http.endpoint import App, DropConnection
 
 HEAD_BYTES_MAX: Final = 64 << 10
 """The request line and the headers together."""
@@ -23,11 +24,11 @@ _CONNECTIONS_MAX: Final = 512
 """More clients than this get 503: a console, a registry and a few scrapers need far fewer."""
 
 _WRITE_TIMEOUT_S: Final = 30.0
-"""How long a client may read nothing of an answer."""
+"""How long a client may stop reading an answer."""
 
 
 class _Protocol(H11Protocol):
-    """Closes a connection on which no whole request head arrives in time; uvicorn itself would wait forever."""
+    """Closes a connection if no complete request head arrives in time; uvicorn itself would wait forever."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -72,7 +73,7 @@ class HttpServer:
         self._tls = tls
         self._state = ServerState()
         self._clients: dict[asyncio.Task[Any] | None, Any] = {}
-        """The client of each request under way."""
+        """The client of each current request."""
         self._config = Config(
             self._bounded(app),
             http=_Protocol,
@@ -98,7 +99,7 @@ class HttpServer:
         )
 
     async def close(self) -> None:
-        """End everything but the request that asks for it."""
+        """End everything except the request that asks for it."""
         if self._server is None:
             return
         self._server.close()
@@ -118,7 +119,7 @@ class HttpServer:
         await asyncio.gather(*others, return_exceptions=True)
 
     def _bounded(self, app: App) -> App:
-        """The application with a limit on how long a client may read nothing of an answer."""
+        """The application with a limit on how long a client may stop reading an answer."""
 
         async def bounded(scope: Any, receive: Any, send: Any) -> None:
             async def send_in_time(message: Any) -> None:
@@ -131,6 +132,13 @@ class HttpServer:
                 await app(scope, receive, send_in_time)
             except TimeoutError:
                 pass  # the client reads too slowly: its request ends here
+            except ClientDisconnect:
+                pass  # the client left before its request was complete
+            except DropConnection:
+                for connection in list(self._state.connections):
+                    if getattr(connection, "client", None) == scope["client"]:
+                        connection.transport.abort()
+                await asyncio.sleep(0)  # after the connection is lost, uvicorn does not expect an answer
             except asyncio.CancelledError:
                 if self._server is not None:
                     raise

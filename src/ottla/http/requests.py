@@ -1,4 +1,4 @@
-"""Requests and answers as plain values, for handlers that need no more than that, and the application around them."""
+"""Requests and answers as plain values, for simple handlers, and the application around them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _BODY_TIMEOUT_S: Final = 30.0
 class HttpRequest(NamedTuple):
     method: str
     path: str
-    """As it was sent, without the query."""
+    """The path as it was sent, without the query."""
     query: dict[str, str]
     headers: dict[str, str]
-    """By names in lower case."""
+    """Headers by their names in lower case."""
     body: bytes
+    ends: tuple[tuple[str, int], tuple[str, int]] | None = None
+    """The addresses of the server and of the client."""
 
     @property
     def parts(self) -> list[str]:
@@ -46,7 +48,7 @@ def text(status: int, message: str) -> HttpAnswer:
 
 
 class HttpError(Exception):
-    """A request that is refused, with the status and the reason."""
+    """A refused request, with the status and the reason."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -59,7 +61,7 @@ Handler = Callable[[HttpRequest], Awaitable[HttpAnswer]]
 def app_of(
     handler: Handler, *, body_bytes_max: int = 0, refuse: Callable[[int, str], HttpAnswer] = text
 ) -> Callable[[], App]:
-    """Makes the application that hands every request to `handler`; `refuse` builds the answer to a bad one."""
+    """Makes the application that passes every request to `handler`; `refuse` builds the answer to a bad one."""
 
     def make() -> App:
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -71,7 +73,8 @@ def app_of(
                         scope["raw_path"].decode("latin-1"),
                         dict(parse_qsl(scope["query_string"].decode("latin-1"))),
                         dict(incoming.headers),
-                        await _read_body(incoming, body_bytes_max),
+                        await read_body(incoming, body_bytes_max),
+                        (scope["server"], scope["client"]),
                     )
                 )
             except HttpError as error:
@@ -85,7 +88,8 @@ def app_of(
     return make
 
 
-async def _read_body(request: Any, bytes_max: int) -> bytes:
+async def read_body(request: Any, bytes_max: int) -> bytes:
+    """The body of a Starlette request. HttpError if it is larger than this, or does not arrive in time."""
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
             body = await bounded_body(request, bytes_max)

@@ -1,4 +1,4 @@
-"""Produce with acks=all where a partition has followers: the answer waits until they have it."""
+"""Produce with acks=all to a partition with followers: the answer waits until they have the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 
 def name_nodes(ctx: RequestContext, response: ProduceResponse) -> None:
-    """Where the leaders that an answer names are to be found (KIP-951)."""
+    """Add the addresses of the leaders that an answer names (KIP-951)."""
     leaders = {
         partition.current_leader.leader_id
         for topic in response.responses
@@ -48,15 +48,15 @@ class Acknowledgements:
         """Whether a leader resigned in the meantime."""
 
     def add(self, partition: Partition, outcome: PartitionResponse) -> None:
-        """Of a duplicate, too: it is acknowledged when the first one is."""
+        """Also for a duplicate: it is acknowledged when the first one is."""
         self._waiting[id(outcome)] = outcome
-        # Whatever is appended later ends behind it; an older duplicate may be committed already.
+        # Later appends end after it; an older duplicate may already be committed.
         offset = partition.log.log_end_offset - 1
         partition.when_acknowledged(offset, lambda error: self._settled(partition, outcome, error))
 
     def _settled(self, partition: Partition, outcome: PartitionResponse, error: KafkaError | None) -> None:
         if self._waiting.pop(id(outcome), None) is None:
-            return  # its time was up
+            return  # it timed out
         if error is not None:
             outcome.error_code = error.code
             if isinstance(error, NotLeaderOrFollower) and self._ctx.version >= 10:

@@ -1,14 +1,14 @@
-"""The broker: storage, its part of the cluster and its listeners, put together and taken apart in order."""
+"""The broker: storage, its part of the cluster and its listeners, started and stopped in order."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from ottla import lazy_imports
 from ottla.clock import Clock, SystemClock, Timer
@@ -17,7 +17,7 @@ from ottla.enums import ConfigResourceType
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import MetaProperties
-from ottla.log.files import Disk, MemoryDisk
+from ottla.log.files import Disk, MemoryDisk, PosixDisk
 from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller, Randomness
 from ottla.metadata.image import MetadataImage
@@ -25,20 +25,18 @@ from ottla.replication.replicas import Replicas
 from ottla.server.api import Registry, registered_apis
 from ottla.server.coordinators import Coordinators
 from ottla.server.directory import Directory
-from ottla.server.groups import GroupsOfBroker
 from ottla.server.housekeeping import Housekeeper
-from ottla.server.net.buffers import ReceiveBuffers
 from ottla.server.net.busy_poll import Pace
 from ottla.server.net.connection import Connection
+from ottla.server.net.connections import Connections
 from ottla.server.net.listener import BoundListener, ListenError
 from ottla.server.peers import Channel, PeerServer
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.randomness import SystemRandomness
 from ottla.server.registration import WILDCARDS, Advertised, advertised_addresses, registration_record
 from ottla.server.security.manager import Security
-from ottla.server.services import Access, CurrentConfig, MadeLate, Services
+from ottla.server.services import Access, CoordinatorServices, CurrentConfig, MadeLate, SecurityServices, Services
 from ottla.server.topology import Topology
-from ottla.server.transactions import TransactionsOfBroker
 from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
@@ -48,27 +46,31 @@ if TYPE_CHECKING:
     from ottla.coordinator.runtime import loader
     from ottla.coordinator.runtime.loader import Loader
     from ottla.log import multi_dir_disk
+    from ottla.log.checkpoint_writer import FolderCheckpoints
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.server import log_dirs
     from ottla.server.log_dirs import SpreadFolders
-    from ottla.server.share import manager as share_manager
-    from ottla.server.share import state as share_state
     from ottla.server.share.manager import ShareGroups
+    from ottla.server.transactions import TransactionsOfBroker
 else:
     loader = lazy("ottla.coordinator.runtime.loader")
     log_dirs = lazy("ottla.server.log_dirs")
     multi_dir_disk = lazy("ottla.log.multi_dir_disk")
-    share_manager = lazy("ottla.server.share.manager")
-    share_state = lazy("ottla.server.share.state")
 
 logger = logging.getLogger(__name__)
 
-LogsT = TypeVar("LogsT", bound=LogManager)
-
 _STOP_GRACE_S = 2.0
-"""How long a stop waits for clients to take the answers that were already on their way."""
+"""How long a stop waits for clients to read pending answers."""
 
 _NEVER_MS = 1 << 62
+
+
+def disk_for(config: Config) -> PosixDisk:
+    """The data folders that the settings name."""
+    folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
+    if len(folders) == 1 and metadata_folder == folders[0]:
+        return PosixDisk(folders[0])
+    return multi_dir_disk.MultiDirDisk(folders, metadata_folder)
 
 
 class StartError(Exception):
@@ -88,18 +90,15 @@ class Broker:
         registry: Registry | None = None,
         topology: Topology | None = None,
     ) -> None:
-        """`topology` says what is around the broker; without one it is alone."""
+        """`topology` describes the broker's surroundings; without one it is a single broker."""
         config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
         self._current = CurrentConfig(config)
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.chance: Randomness = chance if chance is not None else SystemRandomness()
         self.registry = registry if registry is not None else registered_apis()
-        self.buffers = ReceiveBuffers()
         self.node_id: int = self.config.node_id
         self.controller_id = self.node_id
-        self.request_bytes_max: int = self.config["socket.request.max.bytes"]
-        self.request_elements_max = self.request_bytes_max // BYTES_PER_ELEMENT
         self.metadata = MetadataImage()
         self.loop: asyncio.AbstractEventLoop
         self.timer: Timer
@@ -107,7 +106,7 @@ class Broker:
         self.identity: MetaProperties
         self.directory_id = ZERO_UUID
         self.spread: SpreadFolders | None = None
-        """Set where there are several data folders."""
+        """Set if there are several data folders."""
         self.housekeeper: Housekeeper
         self.replicas: Replicas
         self.coordinators: Coordinators
@@ -119,15 +118,18 @@ class Broker:
         """What handlers use."""
         self.metadata_log: MetadataSource
         self._listeners: list[BoundListener] = []
-        self._connections: set[Connection] = set()
+        self.connections: Connections
         self.pace: Pace | None = None
-        """Set where the process does nothing but serve: a busy connection may keep the loop for a moment."""
-        self._all_closed: asyncio.Future[None] | None = None
+        """Set if the process only serves clients: a busy connection may keep the loop for a moment."""
         self.channel: Channel
         self.producer_ids: ProducerIds
         self.peer_server: PeerServer
+        self.has_halted = False
+        """It ended because of its disk."""
+        self.on_halt: Callable[[], None] = lambda: None
+        """Called when that happened."""
         self.wildcard_listeners: frozenset[str] = frozenset()
-        """Those that are open on all interfaces, and advertise no address."""
+        """Listeners on all interfaces without an advertised address."""
         self._running = False
         self.topology = topology if topology is not None else Topology()
         self.topology.assemble(self)
@@ -135,7 +137,7 @@ class Broker:
     # -- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind, open the data folder, register, and accept clients. Nothing is touched if a port cannot be bound."""
+        """Bind, open the data folder, register, and accept clients. Nothing is changed if a port cannot be bound."""
         try:
             await self.topology.before_start()
             await self._start()
@@ -149,7 +151,8 @@ class Broker:
         self.timer = Timer(self.clock, self.loop)
         lazy_imports.started()
         try:
-            self.security = Security(self)
+            self.connections = Connections(self._current, self.clock, self.timer, self._connection_closed, self.pace)
+            self.security = Security(self._security_services())
             self._bind()
             self._open_storage()
             await self._open_services()
@@ -157,32 +160,38 @@ class Broker:
             self._release()
             raise
         self._running = True
+        self._watch_folders()
         for listener in self._listeners:
             listener.start(self.loop, self._connected)
 
     async def _open_services(self) -> None:
-        """Enter the cluster, and load what the coordinators keep in the logs."""
+        """Join the cluster, and load the coordinators' state from the logs."""
         self.directory = Directory(self.metadata, self.controller, self.topology.unaddressed)
         self.topology.register()
-        self.security.open()
+        self.registry = self.security.open(self.registry)
         self.metadata_log.subscribe(self.security.metadata_changed)
-        transactions = TransactionsOfBroker(
-            self, self.channel, answers_before_markers=self.topology.answers_before_markers
+        self.coordinators = Coordinators(
+            self._coordinator_services(),
+            self.metadata_log,
+            self.topology.create_share_state_topic,
+            answers_before_markers=self.topology.answers_before_markers,
         )
-        self.coordinators = Coordinators(GroupsOfBroker(self), transactions, self._new_share)
-        self.coordinators.start(self.metadata_log)
+        self.coordinators.start()
         self.services = self._new_services()
         self.peer_server = self.topology.new_peer_server()
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
         if self.spread is not None:
             self.spread.start(self.metadata_log)
-        await self.security.start()
+        await self.security.start(self.controller if self.is_controller else None)
         await self.topology.before_serving()
         self.transactions.others_reachable()
 
-    async def stop(self) -> None:
-        """Stop accepting, finish what is on its way, close the log cleanly. Safe to call twice."""
+    async def stop(self, *, keep_data: bool = True) -> None:
+        """Stop accepting, finish the current requests, close the logs cleanly. Safe to call twice.
+
+        Without `keep_data` the logs are not closed, because the data will be replaced.
+        """
         if not self._running:
             return
         self.topology.before_stop()
@@ -192,19 +201,16 @@ class Broker:
         self.coordinators.stop()
         for partition in self.replicas:
             partition.changed()  # long polls are answered now
-        for connection in tuple(self._connections):
-            connection.finish()
-        if self._connections:
-            self._all_closed = self.loop.create_future()
-            await asyncio.wait([self._all_closed], timeout=_STOP_GRACE_S)
-        for connection in tuple(self._connections):
-            connection.close()
+        await self.connections.finish(_STOP_GRACE_S)
         await self.security.stop()
         await self.housekeeper.stop()
         if self.spread is not None:
             self.spread.stop()
         await self.topology.before_closing()
-        self.logs.close(self.epoch)
+        if keep_data:
+            self.logs.close(self.epoch)
+        else:
+            self.logs.give_up()
         self._release()
         self.topology.ended()
         self.topology.stopped()
@@ -217,8 +223,7 @@ class Broker:
         self._running = False
         for listener in self._listeners:
             listener.close()
-        for connection in tuple(self._connections):
-            connection.close()
+        self.connections.close()
         self.coordinators.stop()
         self._release()
         self.topology.ended()
@@ -247,21 +252,49 @@ class Broker:
 
     # -- parts -------------------------------------------------------------------------------------------------
 
-    def new_log_manager(self, kind: type[LogsT]) -> LogsT:
-        return kind(
+    def new_log_manager(self, folder_checkpoints: FolderCheckpoints | None = None) -> LogManager:
+        return LogManager(
             self.disk,
             self.replicas.log_config,
             self.clock,
             new_token=lambda: self.chance.uuid().hex(),
             schedule=self.timer.schedule,
             background=self.in_background,
+            folder_checkpoints=folder_checkpoints,
         )
 
     def open_log_dirs(self) -> None:
-        """With several data folders: know which log is in which."""
-        if len(self.disk.parts()) > 1:
+        """With several data folders, find out which log is in which."""
+        if self.disk.is_spread:
             assert isinstance(self.disk, multi_dir_disk.MultiDirDisk)
             self.spread = log_dirs.SpreadFolders(self, self.disk)
+
+    def _watch_folders(self) -> None:
+        """Handle failures of data folders on the loop, in whatever thread they occur, after the current call."""
+        if isinstance(self.disk, PosixDisk):
+
+            def failed(root: str, what: str) -> None:
+                self.loop.call_soon_threadsafe(self.folder_failed, root, what)
+
+            self.disk.watch(failed)
+
+    def folder_failed(self, root: str, what: str) -> None:
+        """Without the folder of the metadata, or without any, a broker ends at once, as Apache Kafka does."""
+        if not self._running or (self.spread is not None and self.spread.take_offline(root, what)):
+            return
+        logger.critical(
+            "the data folder %s failed (%s), and the broker cannot go on without it; it ends. Repair the folder and "
+            "start the broker again",
+            root,
+            what,
+        )
+        self.halt()
+
+    def halt(self) -> None:
+        """End at once because of the disk; the caller has logged why."""
+        self.has_halted = True
+        self.kill()
+        self.on_halt()
 
     def _new_services(self) -> Services:
         return Services(
@@ -288,8 +321,34 @@ class Broker:
             randomness=self.chance,
         )
 
-    def _new_share(self) -> ShareGroups:
-        return share_manager.ShareGroups(self, share_state.ShareStates(self, self.channel))
+    def _security_services(self) -> SecurityServices:
+        return SecurityServices(
+            current=self._current,
+            metadata=self.metadata,
+            access=self.access,
+            connections=self.connections,
+            clock=self.clock,
+            timer=self.timer,
+            loop=self.loop,
+            randomness=self.chance,
+        )
+
+    def _coordinator_services(self) -> CoordinatorServices:
+        return CoordinatorServices(
+            node_id=self.node_id,
+            current=self._current,
+            metadata=self.metadata,
+            directory=self.directory,
+            replicas=self.replicas,
+            channel=self.channel,
+            producer_ids=self.producer_ids,
+            clock=self.clock,
+            timer=self.timer,
+            loop=self.loop,
+            randomness=self.chance,
+            loader=lambda: self._coordinator_loader,
+            pace=self.pace,
+        )
 
     def _bind(self) -> None:
         for listener, sock in self.topology.sockets():
@@ -306,7 +365,7 @@ class Broker:
             raise ListenError("no listener is configured (see the setting `listeners`)")
 
     def _buffer_size(self, key: str) -> int:
-        """What somebody asked for; without that the kernel finds a better size than Kafka's default of 100 KB."""
+        """The configured size; by default the kernel finds a better size than Kafka's default of 100 KB."""
         return int(self.config[key]) if key in self.config.static else -1
 
     def _open_storage(self) -> None:
@@ -314,10 +373,10 @@ class Broker:
         self.logs = self.topology.new_logs()
         self.replicas.use(self.logs)
         self.topology.open_metadata()
-        self.metadata.removed_topics.clear()  # `open_logs` looks after what a crash left of them
+        self.metadata.removed_topics.clear()  # `open_logs` recovers them after a crash
         self._apply_dynamic_config()
         self.topology.open_logs()
-        self.logs.load_all()
+        self.topology.recover_logs()
         self.metadata_log.subscribe(self._follow_dynamic_config)
         self.metadata_log.subscribe(self.replicas.metadata_changed)
 
@@ -328,13 +387,13 @@ class Broker:
         return advertised
 
     def registration(self, broker_id: int, advertised: Sequence[Advertised], epoch: int) -> stored.RegisterBrokerRecord:
-        log_dirs = [self.topology.directory_of(broker_id)] if self.spread is None else self.spread.directory_ids
+        directories = self.topology.directories_of(broker_id)
         return registration_record(
-            broker_id, self.chance.uuid(), epoch, self.config, self._listeners, advertised, log_dirs
+            broker_id, self.chance.uuid(), epoch, self.config, self._listeners, advertised, directories
         )
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
-        """Dynamic settings are in force as soon as they are in the metadata; partitions ask for them next."""
+        """Dynamic settings apply as soon as they are in the metadata; partitions read them next."""
         if any(
             isinstance(record, stored.ConfigRecord) and record.resource_type == ConfigResourceType.BROKER
             for record in records
@@ -347,11 +406,11 @@ class Broker:
         try:
             self._current.config = self.config.with_dynamic(cluster, own)
         except ConfigError as error:
-            # They were checked when they were set, but a properties file may have changed under them.
-            logger.error("the dynamic settings are left aside: %s", error)
+            # They were checked when they were set, but the properties file may have changed since.
+            logger.error("the dynamic settings are ignored: %s", error)
 
     def _housekeeping(self) -> None:
-        """What is done now and then: retention, checkpoints, flushes, forgetting of old producers."""
+        """Periodic work: retention, checkpoints, flushes, expiry of old producers."""
         config = self.config
         self.housekeeper.start()
         self.every(
@@ -381,7 +440,7 @@ class Broker:
         self.timer.schedule(interval_ms if first_ms is None else first_ms, run)
 
     def in_background(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Run slow disk work in a thread; `done` runs on the loop if it went well."""
+        """Run slow disk work in a thread; `done` runs on the loop after success."""
 
         def finished(future: asyncio.Future[None]) -> None:
             if future.cancelled():
@@ -397,12 +456,11 @@ class Broker:
     # -- connections -------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Serve nobody for a while, as a process that is stopped (SIGSTOP): connections stay, nothing is answered."""
+        """Serve nothing for a while, like a stopped process (SIGSTOP): connections stay open, nothing is answered."""
         self.timer.pause()
         for listener in self._listeners:
             listener.hold()
-        for connection in self._connections:
-            connection.hold_back()
+        self.connections.hold_back()
 
     def resume(self) -> None:
         self.timer.resume()
@@ -411,17 +469,11 @@ class Broker:
         """After `resume`: serve clients again."""
         for listener in self._listeners:
             listener.release()
-        for connection in tuple(self._connections):
-            connection.let_go()
+        self.connections.let_go()
 
     @property
-    def connections(self) -> Set[Connection]:
-        """Those of all listeners."""
-        return self._connections
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._connections)
+    def bound_listeners(self) -> Sequence[BoundListener]:
+        return self._listeners
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -437,47 +489,25 @@ class Broker:
         return f"{'127.0.0.1' if host in WILDCARDS else host}:{port}"
 
     def _connected(self, bound: BoundListener, sock: socket.socket, address: tuple[str, int]) -> None:
-        connection = self.security.accept(bound, sock, address)
-        if connection is None:
-            return
-        self._connections.add(connection)
-        self._watch_idleness(connection)
+        connection = self.security.accept(bound, sock, address, self.services, self.connections)
+        if connection is not None:
+            self.connections.add(connection)
 
-    def _watch_idleness(self, connection: Connection) -> None:
-        """Close a connection that nothing moved on for `connections.max.idle.ms`; one timer each, set anew rarely."""
-        limit_ms = self.config["connections.max.idle.ms"]
-        if limit_ms < 0:
-            return
-
-        def check() -> None:
-            left_ms = connection.last_active_ms + limit_ms - self.clock.monotonic_ms()
-            if left_ms > 0:
-                connection.idle_timer = self.timer.schedule(left_ms, check)
-            else:
-                connection.close("idle for longer than connections.max.idle.ms", logging.INFO)
-
-        connection.idle_timer = self.timer.schedule(limit_ms, check)
-
-    def connection_closed(self, connection: Connection) -> None:
-        if connection.idle_timer is not None:
-            connection.idle_timer.cancel()
-        self._connections.discard(connection)
+    def _connection_closed(self, connection: Connection) -> None:
         self.security.closed(connection)
         if self.coordinators.share_in_use is not None:
             self.coordinators.share_in_use.connection_closed(connection)
-        if not self._connections and self._all_closed is not None and not self._all_closed.done():
-            self._all_closed.set_result(None)
 
     # -- the cluster -------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> Config:
-        """The settings as they are now."""
+        """The current settings."""
         return self._current.config
 
     @cached_property
-    def coordinator_loader(self) -> Loader:
-        """Loads what the coordinators keep in the logs, while clients are served."""
+    def _coordinator_loader(self) -> Loader:
+        """Loads the coordinators' state from the logs, while clients are served."""
         return loader.Loader(self.clock, self.loop.call_soon, owns_process=self.pace is not None)
 
     @property
@@ -507,7 +537,7 @@ class Broker:
 
     @property
     def epoch(self) -> int:
-        """Which start of this broker it is: the offset of its registration."""
+        """The broker epoch: the offset of its registration."""
         return self.topology.epoch
 
     @property
@@ -516,7 +546,4 @@ class Broker:
         return self.metadata_log.is_own
 
 
-BYTES_PER_ELEMENT = 512
-"""A request may have an element, of any of its arrays, for each so many bytes of `socket.request.max.bytes`: 204,800
-by default. Kafka has no such bound; here an element that takes a byte on the wire may take a kilobyte in memory."""
 _ANY_PORT = "PLAINTEXT://127.0.0.1:0"

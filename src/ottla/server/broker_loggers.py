@@ -7,8 +7,8 @@ import logging
 from ottla.errors import InvalidConfig, InvalidRequest
 
 ROOT = "root"
-"""What Kafka calls the logger above all others; here the package's own, so that a program that embeds a broker keeps
-its root logger to itself."""
+"""Kafka's name for the root logger. Here it is the package's own logger, so that a program that embeds a broker
+keeps its root logger."""
 
 _PACKAGE = "ottla"
 
@@ -24,7 +24,7 @@ LEVELS = {
 
 
 def levels() -> dict[str, str]:
-    """The level in force of every logger, by name: those of modules, and of packages for all modules in them."""
+    """The effective level of every logger, by name: of modules, and of packages."""
     names = sorted(name for name in logging.Logger.manager.loggerDict if name.startswith(f"{_PACKAGE}."))
     return {ROOT: _shown(logging.getLogger(_PACKAGE)), **{name: _shown(logging.getLogger(name)) for name in names}}
 
@@ -37,7 +37,7 @@ def _shown(logger: logging.Logger) -> str:
 
 
 def check_level(name: str, level: str | None) -> None:
-    """Raise unless the logger is there and can be set to the level; None takes its own level away."""
+    """Raise unless the logger exists and can be set to the level; None removes its level."""
     if name != ROOT and name not in levels():
         raise InvalidConfig(f"Logger {name} does not exist!")
     if level is None:
@@ -51,6 +51,6 @@ def check_level(name: str, level: str | None) -> None:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Set a level that `check_level` found good."""
+    """Set a level that `check_level` accepted."""
     logger = logging.getLogger(_PACKAGE if name == ROOT else name)
     logger.setLevel(logging.NOTSET if level is None else LEVELS[level])

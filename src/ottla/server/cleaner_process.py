@@ -1,8 +1,8 @@
-"""The process that compacts a large log: takes an order on its standard input, answers on its standard output.
+"""The process that compacts a large log: reads an order from standard input, and writes answers to standard output.
 
 Each message is four bytes of length and a pickle. The order is (data folder, job, bytes per second); the answers are
-the cleaned groups and then None, or the exception that ended the work. When the input ends, so does the process: a
-broker that was killed must not leave somebody behind who writes into its folder.
+the cleaned groups and then None, or the exception that ended the work. The process ends with its input: after a
+broker is killed, no process may write to its folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.log.files import PosixDisk
 from ottla.server.cleaner_work import Throttle
 
 NICENESS = 10
-"""Compaction has time, the broker's clients have not."""
+"""Compaction can wait, the broker's clients cannot."""
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
-"""Where a compaction runs: in a thread if it is small, else in a process of its own.
+"""Where a compaction runs: in a thread if it is small, otherwise in its own process.
 
-A thread that decodes millions of records would take the interpreter away from the event loop for milliseconds at a
-time.
+A thread that decodes millions of records would block the event loop for milliseconds at a time.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ottla.log.cleaning_job import CleanedGroup, CleaningAborted, CleaningJob, C
 from ottla.log.files import Disk
 
 THREAD_BUFFER_BYTES: Final = 64 * 1024
-"""A thread hands the interpreter back after each buffer."""
+"""A thread releases the interpreter after each buffer."""
 WORKER_MODULE: Final = "ottla.server.cleaner_process"
 _NAP_S: Final = 0.1
 
 
 class Throttle:
-    """Sleeps so that work goes at no more than a rate, on average; None is no limit."""
+    """Sleeps to limit the average rate of work; None means no limit."""
 
     def __init__(
         self,
@@ -51,11 +50,11 @@ class Throttle:
 
 
 class WorkerEnded(OSError):
-    """The process is gone without an answer: it was killed, or cannot run here."""
+    """The process ended without an answer: it was killed, or cannot run here."""
 
 
 class ThreadWork:
-    """A job done by the thread that asks for its next piece."""
+    """A job in the calling thread."""
 
     def __init__(self, job: CleaningJob, disk: Disk, bytes_per_second: float | None) -> None:
         job.buffer_bytes = min(job.buffer_bytes, THREAD_BUFFER_BYTES)
@@ -88,7 +87,7 @@ class ThreadWork:
 
 
 class ProcessWork:
-    """A job done by a child process, which ends when this one does."""
+    """A job in a child process, which ends with this process."""
 
     def __init__(self, job: CleaningJob, root: str, bytes_per_second: float | None) -> None:
         self._order = (root, job, bytes_per_second)

@@ -1,7 +1,7 @@
 """Leads, loads and resigns the partitions of a coordinator's topic (Kafka: part of BrokerMetadataPublisher).
 
-Groups, transactions and share state each have one host. It is there from the start of the broker; the coordinator
-itself is made, and its modules are imported, when there is such a topic or a request needs it.
+Groups, transactions and share state each have one host. It exists from the start of the broker; the coordinator
+itself is created, and its modules are imported, when its topic exists or a request needs it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ottla.wire.stored import metadata as stored
 
 if TYPE_CHECKING:
     from ottla.coordinator.runtime.runtime import CoordinatorRuntime
-    from ottla.server.broker import Broker
+    from ottla.server.services import CoordinatorServices
 
 RuntimeT = TypeVar("RuntimeT", bound="CoordinatorRuntime")  # type: ignore[type-arg]
 
 
 class CoordinatorPartition:
-    """A coordinator's end of the partition it keeps its records in."""
+    """A coordinator's access to the partition with its records."""
 
     __slots__ = ("_partition",)
 
@@ -51,7 +51,9 @@ class CoordinatorPartition:
         return self._partition.append_own_run([Batch(batch) for batch in batches])
 
     def on_committed(self, offset: int, callback: Callable[[KafkaError | None], None]) -> None:
-        """At once with one replica; with more when those in sync have it, unless another leads before that."""
+        """Call back immediately with one replica, otherwise when the in-sync replicas have the records, unless the
+        leader changes first.
+        """
         self._partition.when_committed(
             offset, lambda error: callback(NotCoordinator() if isinstance(error, NotLeaderOrFollower) else error)
         )
@@ -60,14 +62,14 @@ class CoordinatorPartition:
 class CoordinatorHost(Generic[RuntimeT]):
     """One coordinator of a broker, and the partitions of its topic that the broker leads."""
 
-    __slots__ = ("_broker", "_make", "_stopped", "in_use", "topic_name")
+    __slots__ = ("_make", "_services", "_stopped", "in_use", "topic_name")
 
-    def __init__(self, broker: Broker, topic_name: str, make: Callable[[], RuntimeT]) -> None:
-        self._broker = broker
+    def __init__(self, services: CoordinatorServices, topic_name: str, make: Callable[[], RuntimeT]) -> None:
+        self._services = services
         self.topic_name = topic_name
         self._make = make
         self.in_use: RuntimeT | None = None
-        """The coordinator, if anybody needed it yet."""
+        """The coordinator, if it has been needed."""
         self._stopped = False
 
     @property
@@ -79,11 +81,11 @@ class CoordinatorHost(Generic[RuntimeT]):
         return self.in_use
 
     def start(self) -> None:
-        """Lead every partition of the topic, if there is one already."""
-        topic = self._broker.metadata.topics.get(self.topic_name)
+        """Lead every partition of the topic, if it exists."""
+        topic = self._services.metadata.topics.get(self.topic_name)
         if topic is not None:
             self._lead_all(topic)
-        self._broker.replicas.on_topic_removed.append(self._topic_removed)
+        self._services.replicas.on_topic_removed.append(self._topic_removed)
 
     def stop(self) -> None:
         self._stopped = True
@@ -93,8 +95,8 @@ class CoordinatorHost(Generic[RuntimeT]):
     # -- following the metadata
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
-        """The topic was made, or another broker leads some of its partitions."""
-        topic = self._broker.metadata.topics.get(self.topic_name)
+        """The topic was created, or the leaders of its partitions changed."""
+        topic = self._services.metadata.topics.get(self.topic_name)
         if topic is None:
             return
         if any(isinstance(record, stored.TopicRecord) and record.name == self.topic_name for record in records):
@@ -115,14 +117,14 @@ class CoordinatorHost(Generic[RuntimeT]):
 
     def _lead_or_resign(self, topic: TopicState, index: int) -> None:
         state = topic.partitions[index]
-        if state.leader != self._broker.node_id:
+        if state.leader != self._services.node_id:
             self.coordinator.resign(index)
         elif not self.coordinator.leads(index, state.leader_epoch):
             self.load(index)
 
     def load(self, index: int) -> None:
-        """Make the state of a partition from its log, also if it is led already."""
-        partition = self._broker.replicas.leader(self.topic_name, index)
+        """Load the state of a partition from its log, even if this broker leads it already."""
+        partition = self._services.replicas.leader(self.topic_name, index)
         stored_batches = partition.log.batches(partition.log_start_offset)
         self.coordinator.lead(index, CoordinatorPartition(partition), stored_batches, partition.leader_epoch)
 

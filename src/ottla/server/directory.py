@@ -1,4 +1,4 @@
-"""Where things are in the cluster: the brokers' addresses, who leads a partition, who coordinates a key."""
+"""Where things are in the cluster: the brokers' addresses, the leaders of partitions, the coordinators of keys."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ Node = tuple[BrokerState, str, int]
 
 
 class Directory:
-    """The cluster's addresses and leaders, as the metadata has them."""
+    """The cluster's addresses and leaders, from the metadata."""
 
     def __init__(
         self, image: MetadataImage, controller: Controller, unaddressed: Callable[[str], Container[int]]
     ) -> None:
-        """`unaddressed` names the brokers that advertise no address on a listener, as it listens on all interfaces."""
+        """`unaddressed` gives the brokers that advertise no address on a listener, because it listens on all
+        interfaces.
+        """
         self._image = image
         self._controller = controller
         self._unaddressed = unaddressed
@@ -35,7 +37,7 @@ class Directory:
         self._cannot_make: set[str] = set()
 
     def nodes(self, requester: Requester, *, fenced: bool = False) -> list[Node]:
-        """The brokers with their address on the listener that a client came through."""
+        """The brokers with their address on the listener that a client uses."""
         if self._nodes_version != self._image.version:
             self._nodes.clear()
             self._nodes_version = self._image.version
@@ -61,7 +63,9 @@ class Directory:
         ]
 
     def coordinator_of(self, topic: str, key: str) -> int:
-        """The broker that coordinates `key`: the leader of its partition of an internal topic, made if need be."""
+        """The broker that coordinates `key`: the leader of its partition of an internal topic, which is created if
+        needed.
+        """
         state = self._internal_topic(topic)
         leader = state.partitions[internal_partition(key, len(state.partitions))].leader
         if leader == NO_LEADER:
@@ -72,9 +76,9 @@ class Directory:
         try:
             return self._controller.create_internal_topic(topic)
         except KafkaError as error:
-            if topic not in self._cannot_make:  # clients ask again and again
+            if topic not in self._cannot_make:  # clients retry
                 self._cannot_make.add(topic)
-                logger.warning("there is no coordinator, as topic %s cannot be made: %s", topic, error.message)
+                logger.warning("there is no coordinator, because topic %s cannot be created: %s", topic, error.message)
             raise CoordinatorNotAvailable() from error
 
     def leader_of(self, key: tuple[bytes | str, int]) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """The one place where a handler is called: for connections, for other brokers, and for forwarded requests.
 
-A handler returns its response, None where the client expects no response, or a `Reply`; or it raises. `dispatch` turns
+A handler returns its response, None if the client expects no response, or a `Reply`; or it raises. `dispatch` turns
 an error, raised now or given later, into the error response of the API.
 """
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def dispatch(handler: Handler, api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
-    """The answer of `handler`, which is the one of `api` or stands before it."""
+    """The answer of `handler`, which is the handler of `api` or a guard before it."""
     try:
         answer = handler(ctx, request)
     except Exception as error:
@@ -31,7 +31,7 @@ def dispatch(handler: Handler, api: Api, ctx: RequestContext, request: Any) -> A
 
 
 def error_response(api: Api, ctx: RequestContext, request: Any, error: Exception) -> Message | None:
-    """What a client is told of an error. None if even that fails: then its connection is closed."""
+    """The answer that shows an error to a client. None if even that fails; then the connection is closed."""
     if not isinstance(error, KafkaError):
         logger.error("%s v%d from %s failed", api.name, ctx.version, ctx.connection.peer, exc_info=error)
         error = UnknownServerError()
@@ -43,6 +43,6 @@ def error_response(api: Api, ctx: RequestContext, request: Any, error: Exception
 
 
 def give_up(api: Api, ctx: RequestContext, error: Exception) -> None:
-    """A mistake in the broker: there is no answer, and no reason to leave the client waiting for one."""
+    """A bug in the broker: there is no answer, so do not let the client wait for one."""
     logger.error("%s v%d from %s has no answer", api.name, ctx.version, ctx.connection.peer, exc_info=error)
     ctx.connection.close("its request cannot be answered")

@@ -24,11 +24,11 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
 EVICTION_MS = 120_000
-"""A session that was not used for this long gives way to a new one when the cache is full (Kafka's constant)."""
+"""A session that was unused for this long is evicted for a new one when the cache is full (Kafka's constant)."""
 
 PARTITIONS_MAX = 500_000
-"""Partitions of all sessions together, some 150 MB. Kafka bounds the number of sessions alone, and one session may name
-as many partitions as fit into its requests. A fetch that would go beyond is served without a session."""
+"""The most partitions of all sessions together, about 150 MB. Kafka limits only the number of sessions, and a session
+may have as many partitions as fit into its requests. A fetch beyond the limit is served without a session."""
 
 _INT32_MAX = 0x7FFFFFFF
 
@@ -36,7 +36,7 @@ PartitionKey = tuple[bytes | str, int]
 
 
 class SessionPartition:
-    """One partition of a fetch, and what the session last told its client about it."""
+    """One partition of a fetch, and what the session last sent to its client about it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -80,7 +80,7 @@ class FetchSession:
         self.created_ms = self.last_used_ms = now_ms
 
     def add(self, request: FetchRequest) -> None:
-        """Take in the partitions that a request adds or changes."""
+        """Add the partitions that a request adds or changes."""
         by_id = self.uses_topic_ids
         for topic in request.topics:
             name = topic.topic_id if by_id else topic.topic
@@ -121,7 +121,7 @@ class FetchPlan:
 
 
 class FetchSessionCache:
-    """All sessions of a broker; bounded, the longest unused goes first."""
+    """All sessions of a broker; limited, and the least recently used is removed first."""
 
     def __init__(self, slots: int, clock: Clock, randbelow: Callable[[int], int]) -> None:
         self._slots = slots
@@ -129,7 +129,7 @@ class FetchSessionCache:
         self._randbelow = randbelow
         self._sessions: dict[int, FetchSession] = {}
         self.partitions = 0
-        """Of all sessions."""
+        """The partitions of all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -154,7 +154,7 @@ class FetchSessionCache:
         return self._incremental(request, version)
 
     def close(self, session: FetchSession) -> None:
-        """Forget a session that its client does not know of."""
+        """Remove a session that its client does not know."""
         self._drop(session.session_id)
 
     def _drop(self, session_id: int) -> None:
@@ -175,7 +175,7 @@ class FetchSessionCache:
         session.forget(request)
         self.partitions += len(session.partitions) - before
         if not session.partitions or self.partitions > PARTITIONS_MAX:
-            # Nothing is left to follow: Kafka closes the session and answers without one. Or there is too much.
+            # No partition is left: Kafka closes the session and answers without one. Or there are too many.
             self._drop(session.session_id)
             return FetchPlan(session.partitions, None, full=True)
         session.epoch = session.epoch + 1 if session.epoch < _INT32_MAX else 1
@@ -190,7 +190,7 @@ class FetchSessionCache:
         while session_id in self._sessions:
             session_id = 1 + self._randbelow(_INT32_MAX - 1)
         session = FetchSession(session_id, version >= 13, self._clock.monotonic_ms())
-        session.add(request)  # there is nothing yet that it could forget
+        session.add(request)  # there is nothing to forget yet
         if self.partitions + len(session.partitions) > PARTITIONS_MAX:
             return None
         self._sessions[session_id] = session
@@ -202,7 +202,7 @@ class FetchSessionCache:
             return True
         if not self._sessions:
             return False
-        # The dict is ordered by last use, so the first one is the longest unused.
+        # The dict is ordered by last use, so the first one is the least recently used.
         oldest = next(iter(self._sessions.values()))
         if self._clock.monotonic_ms() - oldest.last_used_ms <= EVICTION_MS:
             return False

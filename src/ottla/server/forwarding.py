@@ -1,7 +1,7 @@
 """Requests that the controller answers, forwarded by the broker that got them (Kafka's Envelope, KIP-590).
 
-A broker that is its own controller forwards nothing. Brokers of a cluster and workers each say how a request reaches
-their controller; which requests go there is declared at the handlers (`AnsweredBy.CONTROLLER`, `may_create_topics`).
+A broker that is its own controller forwards nothing. Brokers of a cluster and workers define how a request reaches
+their controller; the handlers declare which requests go there (`AnsweredBy.CONTROLLER`, `may_create_topics`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ottla.wire.messages import IncrementalAlterConfigsRequest
 
 Forward = Callable[[Api, RequestContext, Any], Answer[Message | None]]
-"""Has the controller answer a client's request."""
+"""Forwards a client's request to the controller."""
 
 
 def forwarding(registry: Registry, forward: Forward, creating: MetadataImage | None = None) -> Registry:
     """The same APIs, with `forward` for those that the controller answers.
 
-    Give `creating`, the broker's metadata, if requests that may create a topic have to be forwarded as well.
+    Pass `creating`, the broker's metadata, if requests that may create a topic must be forwarded too.
     """
 
     def wrap(api: Api) -> Handler:

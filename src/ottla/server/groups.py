@@ -1,8 +1,8 @@
-"""Connects the group coordinator to the broker: the metadata that it reads, and the changes that it must hear of."""
+"""Connects the group coordinator to the broker: the metadata that it reads, and the changes that concern it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.enums import ConfigResourceType
@@ -16,13 +16,14 @@ from ottla.wire.stored import metadata as stored
 if TYPE_CHECKING:
     from ottla.coordinator.groups import coordinator, settings
     from ottla.coordinator.groups.coordinator import GroupCoordinator
-    from ottla.server.broker import Broker
+    from ottla.server.services import CoordinatorServices
+    from ottla.server.share.state import ShareStates
 else:
     coordinator = lazy("ottla.coordinator.groups.coordinator")
     settings = lazy("ottla.coordinator.groups.settings")
 
 
-class TopicInCluster:
+class TopicForGroups:
     """A topic as assignors see it."""
 
     __slots__ = ("_image", "_topic")
@@ -49,26 +50,27 @@ class TopicInCluster:
         return [rack for replica in replicas if replica in brokers and (rack := brokers[replica].rack) is not None]
 
 
-class ClusterForGroups:
+class MetadataForGroups:
     """The part of the metadata that groups read."""
 
-    __slots__ = ("_broker", "_image")
+    __slots__ = ("_image", "_services", "_share_states")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._image = broker.metadata
+    def __init__(self, services: CoordinatorServices, share_states: Callable[[], ShareStates]) -> None:
+        self._services = services
+        self._image = services.metadata
+        self._share_states = share_states
 
     @property
     def version(self) -> int:
         return self._image.version
 
-    def topic(self, name: str) -> TopicInCluster | None:
+    def topic(self, name: str) -> TopicForGroups | None:
         topic = self._image.topics.get(name)
-        return TopicInCluster(topic, self._image) if topic is not None else None
+        return TopicForGroups(topic, self._image) if topic is not None else None
 
-    def topic_by_id(self, topic_id: bytes) -> TopicInCluster | None:
+    def topic_by_id(self, topic_id: bytes) -> TopicForGroups | None:
         topic = self._image.topics_by_id.get(topic_id)
-        return TopicInCluster(topic, self._image) if topic is not None else None
+        return TopicForGroups(topic, self._image) if topic is not None else None
 
     def topic_names(self) -> Iterable[str]:
         return self._image.topics
@@ -77,19 +79,21 @@ class ClusterForGroups:
         overrides = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if overrides is None or key not in overrides:
             return None
-        return self._broker.config.group(overrides)[key]
+        return self._services.config.group(overrides)[key]
 
     def share_state(self) -> Any:
-        return self._broker.share.states
+        return self._share_states()
 
 
 class GroupsOfBroker:
-    """The group coordinator of a broker, and what it has to know of the metadata."""
+    """The group coordinator of a broker, and the metadata that it needs."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.config
-        self.host: CoordinatorHost[GroupCoordinator] = CoordinatorHost(broker, GROUP_METADATA_TOPIC, self._make)
+    def __init__(self, services: CoordinatorServices, share_states: Callable[[], ShareStates]) -> None:
+        """Only share groups need `share_states`, which are created with the first of them."""
+        self._services = services
+        self._share_states = share_states
+        self._config = services.config
+        self.host: CoordinatorHost[GroupCoordinator] = CoordinatorHost(services, GROUP_METADATA_TOPIC, self._make)
         self.stop = self.host.stop
 
     @property
@@ -97,26 +101,26 @@ class GroupsOfBroker:
         return self.host.coordinator
 
     def _make(self) -> GroupCoordinator:
-        broker = self._broker
+        services = self._services
         return coordinator.GroupCoordinator(
-            ClusterForGroups(broker),
+            MetadataForGroups(services, self._share_states),
             settings.GroupSettings.from_config(self._config),
-            broker.clock,
-            broker.timer,
-            broker.chance.uuid,
-            broker.coordinator_loader,
+            services.clock,
+            services.timer,
+            services.randomness.uuid,
+            services.loader(),
         )
 
     def start(self) -> None:
         self.host.start()
-        self._broker.replicas.on_topic_removed.append(self._topic_removed)
+        self._services.replicas.on_topic_removed.append(self._topic_removed)
 
     def metadata_changed(self, records: Sequence[Message]) -> None:
         """Follow the metadata log: the offsets topic itself, and the topics that groups read."""
         self.host.metadata_changed(records)
         if self.host.in_use is None:
             return
-        topics_by_id = self._broker.metadata.topics_by_id
+        topics_by_id = self._services.metadata.topics_by_id
         created = {record.name for record in records if isinstance(record, stored.TopicRecord)}
         changed = {
             topic.name

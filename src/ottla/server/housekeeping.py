@@ -1,4 +1,4 @@
-"""Retention and compaction beside a running broker: nothing here makes a fetch or a produce wait."""
+"""Retention and compaction in the background: nothing here makes a fetch or a produce wait."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.answers import Answer, Reply, paced
 from ottla.clock import Timer, TimerHandle
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import CLEANER_OFFSETS_FILE, TopicPartition
 from ottla.log.files import PosixDisk
+from ottla.log.integrity import inspecting
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 
@@ -26,13 +28,13 @@ else:
 PROCESS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Starting a process costs as much as compacting about this much."""
 SWEEP_STEPS: Final = 32
-"""Logs swept before other things on the event loop get their turn."""
+"""Logs swept before other work on the event loop gets its turn."""
 
 
 class Housekeeper:
-    """Sweeps old segments away and keeps compacted logs compact, for as long as the broker runs.
+    """Deletes old segments and compacts logs while the broker runs.
 
-    Until there is a log that may have to be compacted it stands in for the cleaner: to import that is for later.
+    It takes the cleaner's calls until there is a compacted log, so that the cleaner is imported only then.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Housekeeper:
         self._stopped = False
         self._processes_work = True
         self.at_once = False
-        """Finish what falls due before the timer's callback returns, instead of beside the event loop's other work."""
+        """Finish due work before the timer's callback returns, instead of in the background."""
         self._cleaner: LogCleaner | None = None
+        self._inspection: Answer[None] = None
+        """The check of logs that have not been opened yet, after a clean start."""
 
     def _settings(self) -> cleaner_module.CleanerSettings:
         return cleaner_module.CleanerSettings.from_config(self._config())
@@ -58,7 +62,7 @@ class Housekeeper:
     # -- retention ---------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Drop what is past its retention, some logs at a time. One sweep runs at a time."""
+        """Delete what is past its retention, some logs at a time. Only one sweep runs at a time."""
         if self._sweep is None and not self._stopped:
             self._sweep = self._logs.retention_steps()
             self._sweep_some()
@@ -75,6 +79,8 @@ class Housekeeper:
     # -- compaction --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        if self._logs.unopened:
+            self._inspection = paced(inspecting(self._logs))
         if self._logs.unopened or self._logs.disk.exists(CLEANER_OFFSETS_FILE):
             self._make_cleaner()
         else:
@@ -91,7 +97,7 @@ class Housekeeper:
         return cleaner
 
     def changed(self, log: Log) -> None:
-        """The log manager tells of its logs, here as long as none is compacted: then a new cleaner takes over."""
+        """The log manager reports its logs here until one is compacted: then a new cleaner takes over."""
         if log.config.compact:
             self._make_cleaner()
 
@@ -100,17 +106,17 @@ class Housekeeper:
             self._make_cleaner()
 
     def removed(self, key: TopicPartition) -> None:
-        """There is nothing to forget of it."""
+        """Nothing to do."""
 
     def is_busy(self, key: TopicPartition) -> bool:
         return False
 
     def _wake(self) -> None:
-        """Look after `log.cleaner.backoff.ms`, unless that is planned already."""
+        """Check after `log.cleaner.backoff.ms`, unless a check is already planned."""
         self._look_in(self._backoff_ms())
 
     def _wait(self) -> None:
-        """Look when there may be something to find; while nothing is written there is no timer at all."""
+        """Check when there may be something to do; while nothing is written there is no timer."""
         next_ms = self.cleaner.next_look_ms()
         if next_ms is not None:
             self._look_in(max(next_ms - self._logs.clock.now_ms(), self._backoff_ms()))
@@ -153,7 +159,7 @@ class Housekeeper:
                 self.cleaner.discard(cleaning)
                 return
             if isinstance(cleaning.error, OSError):
-                self._processes_work = False  # no process could be started, or it died: slower is better than never
+                self._processes_work = False  # no process could be started, or it died: use a thread instead
             if self.cleaner.apply(cleaning):
                 self._step(cleaning)
             else:
@@ -163,7 +169,7 @@ class Housekeeper:
         future.add_done_callback(stepped)
 
     def _start_work(self, job: CleaningJob) -> Work:
-        # Most brokers never compact anything large: what that needs is imported when it is.
+        # Most brokers never compact anything large: its modules are imported only then.
         disk = self._logs.disk.part_of(job.folder)
         rate = self._settings().bytes_per_second
         large = sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES
@@ -176,8 +182,10 @@ class Housekeeper:
         return self.cleaner.compact_now(topic, partition)
 
     async def stop(self) -> None:
-        """End all work; what was not finished is as if it had not begun."""
+        """End all work; unfinished work has no effect."""
         self._stopped = True
+        if isinstance(self._inspection, Reply):
+            self._inspection.cancel()
         if self._next_look is not None:
             self._next_look.cancel()
         if self._cleaner is not None:

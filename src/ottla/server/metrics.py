@@ -1,7 +1,7 @@
 """Prometheus metrics: request rates and latencies by API and version, bytes, log sizes, group lag, connections, errors.
 
 Requests are counted by wrapping a route's handler and encoder when metrics are switched on; without them the dispatch
-path is untouched. Everything that is state already (sizes, offsets, lag) is read when somebody scrapes.
+path is unchanged. State (sizes, offsets, lag) is read when the page is scraped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.answers import Reply
 from ottla.errors import name_of
 from ottla.lazy_imports import import_late, lazy
+from ottla.server.state_metrics import BrokerState, HighWatermarks
 from ottla.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ else:
     prometheus_core = lazy("prometheus_client.core")
 
 _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
-
-HighWatermarks = Mapping[tuple[str, int], int]
 
 Family = tuple[str, str, str, list[tuple[str, dict[str, str], float]]]
 """A metric: its name, help, type, and the samples with their labels."""
@@ -44,7 +43,7 @@ class MetricsPage(NamedTuple):
 
 
 def need_prometheus() -> None:
-    """RuntimeError if the package is not there."""
+    """RuntimeError if the package is not installed."""
     try:
         import_late("prometheus_client")
     except ImportError as missing:
@@ -70,7 +69,7 @@ class Metrics:
         )
         self._latency = prometheus_client.Histogram(
             "ottla_request_seconds",
-            "Time from the decoded request to its answer, waiting included.",
+            "Time from the decoded request to its answer, including waits.",
             labels,
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
@@ -81,7 +80,7 @@ class Metrics:
         self._bytes_out = prometheus_client.Counter(
             "ottla_response_bytes", "Bytes of responses.", ("api",), registry=self._registry
         )
-        self._state = _State(broker)
+        self._state = BrokerState(broker)
         self._registry.register(self._state)
 
     def instrument(self, route: Route, version: int) -> None:
@@ -118,9 +117,9 @@ class Metrics:
         return page_of(self._registry)
 
     def families(self, high_watermarks: HighWatermarks = MappingProxyType({})) -> list[Family]:
-        """What a page would show, in a form that travels; nothing of a broker that is down.
+        """The metrics in a form that can be sent to another process; nothing if the broker is down.
 
-        The high watermarks are those of partitions that others lead, for the lag of groups.
+        The high watermarks are those of partitions that other brokers lead, for the lag of groups.
         """
         self._state.elsewhere = high_watermarks
         return [
@@ -135,7 +134,7 @@ class Metrics:
 
 
 class Gathered:
-    """The metrics of several brokers, as one registry would have them; a label says whose is whose."""
+    """The metrics of several brokers in one registry, with a label for the broker."""
 
     def __init__(self, label: str, by_broker: Mapping[int, list[Family]]) -> None:
         self._label = label
@@ -159,7 +158,7 @@ def page_of(registry: Any) -> MetricsPage:
 
 
 def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
-    """What lists the error codes in a response, wherever they stand."""
+    """A function that lists all error codes in a response."""
     plan = _error_plan(message)
 
     def find(response: Any) -> list[int]:
@@ -172,7 +171,7 @@ def error_finder(message: type[Message]) -> Callable[[Any], list[int]]:
 
 
 class _ErrorPlan(NamedTuple):
-    """Where the error codes of a struct are: its own, and below these fields."""
+    """Where the error codes of a struct are: in the struct itself, and below these fields."""
 
     kind: type[Struct]
     has_code: bool
@@ -198,94 +197,20 @@ def _collect(struct: Any, plan: _ErrorPlan, found: list[int]) -> None:
     for name, is_array, below in plan.below:
         value = getattr(struct, name)
         for item in () if value is None else value if is_array else (value,):
-            # Parts may be bytes that were encoded before; those are of answers without errors.
+            # Parts may be encoded bytes; those belong to answers without errors.
             if item.__class__ is below.kind:
                 _collect(item, below, found)
 
 
-class _State:
-    """What can be read off the broker at any time."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.elsewhere: HighWatermarks = {}
-
-    def describe(self) -> list[Any]:
-        return []
-
-    def collect(self) -> Iterator[Any]:
-        broker = self._broker
-        identity = {"node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
-        yield prometheus_core.InfoMetricFamily("ottla_broker", "The broker.", identity)
-        yield prometheus_core.GaugeMetricFamily("ottla_connections", "Open connections.", broker.connection_count)
-        yield prometheus_core.GaugeMetricFamily("ottla_topics", "Topics.", len(broker.metadata.topics))
-        labels = ("topic", "partition")
-        size = prometheus_core.GaugeMetricFamily("ottla_log_bytes", "Bytes in a partition's log.", labels=labels)
-        start = prometheus_core.GaugeMetricFamily(
-            "ottla_log_start_offset", "First offset of a partition.", labels=labels
-        )
-        end = prometheus_core.GaugeMetricFamily("ottla_log_end_offset", "Next offset of a partition.", labels=labels)
-        # Partitions that nobody used since the start are not opened for this.
-        for partition in broker.replicas:
-            key = (partition.topic, str(partition.index))
-            size.add_metric(key, partition.log.size_bytes)
-            start.add_metric(key, partition.log.log_start_offset)
-            end.add_metric(key, partition.log.log_end_offset)
-        yield from (size, start, end)
-        yield from self._groups()
-        yield from self._share_groups()
-
-    def _groups(self) -> Iterator[Any]:
-        lag = prometheus_core.GaugeMetricFamily(
-            "ottla_group_lag", "Records behind the end.", labels=("group", "topic", "partition")
-        )
-        groups = 0
-        for shard in self._broker.groups.shards():
-            groups += len(shard.groups)
-            for group_id, topics in shard.offsets.groups.items():
-                for topic, committed in topics.items():
-                    for index, position in committed.items():
-                        partition = self._broker.replicas.get(topic, index)
-                        high_watermark = (
-                            partition.high_watermark if partition is not None else self.elsewhere.get((topic, index))
-                        )
-                        if high_watermark is not None:
-                            behind = max(0, high_watermark - position[1].offset)
-                            lag.add_metric((group_id, topic, str(index)), behind)
-        yield prometheus_core.GaugeMetricFamily("ottla_groups", "Groups that this broker coordinates.", groups)
-        yield lag
-
-    def _share_groups(self) -> Iterator[Any]:
-        """Of the partitions that this broker leads: who reads them is known here, whoever coordinates the group."""
-        share = self._broker.coordinators.share_in_use
-        labels = ("group", "topic", "partition")
-        held = prometheus_core.GaugeMetricFamily(
-            "ottla_share_acquired", "Records that members of a share group have.", labels=labels
-        )
-        lag = prometheus_core.GaugeMetricFamily(
-            "ottla_share_lag", "Records that a share group is not done with.", labels=labels
-        )
-        for group_id, reader in () if share is None else share.readers():
-            partition, in_flight = reader.partition, reader.share.in_flight
-            key = (group_id, partition.topic, str(partition.index))
-            held.add_metric(key, in_flight.acquired_count)
-            lag.add_metric(key, max(0, partition.high_watermark - in_flight.start - in_flight.done_count))
-        sessions = 0 if share is None else len(share.sessions)
-        yield prometheus_core.GaugeMetricFamily(
-            "ottla_share_sessions", "Sessions of members of share groups.", sessions
-        )
-        yield from (held, lag)
-
-
 class MetricsOfSeveral:
-    """The counters of several brokers in one process: one page, on which every line names its broker."""
+    """The counters of several brokers in one process: one page with a label for the broker on every line."""
 
     def __init__(self) -> None:
         need_prometheus()
         self._metrics: dict[int, Metrics] = {}
 
     def attach(self, broker: Broker) -> None:
-        """Count from now on; a broker that starts again begins at zero, as a process does."""
+        """Count from now on; a restarted broker begins at zero, like a new process."""
         before = self._metrics.get(broker.node_id)
         if before is not None:
             broker.registry.stop_instrumenting(before.instrument)

@@ -1,6 +1,6 @@
-"""Other brokers: the channel that requests to them take, and how a request without a connection is answered here.
+"""Other brokers: the channel for requests to them, and how their requests are answered here.
 
-`Channel` has three implementations: `NoOtherBrokers` here for a broker that is alone, `multibroker/channel.py` over the
+`Channel` has three implementations: `LocalChannel` here for a single broker, `multibroker/channel.py` over the
 simulated network inside one process, and `workers/channel.py` over the sockets between worker processes.
 """
 
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.answers import Answer
+from ottla.answers import Answer, Reply
 from ottla.server.api import Registry, RequestContext, registered_apis
 from ottla.server.dispatch import dispatch
 from ottla.wire.schema import Message
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ottla.server.requester import Requester
     from ottla.server.services import Services
 
-Answered = Callable[[Any, Exception | None], None]
-"""Called once: with the response, or with a KafkaError or Unreachable."""
 ServeInternal = Callable[[int, Any], Message]
 """Answers a request that only brokers send; gets the id of the sender and the request."""
 
@@ -31,27 +29,39 @@ class Unreachable(Exception):
 
 
 class Channel(Protocol):
-    """The way to other brokers. Requests are those of the Kafka protocol, in their newest version."""
+    """The channel to other brokers. Requests are those of the Kafka protocol, in their newest version."""
 
-    def send(self, broker_id: int, request: Message, answered: Answered, *, at_once: bool = False) -> None:
-        """Send a request to another broker. With `at_once` the caller wants the answer before it does anything else,
-        so an implementation may wait for it for a moment."""
+    def send(self, broker_id: int, request: Message, *, at_once: bool = False) -> Reply[Any]:
+        """Send a request to another broker. The reply gets the response, or fails with Unreachable or a KafkaError.
+
+        With `at_once` the caller cannot continue without the answer, so an implementation may poll for it for a
+        moment.
+        """
 
 
-class NoOtherBrokers:
-    """The channel of a broker that is alone."""
+class LocalChannel:
+    """The channel of a single broker to itself, in the same process."""
 
-    def send(self, broker_id: int, request: Message, answered: Answered, *, at_once: bool = False) -> None:
-        answered(None, Unreachable(f"there is no broker {broker_id}"))
+    def __init__(self, node_id: int, server: Callable[[], PeerServer]) -> None:
+        self._node_id = node_id
+        self._server = server
+
+    def send(self, broker_id: int, request: Message, *, at_once: bool = False) -> Reply[Any]:
+        reply: Reply[Any] = Reply()
+        if broker_id == self._node_id:
+            reply.complete(lambda: self._server().serve(broker_id, request, request.MAX_VERSION))
+        else:
+            reply.fail(Unreachable(f"there is no broker {broker_id}"))
+        return reply
 
 
 class PeerServer:
     """Answers the requests of other brokers, with the same handlers as those of clients."""
 
     def __init__(
-        self, services: Services, listener: Listener, internal: Mapping[type[Message], ServeInternal] | None = None
+        self, services: Services, listener: Listener, internal: Mapping[int, ServeInternal] | None = None
     ) -> None:
-        """`internal` are requests that a controller answers to brokers, and that clients cannot send."""
+        """`internal`, by API key: requests from brokers to a controller, which clients cannot send."""
         self._services = services
         self._listener = listener
         self._internal = internal or {}
@@ -60,7 +70,7 @@ class PeerServer:
 
     def serve(self, peer_id: int, request: Message, version: int) -> Answer[Any]:
         """The answer to another broker; errors are in the response, as they are for clients."""
-        internal = self._internal.get(type(request))
+        internal = self._internal.get(request.API_KEY)
         if internal is not None:
             return internal(peer_id, request)
         route = self._registry.route(request.API_KEY, version)
@@ -73,7 +83,7 @@ class PeerServer:
 
 
 class PeerConnection:
-    """Another broker as the sender of a request: no socket, no ACLs, no quotas."""
+    """Another broker as the sender of a request, without socket, ACLs and quotas."""
 
     wants_changes_only = True
     token_authenticated = False
@@ -92,11 +102,11 @@ class PeerConnection:
         return 0
 
     def close(self, reason: str | None = None, level: int = logging.WARNING) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
 class ForwardedConnection:
-    """A client's connection as the controller sees it, to which a broker forwarded a request (KIP-590)."""
+    """A client's connection as the controller sees it, for a request that a broker forwarded (KIP-590)."""
 
     __slots__ = (
         "client_host",

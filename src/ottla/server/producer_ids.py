@@ -4,20 +4,48 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.answers import Answer, Reply
 from ottla.errors import CoordinatorLoadInProgress
+from ottla.lazy_imports import lazy
 
-Allocated = Callable[[range | None], None]
-"""Gets the new block, or None where the controller cannot be reached."""
+if TYPE_CHECKING:
+    from ottla.server.peers import Channel
+    from ottla.wire import messages
+else:
+    messages = lazy("ottla.wire.messages")
+
+Allocate = Callable[[], Reply[range]]
+"""Asks the controller for a block of ids; fails if the controller cannot be reached."""
+
+
+def over_channel(channel: Channel, controller_id: int, node_id: int, epoch: Callable[[], int]) -> Allocate:
+    """Get blocks with a request to the controller."""
+
+    def allocate() -> Reply[range]:
+        allocated: Reply[range] = Reply()
+
+        def answered(reply: Reply[messages.AllocateProducerIdsResponse]) -> None:
+            if reply.error is not None or reply.value.error_code:
+                allocated.fail(reply.error or CoordinatorLoadInProgress())
+            else:
+                first = reply.value.producer_id_start
+                allocated.resolve(range(first, first + reply.value.producer_id_len))
+
+        request = messages.AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=epoch())
+        channel.send(controller_id, request).listen(answered)
+        return allocated
+
+    return allocate
 
 
 class ProducerIds:
     """The ids that this broker may give to producers."""
 
-    def __init__(self, allocate: Callable[[Allocated], None], *, refill_at: int = 0) -> None:
-        """With `refill_at` ids left the next block is asked for, so that nobody has to wait for it. With 0 `allocate`
-        answers at once, and is asked when an id is needed."""
+    def __init__(self, allocate: Allocate, *, refill_at: int = 0) -> None:
+        """When `refill_at` ids are left, the next block is requested, so that no client waits for it. With 0,
+        `allocate` answers immediately and is called when an id is needed."""
         self._allocate = allocate
         self._refill_at = refill_at
         self._ids: deque[int] = deque()
@@ -25,7 +53,7 @@ class ProducerIds:
         self._waiting: list[Reply[None]] = []
 
     def next(self) -> int:
-        """An id that nobody ever had."""
+        """An id that was never given to any producer."""
         if len(self._ids) <= self._refill_at:
             self._ask()
         if not self._ids:
@@ -46,11 +74,12 @@ class ProducerIds:
     def _ask(self) -> None:
         if not self._asking:
             self._asking = True
-            self._allocate(self._allocated)
+            self._allocate().listen(self._allocated)
 
-    def _allocated(self, block: range | None) -> None:
+    def _allocated(self, block: Reply[range]) -> None:
         self._asking = False
-        self._ids.extend(block or ())
+        if block.error is None:
+            self._ids.extend(block.value)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.resolve(None)

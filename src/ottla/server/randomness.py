@@ -21,7 +21,7 @@ class SystemRandomness:
     """Unpredictable, for ids that others must not guess."""
 
     def randbelow(self, limit: int) -> int:
-        # So many more bits than any limit has that no number is noticeably more likely than another.
+        # Enough extra bits that no number is noticeably more likely than another.
         return int.from_bytes(os.urandom(32), "big") % limit
 
     def randbytes(self, count: int) -> bytes:
@@ -52,6 +52,6 @@ def _version_4(random_bytes: Callable[[int], bytes]) -> bytes:
         drawn = bytearray(random_bytes(16))
         drawn[6] = drawn[6] & 0x0F | 0x40
         drawn[8] = drawn[8] & 0x3F | 0x80
-        # An id whose text starts with "-" looks like an option to command-line tools: Kafka draws again, too.
+        # An id that starts with "-" looks like an option to command-line tools: Kafka also draws again.
         if bytes(drawn) not in _RESERVED_UUIDS and drawn[0] >> 2 != 62:
             return bytes(drawn)

@@ -14,7 +14,7 @@ from ottla.wire.stored import metadata as stored
 WILDCARDS = ("", "0.0.0.0", "::")
 
 Advertised = tuple[str, str, int]
-"""(listener, host, port) as clients shall use them; the host is "" where any address of this machine does."""
+"""(listener, host, port) for clients; the host is "" for any address of this machine."""
 
 
 def advertised_addresses(config: Config, listeners: Iterable[BoundListener]) -> list[Advertised]:
@@ -39,7 +39,7 @@ def registration_record(
     advertised: Sequence[Advertised],
     log_dirs: list[bytes],
 ) -> stored.RegisterBrokerRecord:
-    """What the metadata says of a broker from its start on."""
+    """The metadata record of a broker's start."""
     endpoint = stored.RegisterBrokerRecord.BrokerEndpoint
     protocols = {bound.config.name: bound.config.security_protocol for bound in listeners}
     feature = stored.RegisterBrokerRecord.BrokerFeature

@@ -12,7 +12,7 @@ RACK_AWARE = "RackAwareReplicaSelector"
 
 
 def nearest_replica(services: Services, partition: Partition, offset: int, rack: str) -> int | None:
-    """A follower in the consumer's rack that is in sync and has what is asked for; None to read from the leader."""
+    """An in-sync follower in the consumer's rack that has the requested offset; None to read from the leader."""
     selector: str | None = services.config["replica.selector.class"]
     leadership = partition.leadership
     if not selector or leadership is None or not selector.endswith(RACK_AWARE):

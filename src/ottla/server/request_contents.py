@@ -1,6 +1,6 @@
 """What a request is about: the topics, partitions, groups and transactional ids that it names.
 
-Found by the shape of the message definitions, so a new API is understood without a word here: a struct with "Topic" in
+Found by the shape of the message definitions, so a new API needs no change here: a struct with "Topic" in
 its name has a topic's name or id and, in arrays, its partitions.
 """
 
@@ -15,7 +15,7 @@ from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Field, Struct
 
 Target: TypeAlias = tuple[str, int | None]
-"""A topic and a partition of it, None where a request names the topic alone."""
+"""A topic and a partition, or None if a request names only the topic."""
 
 NameOf: TypeAlias = Callable[[bytes], str | None]
 
@@ -39,7 +39,7 @@ def _topic_name(item: Struct, name_of: NameOf) -> str | None:
 
 
 def index_of(item: Struct) -> int | None:
-    """The partition that a struct below a topic stands for."""
+    """The partition index of a struct below a topic."""
     for field in _INDEX_FIELDS:
         index = getattr(item, field, None)
         if isinstance(index, int):
@@ -177,13 +177,13 @@ def clone(item: Struct) -> Any:
 
 
 class LeftOutRecords(NamedTuple):
-    """Stands where a request had records."""
+    """A placeholder for the records of a request."""
 
     bytes: int
 
 
 def without_records(request: Struct) -> Any:
-    """A request that may be kept: its records are views of a buffer that is about to be used again."""
+    """A copy that can be kept: the records are views of a buffer that will be reused."""
     copy = clone(request)
     for field in request.FIELDS:
         value = getattr(request, field.name)
@@ -210,7 +210,7 @@ def error_codes(message: Struct) -> Iterator[int]:
 
 
 def detached(request: Struct) -> Any:
-    """A request that may be served later: with its records in memory of their own."""
+    """A request that can be served later, with its own copy of the records."""
     copy = clone(request)
     for field in request.FIELDS:
         value = getattr(request, field.name)

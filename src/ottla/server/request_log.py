@@ -1,4 +1,4 @@
-"""What clients asked: the requests that a broker got, with their answers, as far back as they are kept."""
+"""The recent requests of clients, with their answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.answers import Reply
 from ottla.enums import ApiKey
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 KEPT_REQUESTS: Final = 2000
 RECORDED_REQUESTS: Final = 10_000
-"""What a page that watches can look back on."""
+"""How many requests a page can look back on."""
 KEPT_BYTES: Final = 64 << 20
-"""Of requests. Answers are not counted: they hold regions of files, and bytes only where a broker keeps its log in
-memory anyway."""
+"""The most bytes of requests. Answers are not counted: they hold file regions, and bytes only if the broker keeps
+its log in memory anyway."""
 _PENDING_MAX: Final = 20_000
-"""News that a watch keeps until its reader takes them."""
+"""The most events that a watch keeps for its reader."""
 _numbers: Final = count(1)
 """In the order of arrival, over all brokers of this process."""
 
 
 class Request:
-    """A request that arrived, and what became of it."""
+    """A request and its result."""
 
     __slots__ = (
         "_named",
@@ -62,7 +62,7 @@ class Request:
         self.broker = ctx.services.node_id
         self.at_ms = ctx.services.clock.now_ms()
         self.started_ns = perf_counter_ns()
-        """In real time, also where the broker's clock is a virtual one."""
+        """In real time, even if the broker's clock is virtual."""
         self.ended_ns: int | None = None
         self.waited = False
         """Whether the answer had to wait for something: more records, other members, replicas."""
@@ -124,7 +124,7 @@ class Request:
 
 
 class ControlEvent:
-    """Something that was done to a broker rather than asked of it, in its place among the requests."""
+    """Something that was done to a broker, among its requests."""
 
     __slots__ = ("at_ms", "number", "started_ns", "text", "topics")
 
@@ -171,11 +171,17 @@ class ControlEvent:
         return {"api": self.api, "at_ms": self.at_ms, "control": self.text, "topics": self.topics}
 
 
+class Watcher(Protocol):
+    """The log calls `note` twice for a request: when it arrives, and when it has its answer or will never get one."""
+
+    def note(self, request: Request | ControlEvent) -> None: ...
+
+
 class RequestLog:
-    """The last requests, oldest first, within a bound on their number and one on their bytes.
+    """The last requests, oldest first, with limits on their number and bytes.
 
     `when_watched` is called with True before the first watch begins and with False after the last one has ended: a
-    broker that records only for watchers begins and ends with it.
+    broker that records only for watchers starts and stops with it.
     """
 
     def __init__(
@@ -184,7 +190,7 @@ class RequestLog:
         self._kept: deque[Any] = deque()
         self._kept_max = kept_max
         self._bytes = 0
-        self._watches: list[RequestWatch] = []
+        self._watches: list[Watcher] = []
         self._when_watched = when_watched
 
     def add(self, request: Request | ControlEvent) -> None:
@@ -205,7 +211,7 @@ class RequestLog:
             watch.note(request)
 
     def serve(self, request: Request, serve: Callable[[], Any]) -> Any:
-        """Add a request, and what becomes of it when `serve` serves it."""
+        """Add a request, and its result when `serve` has served it."""
         self.add(request)
         try:
             result = serve()
@@ -223,8 +229,16 @@ class RequestLog:
         self._kept.clear()
         self._bytes = 0
 
+    def attach(self, watcher: Watcher) -> None:
+        """Report each request when it arrives and when it is answered, until `detach`."""
+        self._watches.append(watcher)
+
+    def detach(self, watcher: Watcher) -> None:
+        if watcher in self._watches:
+            self._watches.remove(watcher)
+
     def watch(self) -> RequestWatch:
-        """Follow what comes from now on; `unwatch` ends it."""
+        """Follow requests from now on; `unwatch` ends it."""
         if not self._watches and self._when_watched is not None:
             self._when_watched(self, True)
         watch = RequestWatch()
@@ -253,12 +267,12 @@ class RequestLog:
 
 
 class RequestWatch:
-    """What is new for one reader: each request once when it came, and again when it was answered."""
+    """The events for one reader: each request when it arrives, and again when it is answered."""
 
     def __init__(self) -> None:
         self._news: dict[int, Any] = {}
         self.missed = 0
-        """Requests that the reader was too slow to take."""
+        """Requests that the reader missed."""
 
     def note(self, request: Request | ControlEvent) -> None:
         if request.number not in self._news and len(self._news) >= _PENDING_MAX:
@@ -267,13 +281,13 @@ class RequestWatch:
         self._news[request.number] = request
 
     def take(self, most: int) -> list[Request]:
-        """The oldest news, up to so many."""
+        """The oldest events, up to a limit."""
         numbers = list(islice(self._news, most))
         return [self._news.pop(number) for number in numbers]
 
 
 def recorded_while_watched(registry: Registry) -> RequestLog:
-    """The requests that a broker serves while somebody watches them. Nothing is recorded, and costs, before that."""
+    """The requests that a broker serves while they are watched. Before that, nothing is recorded."""
 
     def instrument(route: Route, version: int) -> None:
         api, handler = route.api, route.handler

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class Requester(Protocol):
-    """What handlers know of the sender. Connections, peers and forwarded clients all have it."""
+    """What handlers know about the sender: a connection, a peer or a forwarded client."""
 
     principal: str
-    """`User:name`, as ACLs and quotas name it."""
+    """`User:name`, as in ACLs and quotas."""
     client_software: tuple[str, str] | None
     """Name and version of the client library, as ApiVersions gave them (KIP-511)."""
     state: dict[str, Any] | None
-    """What handlers keep for as long as the connection lives."""
+    """What handlers keep while the connection is open."""
 
     @property
     def services(self) -> Services:
-        """What this sender's requests may use of the broker."""
+        """The services that this sender's requests may use."""
 
     @property
     def peer(self) -> str:

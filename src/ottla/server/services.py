@@ -1,4 +1,4 @@
-"""The services that handlers use: a small part of the broker, the same for each kind of sender.
+"""The services that handlers, coordinators and security use: each gets a small part of the broker.
 
 A client's requests get the broker's own `Services`. Requests of other brokers, and requests that the controller answers
 for another broker, get a copy with other members: see `for_peers`, `for_broker` and `at_controller`.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from ottla.clock import Clock, Timer
     from ottla.config import Config
     from ottla.coordinator.groups.coordinator import GroupCoordinator
+    from ottla.coordinator.runtime.loader import Loader
     from ottla.log.manager import LogManager
     from ottla.metadata.controller import Controller, Randomness
     from ottla.metadata.image import MetadataImage
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from ottla.server.directory import Directory
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.log_dirs import SpreadFolders
+    from ottla.server.net.busy_poll import Pace
+    from ottla.server.net.connections import Connections
+    from ottla.server.peers import Channel
     from ottla.server.producer_ids import ProducerIds
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.manager import Security
@@ -43,7 +48,7 @@ else:
 
 
 class CurrentConfig:
-    """The broker's settings as they are now; a change of dynamic settings replaces them."""
+    """The broker's current settings; a change of dynamic settings replaces them."""
 
     __slots__ = ("config",)
 
@@ -52,7 +57,7 @@ class CurrentConfig:
 
 
 class Access:
-    """What limits a sender: ACLs and quotas. None of either lets everybody do everything."""
+    """What limits a sender: ACLs and quotas. None means no limits."""
 
     __slots__ = ("authorizer", "quotas")
 
@@ -62,7 +67,7 @@ class Access:
 
 
 class MadeLate:
-    """Services that many brokers never use: each is made, and its module imported, when it is first asked for."""
+    """Services that many brokers never use: each is created, and its module imported, when it is first used."""
 
     def __init__(self, current: CurrentConfig, metadata: MetadataImage, clock: Clock, randomness: Randomness) -> None:
         self._current = current
@@ -78,6 +83,48 @@ class MadeLate:
     @cached_property
     def client_metrics(self) -> ClientMetrics:
         return telemetry.ClientMetrics(self._metadata, self._clock)
+
+
+class SecurityServices(NamedTuple):
+    """What `Security` may use of its broker."""
+
+    current: CurrentConfig
+    metadata: MetadataImage
+    access: Access
+    """Security decides what is in it."""
+    connections: Connections
+    clock: Clock
+    timer: Timer
+    loop: asyncio.AbstractEventLoop
+    randomness: Randomness
+
+    @property
+    def config(self) -> Config:
+        return self.current.config
+
+
+class CoordinatorServices(NamedTuple):
+    """What the coordinators may use of their broker."""
+
+    node_id: int
+    current: CurrentConfig
+    metadata: MetadataImage
+    directory: Directory
+    replicas: Replicas
+    channel: Channel
+    producer_ids: ProducerIds
+    clock: Clock
+    timer: Timer
+    loop: asyncio.AbstractEventLoop
+    randomness: Randomness
+    loader: Callable[[], Loader]
+    """Loads the coordinators' state from the logs, while clients are served."""
+    pace: Pace | None
+    """Set if the process only serves clients."""
+
+    @property
+    def config(self) -> Config:
+        return self.current.config
 
 
 class Services:
@@ -147,7 +194,7 @@ class Services:
         self.replicas = replicas
         self.logs = logs
         self.log_dirs = log_dirs
-        """Set where there are several data folders."""
+        """Set if there are several data folders."""
         self.coordinators = coordinators
         self.producer_ids = producer_ids
         self.security = security
@@ -196,10 +243,10 @@ class Services:
     def client_metrics(self) -> ClientMetrics:
         return self._late.client_metrics
 
-    # -- for other senders than clients of this broker ---------------------------------------------------------
+    # -- for senders other than this broker's clients ---------------------------------------------------------
 
     def for_peers(self) -> Services:
-        """For requests of other brokers: no ACL and no quota holds them back."""
+        """For requests of other brokers, without ACLs and quotas."""
         other = copy(self)
         other.access = Access()
         return other
@@ -218,7 +265,7 @@ class Services:
         metadata_log: MetadataSource,
         quotas: Quotas | None,
     ) -> Services:
-        """For what a controller outside of this broker answers, with the controller's own view of the cluster."""
+        """For requests that a separate controller answers, with its own view of the cluster."""
         other = copy(self)
         other.controller_id = controller_id
         other.controller = controller

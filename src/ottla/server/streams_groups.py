@@ -1,4 +1,4 @@
-"""What a broker does for streams groups around their coordinator: permissions, and the internal topics."""
+"""What a broker adds to the coordinator of streams groups: permissions, and the internal topics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def heartbeat(ctx: RequestContext, request: StreamsGroupHeartbeatRequest) -> Ans
 def _refused_topology(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | None:
-    """The answer to a topology with topics that nobody may use, or this client may not see."""
+    """The answer to a topology with forbidden topics, or topics that this client may not see."""
     if request.topology is None:
         return None
     names = list(dict.fromkeys(name for each in request.topology.subtopologies for name in _named_topics(each)))
@@ -84,7 +84,7 @@ def _named_topics(subtopology: Any) -> Iterable[str]:
 
 
 def _with_internal_topics(ctx: RequestContext, group_id: str, heard: Heard) -> Answer[StreamsGroupHeartbeatResponse]:
-    """The response; topics that are missing are made before it is sent, or it says why not."""
+    """The response; missing topics are created before it is sent, or it says why not."""
     response, missing = heard
     if not missing:
         return response
@@ -111,11 +111,11 @@ def _with_internal_topics(ctx: RequestContext, group_id: str, heard: Heard) -> A
     until_ms = now_ms + 2 * response.heartbeat_interval_ms
 
     def told(outcome: CreateTopicsResponse) -> StreamsGroupHeartbeatResponse:
-        # Kafka makes topics in the background, so that it is the next heartbeat that tells of failures.
+        # Kafka creates topics in the background, so the next heartbeat reports failures.
         for topic in outcome.topics:
             if topic.error_code:
                 text = topic.error_message or error_for(topic.error_code).message
-                logger.warning("internal topic %s of streams group %s is not made: %s", topic.name, group_id, text)
+                logger.warning("internal topic %s of streams group %s is not created: %s", topic.name, group_id, text)
                 errors[topic.name] = (until_ms, text)
         return response
 
@@ -130,7 +130,7 @@ def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
 
 
 def _create(ctx: RequestContext, topics: Iterable[InternalTopic]) -> Answer[CreateTopicsResponse]:
-    """As if the client had sent a CreateTopics: the controller decides, wherever it is, by the client's permissions."""
+    """As if the client had sent CreateTopics: the controller decides, with the client's permissions."""
     request = CreateTopicsRequest(
         timeout_ms=ctx.services.config["request.timeout.ms"],
         topics=[

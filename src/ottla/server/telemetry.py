@@ -1,7 +1,7 @@
-"""Client metrics (KIP-714): which client shall push what, how often, and which pushes are accepted.
+"""Client metrics (KIP-714): which client should push what, how often, and which pushes are accepted.
 
-Nothing collects the metrics, so that the two APIs are not advertised, as in Kafka without a reporter for them; a client
-that asks all the same gets a proper answer.
+Nothing collects the metrics, so the two APIs are not advertised, as in Kafka without a reporter; a client that sends
+them anyway gets a proper answer.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
 INSTANCES_MAX = 16_384
-"""Clients that are remembered; the one unseen for longest is forgotten first."""
+"""The most clients that are remembered; the least recently seen is removed first."""
 
 ALL_METRICS = "*"
 CODECS = (4, 3, 1, 2)
-"""zstd, lz4, gzip, snappy: in the order in which the broker likes them."""
+"""zstd, lz4, gzip, snappy: in the broker's order of preference."""
 
 
 class ClientTraits(NamedTuple):
-    """What a subscription may select clients by, under the names that its patterns use."""
+    """The properties by which a subscription can select clients, under the names in its patterns."""
 
     client_instance_id: str
     client_id: str
@@ -46,7 +46,7 @@ class ClientTraits(NamedTuple):
 
 
 class ClientInstance:
-    """One client as of its last question."""
+    """One client at its last request."""
 
     __slots__ = (
         "image_version",
@@ -69,7 +69,7 @@ class ClientInstance:
 
 
 class ClientMetrics:
-    """The clients that asked for their subscription, and what they were told."""
+    """The clients that asked for their subscription, and what they got."""
 
     def __init__(self, image: MetadataImage, clock: Clock) -> None:
         self._image = image
@@ -77,7 +77,7 @@ class ClientMetrics:
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
 
     def subscribe(self, instance_id: bytes, traits: ClientTraits, config: Config) -> ClientInstance:
-        """What this client shall push; asking again before the interval is over is refused."""
+        """What this client should push; a repeated request before the interval has passed is refused."""
         instance = self._instance(instance_id)
         now_ms = self._clock.monotonic_ms()
         changed = self._resolve(instance, instance_id, traits, config)
@@ -96,7 +96,7 @@ class ClientMetrics:
         size_bytes: int,
         terminating: bool,
     ) -> None:
-        """Take a push, or raise what is wrong with it."""
+        """Accept a push, or raise its error."""
         if instance_id == ZERO_UUID:
             raise InvalidRequest()
         instance = self._instance(instance_id)
@@ -125,7 +125,7 @@ class ClientMetrics:
         return instance
 
     def _resolve(self, instance: ClientInstance, instance_id: bytes, traits: ClientTraits, config: Config) -> bool:
-        """Bring the subscription up to date with the configs; whether it changed."""
+        """Update the subscription from the configs; returns whether it changed."""
         if instance.image_version == self._image.version:
             return False
         instance.image_version = self._image.version
@@ -145,8 +145,8 @@ class ClientMetrics:
 
 
 def _selects(patterns: tuple[str, ...], traits: ClientTraits) -> bool:
-    """Whether all patterns fit. They run on RE2, because clients choose what they are matched with; one that only Java
-    knows (a look ahead, say) selects nobody."""
+    """Whether all patterns match. They run on RE2, because clients choose the text; a pattern that only Java supports
+    (such as a look-ahead) selects nobody."""
     for pattern in patterns:
         name, _, expression = pattern.partition("=")
         try:

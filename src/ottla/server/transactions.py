@@ -1,4 +1,4 @@
-"""Connects the transaction coordinator to the broker: its log, the markers it writes, and who may write into what."""
+"""Connects the transaction coordinator to the broker: its log, its markers, and which producers may write."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ if TYPE_CHECKING:
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.coordinator.transactions.state import Identity
     from ottla.server import transaction_markers
-    from ottla.server.broker import Broker
-    from ottla.server.peers import Channel
-    from ottla.server.services import Services
-    from ottla.server.transaction_markers import MarkerWriter
+    from ottla.server.services import CoordinatorServices, Services
+    from ottla.server.transaction_markers import GroupShards, MarkerWriter
     from ottla.wire import messages
     from ottla.wire.messages.produce import ProduceRequest
 else:
@@ -70,18 +68,20 @@ Refusals = dict[TopicPartition, KafkaError]
 
 
 class TransactionsOfBroker:
-    """The transaction coordinator of a broker, and what writers of partitions ask it."""
+    """The transaction coordinator of a broker, and the checks for producers."""
 
-    def __init__(self, broker: Broker, channel: Channel, *, answers_before_markers: bool = False) -> None:
-        """With `answers_before_markers` an end is answered while other brokers still write its markers."""
-        self._broker = broker
-        self._channel = channel
-        self._config = broker.config
+    def __init__(
+        self, services: CoordinatorServices, group_shards: GroupShards, *, answers_before_markers: bool = False
+    ) -> None:
+        """With `answers_before_markers`, EndTxn is answered while other brokers still write its markers."""
+        self._services = services
+        self._group_shards = group_shards
+        self._config = services.config
         self._answers_before_markers = answers_before_markers
         self._markers: MarkerWriter | None = None
         self._others_reachable = False
         self.host: CoordinatorHost[TransactionCoordinator] = CoordinatorHost(
-            broker, TRANSACTION_STATE_TOPIC, self._make
+            services, TRANSACTION_STATE_TOPIC, self._make
         )
         self.start = self.host.start
         self.stop = self.host.stop
@@ -94,7 +94,7 @@ class TransactionsOfBroker:
     @property
     def markers(self) -> MarkerWriter:
         if self._markers is None:
-            self._markers = transaction_markers.MarkerWriter(self._broker, self._channel)
+            self._markers = transaction_markers.MarkerWriter(self._services, self._group_shards)
             if self._others_reachable:
                 self._markers.start()
         return self._markers
@@ -106,15 +106,15 @@ class TransactionsOfBroker:
             self._markers.start()
 
     def _make(self) -> TransactionCoordinator:
-        broker = self._broker
+        services = self._services
         return coordinator.TransactionCoordinator(
             coordinator.TransactionSettings.from_config(self._config),
-            broker.clock,
-            broker.timer,
+            services.clock,
+            services.timer,
             self.markers,
-            broker.producer_ids.next,
-            lambda: broker.metadata.features.get(FEATURE, 0),
-            broker.coordinator_loader,
+            services.producer_ids.next,
+            lambda: services.metadata.features.get(FEATURE, 0),
+            services.loader(),
             answers_before_markers=self._answers_before_markers,
         )
 
@@ -129,15 +129,15 @@ class TransactionsOfBroker:
         adds: bool,
         abortable: bool,
     ) -> Answer[Refusals]:
-        """Partitions that are about to get their first records of a transaction: which are refused, and why.
+        """Check partitions that get their first records of a transaction: which are refused, and why.
 
-        Newer clients leave it to the broker to add them (`adds`, KIP-890); of older ones it is checked that they did.
-        The answer comes later where another broker coordinates the transaction.
+        For newer clients the broker adds them (`adds`, KIP-890); older clients must have added them. The answer comes
+        later if another broker coordinates the transaction.
         """
-        topic = self._broker.metadata.topics.get(TRANSACTION_STATE_TOPIC)
+        topic = self._services.metadata.topics.get(TRANSACTION_STATE_TOPIC)
         if topic is not None:
             leader = topic.partitions[internal_partition(transactional_id, len(topic.partitions))].leader
-            if leader not in (self._broker.node_id, NO_LEADER):
+            if leader not in (self._services.node_id, NO_LEADER):
                 return self._admit_there(leader, transactional_id, producer, partitions, adds, abortable)
 
         def ask() -> Answer[Refusals]:
@@ -162,7 +162,7 @@ class TransactionsOfBroker:
         adds: bool,
         abortable: bool,
     ) -> Answer[Refusals]:
-        """As `admit`, by a request to the broker that coordinates."""
+        """Like `admit`, with a request to the coordinating broker."""
         by_topic: dict[str, list[int]] = {}
         for name, index in partitions:
             by_topic.setdefault(name, []).append(index)
@@ -176,8 +176,8 @@ class TransactionsOfBroker:
         )
         admitted: Reply[Refusals] = Reply()
 
-        def answered(response: messages.AddPartitionsToTxnResponse | None, error: Exception | None) -> None:
-            if response is None or response.error_code:
+        def answered(reply: Reply[messages.AddPartitionsToTxnResponse]) -> None:
+            if reply.error is not None or reply.value.error_code:
                 admitted.resolve(dict.fromkeys(partitions, CoordinatorNotAvailable()))
                 return
             admitted.resolve(
@@ -185,19 +185,19 @@ class TransactionsOfBroker:
                     (topic.name, result.partition_index): for_writers(
                         error_for(result.partition_error_code), abortable=abortable
                     )
-                    for topic in response.results_by_transaction[0].topic_results
+                    for topic in reply.value.results_by_transaction[0].topic_results
                     for result in topic.results_by_partition
                     if result.partition_error_code
                 }
             )
 
         request = messages.AddPartitionsToTxnRequest(transactions=[transaction])
-        self._channel.send(coordinator_id, request, answered, at_once=True)
+        self._services.channel.send(coordinator_id, request, at_once=True).listen(answered)
         return settled(admitted)
 
 
 def for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:
-    """The coordinator's error as clients know it in answers to writes."""
+    """The coordinator's error, converted for answers to writes."""
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch()
     if isinstance(error, TransactionAbortable) and not abortable:
@@ -206,7 +206,7 @@ def for_writers(error: KafkaError, *, abortable: bool) -> KafkaError:
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Whether the first batch belongs to a transaction, by a look at two bytes of its header."""
+    """Whether the first batch belongs to a transaction, according to two bytes of its header."""
     return (
         records is not None
         and len(records) >= HEADER_SIZE
@@ -216,9 +216,9 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def holds_transaction(request: ProduceRequest) -> bool:
-    """Whether a partition's first batch belongs to a transaction; raises CorruptMessage for one that cannot be a batch.
+    """Whether a partition's first batch belongs to a transaction; raises CorruptMessage if it cannot be a batch.
 
-    Kafka looks for this before anything else, so what it cannot read there fails the request and not its partition.
+    Kafka checks this first, so an unreadable batch fails the whole request and not only its partition.
     """
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -259,7 +259,7 @@ class TransactionalProduce:
     def refused(
         self, transactional_id: str | None, places: Iterable[tuple[TopicPartition, Buffer]]
     ) -> Answer[Refusals]:
-        """Raises what refuses the whole request. `places` are the partitions that could be written to."""
+        """Raises an error that refuses the whole request. `places` are the partitions that could be written."""
         if transactional_id is None:
             raise TransactionalIdAuthorizationFailed
         for place, records in places:
@@ -290,7 +290,7 @@ class TransactionalProduce:
             try:
                 producers = self._services.replicas.leader(topic, index).log.producers
             except KafkaError:
-                continue  # the append says it again
+                continue  # the append reports it again
             known = producers.producers.get(producer.producer_id)
             if known is not None and known.epoch > producer.producer_epoch:
                 fenced[topic, index] = InvalidProducerEpoch()
@@ -310,7 +310,7 @@ class TransactionalProduce:
         )
 
     def _for_producers(self, error: KafkaError) -> KafkaError:
-        """Errors that older producers do not expect here become one that they retry without new metadata."""
+        """Convert errors that older producers do not expect to one that they retry without new metadata."""
         passing = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
         if isinstance(error, passing) or (
             isinstance(error, ConcurrentTransactions) and self._version < ADDING_PRODUCE_VERSION

@@ -1,8 +1,8 @@
-"""All cores: several broker processes on one data folder, one command, one port to bootstrap from.
+"""All cores: several broker processes on the same data folders, one command, one port to bootstrap from.
 
-Each worker is a broker with an id of its own and leads its share of the partitions. The first one is the controller:
-it alone writes the metadata log, the checkpoints and the clean-stop marker. The others follow the metadata over a
-socket, and hand it what changes the cluster. To clients they look like a cluster of as many brokers.
+Each worker is a broker with its own id and leads its share of the partitions. The first one is the controller:
+only it writes the metadata log, the checkpoints and the clean-stop marker. The others follow the metadata over a
+socket, and forward it requests that change the cluster. To clients they look like a cluster of as many brokers.
 
     supervisor.py   binds the ports, forks the workers, watches over them
     process.py      the life of one worker process
@@ -11,5 +11,5 @@ socket, and hand it what changes the cluster. To clients they look like a cluste
     channel.py      requests of the Kafka protocol from worker to worker, over a link
     forwarding.py   requests that the controller answers, wherever they arrive
     metadata.py     how a worker follows the metadata, and how partitions are spread over the workers
-    logs.py         one folder in many hands
+    checkpoints.py  the files of data folders that several processes share
 """

@@ -1,9 +1,8 @@
 """How workers forward requests to their controller, and what the controller does with them.
 
-A request travels with its sender's name and address, and its answer comes back. The controller answers once every
-worker has followed the change: a topic is ready on all of them when CreateTopics returns. That holds for its own
-clients too. One change is made at a time, so that the old owner of a folder gives it up before a new one can ask for
-it.
+A forwarded request carries its sender's name and address. The controller answers when every worker has applied
+the change: a topic is ready on all of them when CreateTopics returns. This also applies to its own clients. One
+change is made at a time, so that the old owner of a folder closes it before a new one opens it.
 """
 
 from __future__ import annotations
@@ -44,11 +43,12 @@ REQUEST = "request"
 _ANY_SHARE_KEY = "-:AAAAAAAAAAAAAAAAAAAAAA:0"
 
 
-# -- passing on and serving what was passed on -------------------------------------------------------------------------
+# -- forwarding requests, and serving forwarded ones
+# -------------------------------------------------------------------------
 
 
 async def pass_on(link: Link, ctx: RequestContext, request: Message, response_type: type[Message]) -> Message | None:
-    """Have another worker answer a client's request."""
+    """Forward a client's request to another worker."""
     connection = ctx.connection
     try:
         answer = await link.call(
@@ -72,7 +72,7 @@ async def pass_on(link: Link, ctx: RequestContext, request: Message, response_ty
 
 
 def create_share_state_topic(worker: FollowerTopology, then: Callable[[KafkaError | None], None]) -> None:
-    """Have the controller make the topic, by a request for a share coordinator."""
+    """Let the controller create the topic, with a request for a share coordinator."""
     request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=[_ANY_SHARE_KEY])
 
     def answered(body: bytes | None, error: Exception | None) -> None:
@@ -94,7 +94,7 @@ def create_share_state_topic(worker: FollowerTopology, then: Callable[[KafkaErro
 
 
 def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[Any]) -> Answer[bytes | None]:
-    """Answer what another worker passed on."""
+    """Answer a request that another worker forwarded."""
     api_key, version, client_id, principal, by_token, client_host, listener_name, local_host, body = arguments
     route = registry.route(api_key, version)
     assert route is not None, f"a worker passed on version {version} of API {api_key}, which is not served"
@@ -124,7 +124,7 @@ def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[
 
 
 def follower_registry(worker: FollowerTopology) -> Registry:
-    """Everything, but what needs the controller goes to the controller."""
+    """All APIs; requests that need the controller are forwarded to it."""
 
     def forward(api: Api, ctx: RequestContext, request: Any) -> Answer[Message | None]:
         return started(pass_on(worker.controller_link, ctx, request, api.response))
@@ -133,7 +133,7 @@ def follower_registry(worker: FollowerTopology) -> Registry:
 
 
 def controller_registry(worker: ControllerTopology) -> Registry:
-    """Everything; what changes the metadata is answered when all workers have followed."""
+    """All APIs; metadata changes are answered when all workers have applied them."""
 
     def changing(api: Api, handler: Handler) -> Handler:
         async def change(ctx: RequestContext, request: Any) -> Any:
@@ -145,7 +145,7 @@ def controller_registry(worker: ControllerTopology) -> Registry:
             return answer
 
         def shielded(ctx: RequestContext, request: Any) -> Answer[Message | None]:
-            # A client that leaves must not end the wait: the next change would not know that this one is under way.
+            # A client that leaves must not end the wait: otherwise the next change would start too early.
             return started(change(ctx, request), stoppable=False)
 
         return shielded
@@ -176,13 +176,13 @@ def _keeping(worker: ControllerTopology, handler: Handler) -> Handler:
 
 
 def _staying(handler: Handler) -> Handler:
-    """Partitions stay where the start put them: a move between workers would only swap one process for another."""
+    """Partitions stay where the start put them: a move between workers would have no benefit."""
     answered_topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
     answered = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
     def guarded(ctx: RequestContext, request: AlterPartitionReassignmentsRequest) -> Any:
         topics = ctx.services.metadata.topics
-        error = InvalidReplicaAssignment("All workers share one data folder; a partition stays with the one it is on.")
+        error = InvalidReplicaAssignment("All workers share their data folders; partitions do not move between them.")
         refused = []
         for topic in request.topics:
             known = topics[topic.name].partitions if topic.name in topics else {}

@@ -1,7 +1,7 @@
 """The socket between two workers: messages in order, and calls that get an answer.
 
-Both ends are forks of one process, on a socket pair that nobody else can reach; so a message is a marshalled tuple,
-behind its length.
+Both ends are forks of one process, on a socket pair that nobody else can reach, so a message is a marshalled tuple
+with its length in front.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import marshal
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
 from time import perf_counter_ns
@@ -22,14 +22,16 @@ from ottla.errors import KafkaError, UnknownServerError, error_for
 
 _LENGTH = Struct(">I")
 _RECEIVE_BYTES = 256 * 1024
-# All links of a process run on one loop. A buffer for each receipt would be mapped and unmapped each time.
+# All links of a process run on one loop. A new buffer for each receive would be mapped and unmapped each time.
 _received_bytes = memoryview(bytearray(_RECEIVE_BYTES))
 
 _LOOK_NS = 300_000
-"""Longer than a worker that sleeps takes to wake up and to answer a small question."""
+"""Longer than a sleeping worker takes to wake up and answer a small request."""
 _PASSED_OVER_MAX = 1024
+_HANDLES_MAX = 253
+"""Linux passes no more in one message (SCM_MAX_FD)."""
 
-# Kinds of messages that the link itself deals with; all others go to whoever listens.
+# Kinds of messages that the link itself handles; all others go to the listener.
 _CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
 
 Arguments = tuple[Any, ...]
@@ -37,7 +39,7 @@ Service = Callable[["Link", str, Arguments], "Answer[Any]"]
 Receiver = Callable[["Link", str, Arguments], None]
 Message = tuple[str, Arguments]
 Answered = Callable[[Any, Exception | None], None]
-"""Called once with the result, or with what went wrong."""
+"""Called once with the result or the error."""
 
 
 class LinkLost(Exception):
@@ -65,14 +67,14 @@ class Link:
         sock.setblocking(False)
 
     def start(self, receiver: Receiver, service: Service, on_lost: Callable[[Link], None]) -> None:
-        """Begin to read. What was sent before this is waiting in the socket."""
+        """Start to read. Earlier messages wait in the socket."""
         self._receiver, self._service, self._on_lost = receiver, service, on_lost
         self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
     # -- sending -----------------------------------------------------------------------------------------------
 
     def send(self, kind: str, *arguments: Any) -> None:
-        """Send a message, in order and without waiting. To a worker that is gone nothing is sent."""
+        """Send a message, in order and without waiting. Nothing is sent to a worker that is gone."""
         if self.is_lost:
             return
         body = marshal.dumps((kind, arguments))
@@ -83,10 +85,10 @@ class Link:
             if self._out:
                 self._loop.add_writer(self._sock.fileno(), self._on_writable)
 
-    def send_handle(self, handle: int) -> None:
-        """Give the other worker a file handle; before any message."""
-        with suppress(OSError):  # gone: the reader finds the end of the stream, and says so
-            socket.send_fds(self._sock, [b"\0"], [handle])
+    def send_handles(self, handles: Sequence[int]) -> None:
+        """Pass file handles to the other worker; before any message."""
+        with suppress(OSError):  # gone: the reader finds the end of the stream and reports it
+            socket.send_fds(self._sock, [b"\0"], handles)
 
     def _flush(self) -> None:
         out = self._out
@@ -100,7 +102,7 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            out.clear()  # the reader finds the end of the stream, and says so
+            out.clear()  # the reader finds the end of the stream and reports it
 
     def _on_writable(self) -> None:
         self._flush()
@@ -108,14 +110,14 @@ class Link:
             self._loop.remove_writer(self._sock.fileno())
 
     def finish(self) -> None:
-        """Wait until everything is sent; for the last words of a process."""
+        """Wait until everything is sent; for the last messages of a process."""
         if self._out:
             self._loop.remove_writer(self._sock.fileno())
             self._sock.setblocking(True)
             self._flush()
 
     def ask(self, answered: Answered, name: str, *arguments: Any) -> None:
-        """Have the other worker do something. What can go wrong is a KafkaError of its, or LinkLost."""
+        """Call the other worker. Errors are a KafkaError from it, or LinkLost."""
         if self.is_lost:
             answered(None, LinkLost())
             return
@@ -124,10 +126,9 @@ class Link:
         self.send(_CALL, number, name, arguments)
 
     def ask_and_look(self, answered: Answered, name: str, *arguments: Any) -> None:
-        """The same, and look for the answer for a moment, for a worker that has nothing else to do: it may be there
-        before this returns. Two processes that sleep and wake each other take longer for that than for the answer.
-
-        Where it does not come so soon, the next questions are asked without a look: more of them each time.
+        """The same, but poll for the answer for a moment if this worker has nothing else to do: waking a sleeping
+        process takes longer than the answer. If the answer does not come that soon, the next calls are made without
+        polling: more of them each time.
         """
         self.ask(answered, name, *arguments)
         if self._passed_over < self._pass_over:
@@ -138,7 +139,7 @@ class Link:
             self._pass_over = 0 if self._found(number) else min(self._pass_over * 2 or 1, _PASSED_OVER_MAX)
 
     def _found(self, number: int) -> bool:
-        """Look for the answer to a call. Whatever else comes is left for the loop, as whoever asks is in its midst."""
+        """Poll for the answer to a call. Other messages wait for the loop, because the caller is busy."""
         until_ns = perf_counter_ns() + _LOOK_NS
         while True:
             messages = self._receive()
@@ -155,12 +156,12 @@ class Link:
         return False
 
     def call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
-        """The same, for code that waits."""
+        """The same as a coroutine."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(result: Any, error: Exception | None) -> None:
             if future.done():
-                return  # whoever waited has left
+                return  # the caller has left
             if error is None:
                 future.set_result(result)
             else:
@@ -175,12 +176,12 @@ class Link:
         messages = self._receive()
         if messages is None:
             try:
-                self._serve_received()  # its last words may have been found by a look
+                self._serve_received()  # polling may have found its last messages
             finally:
                 self._lost()
             return
         if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            # Its last messages are read before the end of the stream, and uvloop watches no socket with an error.
+            # Read its last messages before the end of the stream: uvloop does not watch a socket with an error.
             self._loop.remove_reader(self._sock.fileno())
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
         self._unserved += messages
@@ -191,11 +192,11 @@ class Link:
             while self._unserved and not self.is_lost:
                 self._received(*self._unserved.popleft())
         finally:
-            if self._unserved and not self.is_lost:  # one failed, and is reported; the others are not to blame
+            if self._unserved and not self.is_lost:  # one failed and is reported; the others continue
                 self._loop.call_soon(self._serve_received)
 
     def _receive(self) -> list[Message] | None:
-        """The messages that are there and whole; None at the end of the stream."""
+        """The complete messages so far; None at the end of the stream."""
         try:
             count = self._sock.recv_into(_received_bytes)
         except (BlockingIOError, InterruptedError):
@@ -210,7 +211,7 @@ class Link:
                 return []
             messages = memoryview(bytes(self._in))
         else:
-            messages = _received_bytes[:count]  # as most of the time: nothing was left over, so nothing is copied
+            messages = _received_bytes[:count]  # the common case: nothing was left over, so nothing is copied
         start, stop = 0, len(messages)
         found = []
         while stop - start >= 4:
@@ -241,7 +242,7 @@ class Link:
             self.send(_FAILURE, number, error.code, error.message)
             return
         except Exception:
-            self.send(_FAILURE, number, UnknownServerError.code, None)  # who asked must not wait for ever
+            self.send(_FAILURE, number, UnknownServerError.code, None)  # the caller must not wait forever
             raise
         if isinstance(result, Reply):
             self._serving.add(result)
@@ -281,15 +282,15 @@ class Link:
             reply.cancel()
 
 
-def receive_first(sock: socket.socket) -> tuple[int, str, Arguments]:
-    """The handle and the first message of a link that is not started yet; waits for them. Raises LinkLost."""
+def receive_first(sock: socket.socket) -> tuple[list[int], str, Arguments]:
+    """The handles and the first message of a link that is not started yet; waits for them. Raises LinkLost."""
     sock.setblocking(True)
-    _, handles, _, _ = socket.recv_fds(sock, 1, 1)
+    _, handles, _, _ = socket.recv_fds(sock, 1, _HANDLES_MAX)
     if not handles:
         raise LinkLost
     (length,) = _LENGTH.unpack(_receive(sock, 4))
     kind, arguments = marshal.loads(_receive(sock, length))
-    return handles[0], kind, arguments
+    return handles, kind, arguments
 
 
 def _receive(sock: socket.socket, count: int) -> bytes:

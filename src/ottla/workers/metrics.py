@@ -1,4 +1,4 @@
-"""One metrics page for all workers: the controller asks each for its own, and a label says whose is whose."""
+"""One metrics page for all workers: the controller collects the metrics of each, with a label for the worker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.metrics import monitoring_app
-from ottla.server.metrics import Family, Gathered, HighWatermarks, Metrics, MetricsPage, page_of
+from ottla.server.metrics import Family, Gathered, Metrics, MetricsPage, page_of
 from ottla.workers.link import LinkLost
 from ottla.workers.topology import HIGH_WATERMARKS, METRICS
 
 if TYPE_CHECKING:
     import socket
 
+    from ottla.server.state_metrics import HighWatermarks
     from ottla.workers.topology import ControllerTopology, WorkerTopology
 
 LABEL = "worker"
 
 
 class MetricsOfWorker:
-    """What one worker counts, for whoever makes the page."""
+    """The metrics of one worker, for the worker that serves the page."""
 
     def __init__(self, worker: WorkerTopology) -> None:
         self._worker = worker
@@ -35,7 +36,7 @@ class MetricsOfWorker:
 
 
 async def _asked(worker: ControllerTopology, name: str, *arguments: Any) -> dict[int, Any]:
-    """What each of the other workers answers; who is gone is left out."""
+    """The answers of the other workers, without those that are gone."""
     peers = list(worker.links)
     calls = [worker.links[peer].call(name, *arguments) for peer in peers]
     answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -51,9 +52,9 @@ def shared_endpoint(worker: ControllerTopology, sock: socket.socket) -> HttpEndp
     async def page() -> MetricsPage:
         own = worker.metrics
         assert own is not None, "metrics are switched on in all workers or in none"
-        if not worker.broker.is_running:  # links have nobody who reads them
+        if not worker.broker.is_running:  # links have no reader
             return page_of(Gathered(LABEL, {worker.broker.node_id: own.families({})}))
-        # A group's lag needs the ends of partitions, whoever leads them.
+        # A group's lag needs the end offsets of partitions that other workers lead.
         known = own.high_watermarks()
         for part in (await _asked(worker, HIGH_WATERMARKS)).values():
             known.update(part)

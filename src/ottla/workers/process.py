@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.config import ConfigError
@@ -17,38 +14,34 @@ from ottla.lazy_imports import lazy
 from ottla.server.broker import StartError
 from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
+from ottla.server.stop_signals import stop_event
+from ottla.system import new_event_loop
 from ottla.workers.link import LinkLost, receive_first
 from ottla.workers.topology import STATE, ControllerTopology, FollowerTopology, Seat, WorkerTopology
 
 if TYPE_CHECKING:
     import socket
 
-    import uvloop
-
     from ottla.http.endpoint import HttpEndpoint
     from ottla.workers import metrics as metrics_module
 else:
     metrics_module = lazy("ottla.workers.metrics")
-    uvloop = lazy("uvloop")
 
 logger = logging.getLogger(__name__)
 
 FAILED, LOST_CONTROLLER = 1, 3
-"""Exit codes; the second one only follows from the end of another worker."""
+"""Exit codes; the second one means that another worker ended first."""
 
 READY = b"ready"
 
 
 def run_worker(seat: Seat, lifeline: int, status: int) -> int:
     """Serve until SIGTERM or until the supervisor is gone (then `lifeline` ends). Worker 1 says READY on `status`."""
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with suppress(ImportError):
-        new_loop = uvloop.new_event_loop
     try:
         is_controller = seat.node_id == seat.controller_id
         worker = ControllerTopology(seat) if is_controller else _follower(seat)
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_work(worker, lifeline, status if is_controller else -1, seat.metrics))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_work(worker, lifeline, status if is_controller else -1, seat))
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr, flush=True)
         return FAILED
@@ -57,8 +50,8 @@ def run_worker(seat: Seat, lifeline: int, status: int) -> int:
 
 
 def _follower(seat: Seat) -> FollowerTopology:
-    """Wait for what the controller has to say before anything is opened."""
-    # The handle is the folder's lock. It stays open: nobody else may have the folder while any worker lives.
+    """Wait for the controller's first message before anything is opened."""
+    # The handles are the folders' locks. They stay open: nobody else may use a folder while any worker runs.
     _, kind, state = receive_first(seat.links[seat.controller_id])
     assert kind == STATE, f"the controller began with {kind}"
     worker = FollowerTopology(seat, state)
@@ -66,18 +59,19 @@ def _follower(seat: Seat) -> FollowerTopology:
     return worker
 
 
-async def _work(worker: WorkerTopology, lifeline: int, status: int, metrics: socket.socket | None) -> int:
+async def _work(worker: WorkerTopology, lifeline: int, status: int, seat: Seat) -> int:
     loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = stop_event()
     os.set_blocking(lifeline, False)
     loop.add_reader(lifeline, stopped.set)
     broker = worker.new_broker()
     broker.pace = pace_of_process()
+    broker.on_halt = lambda: os._exit(FAILED)  # the others end with it
     worker.open_links()
-    endpoint = _metrics_endpoint(worker, metrics) if metrics is not None else None
-    if endpoint is not None:
+    endpoints = [] if seat.metrics is None else _metrics_endpoints(worker, seat.metrics)
+    if seat.beside is not None:
+        endpoints.append(seat.beside(seat.worker_ids.index(seat.node_id), broker))
+    for endpoint in endpoints:
         await endpoint.start()
     await broker.start()
     if status >= 0:
@@ -85,12 +79,12 @@ async def _work(worker: WorkerTopology, lifeline: int, status: int, metrics: soc
     await stopped.wait()
     loop.remove_reader(lifeline)
     await broker.stop()
-    if endpoint is not None:
+    for endpoint in endpoints:
         await endpoint.stop()
     return 0
 
 
-def _metrics_endpoint(worker: WorkerTopology, sock: socket.socket) -> HttpEndpoint | None:
-    """Count what this worker does; the controller shows it."""
+def _metrics_endpoints(worker: WorkerTopology, sock: socket.socket) -> list[HttpEndpoint]:
+    """Count the requests of this worker; the controller shows them."""
     worker.count_requests()
-    return metrics_module.shared_endpoint(worker, sock) if isinstance(worker, ControllerTopology) else None
+    return [metrics_module.shared_endpoint(worker, sock)] if isinstance(worker, ControllerTopology) else []

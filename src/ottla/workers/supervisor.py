@@ -1,4 +1,4 @@
-"""Starts the workers and watches over them; when one ends by itself, all end."""
+"""Starts the workers and watches them; if one ends unexpectedly, all end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from ottla.config import Config, Listener
 from ottla.server.broker import StartError
@@ -18,6 +19,10 @@ from ottla.server.metrics import MISSING
 from ottla.server.net.listener import ListenError, bind
 from ottla.workers.process import LOST_CONTROLLER, READY, run_worker
 from ottla.workers.topology import Seat
+
+if TYPE_CHECKING:
+    from ottla.http.endpoint import HttpEndpoint
+    from ottla.server.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -30,19 +35,23 @@ def serve_workers(
     count: int,
     on_ready: Callable[[str, str | None], None],
     metrics: tuple[str, int] | None = None,
+    beside: Callable[[int, Broker], HttpEndpoint] | None = None,
 ) -> int:
     """Run `count` workers until SIGTERM, SIGINT or the end of one.
 
-    `metrics` is the host and port of a page for all of them. `on_ready` gets the bootstrap addresses and the page's.
-    Returns the exit code: 0 after a stop that was asked for. Raises ListenError before anything is started.
+    `metrics` is the host and port of a page for all of them. `on_ready` gets the bootstrap addresses and the address
+    of the page. `beside` makes what each worker serves in addition to its clients. Returns the exit code: 0 after a
+    requested stop. Raises ListenError before anything is started.
     """
     if metrics is not None:
         _check_installed()
     seats, addresses = _seats(config, count)
     url = None if metrics is None else _open_metrics(seats, *metrics)
+    for seat in seats:
+        seat.beside = beside
     lifeline, lifeline_end = os.pipe()
     status, status_end = os.pipe()
-    gc.freeze()  # what is loaded by now stays shared between the workers
+    gc.freeze()  # modules loaded so far stay shared between the workers
     workers: dict[int, int] = {}
     for seat in seats:
         pid = os.fork()
@@ -68,7 +77,7 @@ def _check_installed() -> None:
 
 
 def _open_metrics(seats: list[Seat], host: str, port: int) -> str:
-    """Bind the page's port; its address."""
+    """Bind the port of the page and return its address."""
     try:
         sock = bind(host, port)
     except ListenError:
@@ -82,7 +91,7 @@ def _open_metrics(seats: list[Seat], host: str, port: int) -> str:
 
 
 def _become(seat: Seat, seats: list[Seat], lifeline: int, status: int) -> None:
-    """Never returns: the child of a fork must not go on with what its parent does."""
+    """Never returns: the child must not continue with the parent's code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the supervisor, too
     code = 1
     try:
@@ -108,7 +117,7 @@ def _close_all(seat: Seat, keep: Collection[int] = ()) -> None:
 
 
 def _seats(config: Config, count: int) -> tuple[list[Seat], str]:
-    """Bind everything, so that a port in use is found before anything is touched."""
+    """Bind everything, so that a port in use is found before anything changes."""
     worker_ids = [config.node_id + number for number in range(count)]
     seats = [Seat(worker_id, worker_ids, config, [], {}) for worker_id in worker_ids]
     advertised: dict[int, list[tuple[str, str, int]]] = {worker_id: [] for worker_id in worker_ids}
@@ -147,7 +156,7 @@ def _own_port(listener: Listener, number: int) -> int:
 
 
 def _shown(shown: Listener, listener: Listener, port: int, number: int) -> tuple[str, str, int]:
-    """Where clients reach a worker: on its own port, or as far above the advertised one as that is above the bound."""
+    """The address of a worker for clients: its own port, or the advertised port plus the same offset."""
     host = "" if shown.host in ("", "0.0.0.0", "::") else shown.host
     return listener.name, host, port if shown.port in (0, listener.port) else shown.port + number
 
@@ -170,7 +179,7 @@ class _Watch:
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         loop.add_reader(self._status, self._status_changed)
-        self._reap()  # who ended before there was a handler
+        self._reap()  # workers that ended before the handler was installed
         await self._all_gone.wait()
         return self._code
 
@@ -194,7 +203,7 @@ class _Watch:
             self._all_gone.set()
 
     def _ended(self, worker_id: int, code: int) -> None:
-        # Our signal may meet a worker that still starts, and a worker may miss its controller, which stops too.
+        # Our signal may reach a worker that is still starting, and a worker may lose its controller, which stops too.
         if self._stopping and code in (0, -signal.SIGTERM, LOST_CONTROLLER):
             return
         if code == 0:  # SIGTERM went to the whole process group, and this worker was faster than the supervisor

@@ -1,38 +1,41 @@
-"""What is around a broker that is one of several workers: the controller, and those that follow it."""
+"""The surroundings of a broker that is one of several workers: the controller, and its followers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import Config, Listener
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
+from ottla.log.checkpoint_writer import CheckpointWriter
 from ottla.log.checkpoints import MetaProperties, TopicPartition
 from ottla.log.files import PosixDisk
 from ottla.log.manager import LogManager
 from ottla.metadata.controller import Controller
-from ottla.metadata.elections import directory_of, elect_returned_broker, sharing_a_folder
+from ottla.metadata.elections import assign_folders, directory_of
+from ottla.metadata.image import UNASSIGNED
 from ottla.metadata.metadata_log import MetadataLog
 from ottla.metadata.metadata_source import FollowedMetadata
-from ottla.server.broker import Broker, StartError
-from ottla.server.peers import PeerServer
-from ottla.server.producer_ids import Allocated, ProducerIds
+from ottla.server.broker import Broker, StartError, disk_for
+from ottla.server.peers import Channel
+from ottla.server.producer_ids import ProducerIds
 from ottla.server.topology import Topology
-from ottla.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.wire.primitives import uuid_from_base64
 from ottla.wire.schema import Message
 from ottla.workers import forwarding
 from ottla.workers.channel import PEER_REQUEST, LinkChannel, serve_peer
+from ottla.workers.checkpoints import ByFolder, ControllerCheckpoints, FollowerCheckpoints, SharedFolder
 from ottla.workers.link import Arguments, Link, LinkLost
-from ottla.workers.logs import ControllerLogs, FollowerLogs, Offsets
-from ottla.workers.metadata import ForeignCluster, SharedFolderController, check_own_folder, follow_chunk
+from ottla.workers.metadata import ForeignCluster, check_own_folders, follow_chunk
 
 if TYPE_CHECKING:
+    from ottla.http.endpoint import HttpEndpoint
+    from ottla.server.log_dirs import Assignment, SpreadFolders
     from ottla.workers import metrics as metrics_module
     from ottla.workers.metrics import MetricsOfWorker
 else:
@@ -43,28 +46,33 @@ logger = logging.getLogger(__name__)
 # Messages of the controller to a follower, and back.
 STATE, METADATA, SERVE = "state", "metadata", "serve"
 READY, SERVING, APPLIED, CHECKPOINT, CLOSED = "ready", "serving", "applied", "checkpoint", "closed"
+FOLDERS_ASSIGNED = "folders assigned"
+FOLDERS_FAILED = "folders failed"
+"""In both directions: a folder that one worker cannot use is offline in all of them."""
 METRICS, HIGH_WATERMARKS = "metrics", "high watermarks"
 
 RECORDS_PER_BATCH = 1000
-"""Of what a start writes into the metadata log about all partitions."""
+"""The batch size when a start writes the partitions into the metadata log."""
 LOW_PRODUCER_IDS = 100
-"""With so many ids left of a block the next one is fetched, as in Kafka: nobody waits for it."""
+"""When this many ids of a block are left, the next block is fetched, as in Kafka, so nobody waits for it."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """What a worker process is given at its fork."""
+    """What a worker process gets at its fork."""
 
     node_id: int
     worker_ids: list[int]
     config: Config
     sockets: list[tuple[Listener, socket.socket]]
     advertised: dict[int, list[tuple[str, str, int]]]
-    """(listener, host, port) of every worker's own addresses; the host is empty where any of this machine does."""
+    """(listener, host, port) of every worker's own addresses; an empty host means any address of this machine."""
     links: dict[int, socket.socket] = field(default_factory=dict)
-    """To each other worker, by its id."""
+    """The link to each other worker, by its id."""
     metrics: socket.socket | None = None
-    """Where the controller shows what all workers count."""
+    """Where the controller serves the metrics of all workers."""
+    beside: Callable[[int, Broker], HttpEndpoint] | None = None
+    """Makes what a worker serves in addition to its clients, from its position among the workers and its broker."""
 
     @property
     def controller_id(self) -> int:
@@ -72,31 +80,36 @@ class Seat:
 
 
 class WorkerTopology(Topology):
-    """What both kinds have in common: sockets that are bound already, and links to the other workers."""
+    """What both kinds share: bound sockets, and links to the other workers."""
 
-    # An end is answered when its markers are sent. What the producer does next waits for them in the coordinator.
-    # A worker that writes them answers on the link on which it asks for the next transaction: that wait is rare.
+    # EndTxn is answered when its markers are sent. The producer's next request waits for them in the coordinator.
+    # The worker that writes them answers on the same link as for the next transaction, so that wait is rare.
     answers_before_markers = True
 
     def __init__(self, seat: Seat) -> None:
         self.worker_ids = seat.worker_ids
         self.links: dict[int, Link] = {}
         self._seat = seat
-        self._folder: PosixDisk
+        self._disk: PosixDisk
         self.metrics: MetricsOfWorker | None = None
 
     def new_broker(self) -> Broker:
         """The broker of this worker."""
         config = self._seat.config.with_static({"node.id": self._seat.node_id})
-        self._folder = PosixDisk(config.log_dirs[0])
-        return Broker(config, disk=self._folder, topology=self)
+        self._disk = disk_for(config)
+        return Broker(config, disk=self._disk, topology=self)
 
     def assemble(self, broker: Broker) -> None:
-        super().assemble(broker)
-        broker.channel = LinkChannel(self.links, lambda: broker.pace is not None and broker.pace.is_with_one)
         broker.controller_id = self._seat.controller_id
+        super().assemble(broker)
         broker.wildcard_listeners = frozenset(
             name for name, host, _ in self._seat.advertised[broker.node_id] if not host
+        )
+
+    def new_channel(self) -> Channel:
+        broker = self.broker
+        return LinkChannel(
+            self.links, super().new_channel(), lambda: broker.pace is not None and broker.pace.is_with_one
         )
 
     def count_requests(self) -> None:
@@ -104,7 +117,7 @@ class WorkerTopology(Topology):
         self.metrics = metrics_module.MetricsOfWorker(self)
 
     def open_links(self) -> None:
-        """Before anything else, on the running loop."""
+        """Open the links; before anything else, on the running loop."""
         loop = asyncio.get_running_loop()
         self.links.update((peer, Link(sock, peer, loop)) for peer, sock in self._seat.links.items())
 
@@ -117,12 +130,33 @@ class WorkerTopology(Topology):
 
     def new_controller(self) -> Controller:
         broker = self.broker
-        return SharedFolderController(
-            broker.metadata, broker.metadata_log, lambda: broker.config, broker.chance, self.directory_of
+        return Controller(
+            broker.metadata,
+            broker.metadata_log,
+            lambda: broker.config,
+            broker.chance,
+            self.directory_of,
+            shares_folder=True,
         )
 
     def directory_of(self, broker_id: int) -> bytes:
-        return directory_of(self.broker.directory_id, self.worker_ids[0], broker_id)
+        folders = self.directories_of(broker_id)
+        return folders[0] if len(folders) == 1 else UNASSIGNED
+
+    def directories_of(self, broker_id: int) -> list[bytes]:
+        """Only the controller registers brokers, and the ids of its folders are those in the folders."""
+        folder_ids = super().directories_of(broker_id)
+        return sorted(directory_of(folder_id, self.worker_ids[0], broker_id) for folder_id in folder_ids)
+
+    def own_directory(self, folder_id: bytes) -> bytes:
+        return directory_of(folder_id, self.worker_ids[0], self.broker.node_id)
+
+    def _root_of(self, key: TopicPartition) -> str:
+        return self._disk.root_of(f"{key[0]}-{key[1]}")
+
+    def _other_worker_lost(self, roots: Iterable[str]) -> None:
+        for root in roots:
+            self.broker.folder_failed(root, "another worker cannot use it")
 
     def unaddressed(self, listener: str) -> Container[int]:
         return self.worker_ids if listener in self.broker.wildcard_listeners else ()
@@ -135,7 +169,7 @@ class WorkerTopology(Topology):
         raise AssertionError(f"worker {link.peer_id} sent {kind}")
 
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
-        """Do what another worker asks for."""
+        """Serve a call of another worker."""
         if name == PEER_REQUEST:
             return serve_peer(self.broker.peer_server, link.peer_id, *arguments)
         assert self.metrics is not None, f"worker {link.peer_id} called {name}"
@@ -145,16 +179,16 @@ class WorkerTopology(Topology):
         return self.metrics.high_watermarks()
 
     def _link_lost(self, link: Link) -> None:
-        """What it means is seen by who waits for that worker; the supervisor ends everything."""
+        """The calls that wait for that worker handle this; the supervisor ends everything."""
 
 
 class ControllerTopology(WorkerTopology):
-    """The first worker: it holds the folder's lock and the metadata log, and answers for all."""
+    """The first worker: it holds the locks of the folders and the metadata log, and is the controller."""
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
         self._passed_on = forwarding.controller_registry(self)
-        """The same for what others pass on: metrics count a request where it came in, and nowhere else."""
+        """The same for forwarded requests: metrics count a request only where it arrived."""
         self.changing = asyncio.Lock()
         self._applied: dict[int, int] = {}
         self._unready: set[int] = set()
@@ -168,32 +202,48 @@ class ControllerTopology(WorkerTopology):
         broker.registry = forwarding.controller_registry(self)
 
     def new_logs(self) -> LogManager:
-        return self.broker.new_log_manager(ControllerLogs)
+        broker = self.broker
+        folders = {
+            part.root: SharedFolder(part, CheckpointWriter(part, broker.in_background)) for part in self._disk.parts()
+        }
+        self._checkpoints = ControllerCheckpoints(folders, lambda key: broker.logs.holds(key), self._root_of)
+        return broker.new_log_manager(self._checkpoints)
+
+    def recover_logs(self) -> None:
+        """Each worker recovers its own logs, when it knows which partitions it leads."""
 
     def register(self) -> None:
-        """Enter all workers, and give each its partitions."""
+        """Register all workers, and assign each its partitions."""
+        broker = self.broker
         try:
-            check_own_folder(self.broker.metadata, self.broker.node_id, self.broker.directory_id)
+            check_own_folders(broker.metadata, broker.node_id, self.folder_ids)
         except ForeignCluster as error:
             raise StartError(str(error)) from error
-        self._append(list(sharing_a_folder(self.broker.metadata, self.worker_ids, self.broker.directory_id)))
+        self.share_folders(self.worker_ids)
         for worker_id in self.worker_ids:
-            epoch = self.broker.metadata_log.last_offset + 1
-            self.broker.metadata_log.append(
-                [self.broker.registration(worker_id, self._seat.advertised[worker_id], epoch)]
-            )
+            self.register_broker(worker_id, self._seat.advertised[worker_id])
         for worker_id in self.worker_ids:
-            self._append(
-                list(
-                    elect_returned_broker(self.broker.metadata, worker_id, new_epochs=not self.broker.logs.clean_start)
-                )
-            )
-        assert isinstance(self.broker.logs, ControllerLogs)
-        self.broker.logs.share_out(self.broker.node_id, self._leader_of)
+            self.elect_returned(worker_id)
+        self._checkpoints.share_out(broker.node_id, self._leader_of)
+        broker.logs.keep_only(lambda key: self._leader_of(key) == broker.node_id)
+        if broker.spread is not None:
+            broker.spread.keep_only(broker.logs.unopened)
+            self._leave_out_failed(broker.spread)
 
-    def _append(self, records: Sequence[Message]) -> None:
+    def commit(self, records: Sequence[Message]) -> None:
         for start in range(0, len(records), RECORDS_PER_BATCH):
-            self.broker.controller.commit(records[start : start + RECORDS_PER_BATCH])
+            super().commit(records[start : start + RECORDS_PER_BATCH])
+
+    def _leave_out_failed(self, spread: SpreadFolders) -> None:
+        for root in spread.offline_roots:
+            self._checkpoints.leave_out(root)
+
+    def folders_failed(self, directory_ids: Sequence[bytes]) -> None:
+        super().folders_failed(directory_ids)
+        assert self.broker.spread is not None
+        self._leave_out_failed(self.broker.spread)
+        for link in self.links.values():
+            link.send(FOLDERS_FAILED, self.broker.spread.offline_roots)
 
     # -- start and stop ----------------------------------------------------------------------------------------
 
@@ -204,7 +254,7 @@ class ControllerTopology(WorkerTopology):
         chunks = list(self._metadata_chunks())
         for peer_id, link in self.links.items():
             self._applied[peer_id] = self.broker.metadata_offset
-            link.send_handle(self._folder.lock_handle)
+            link.send_handles([part.lock_handle for part in self._disk.parts()])
             link.send(
                 STATE,
                 self.broker.identity.cluster_id,
@@ -214,6 +264,8 @@ class ControllerTopology(WorkerTopology):
                 self.broker.metadata_epoch,
                 self.broker.metadata_offset,
                 chunks,
+                self.broker.logs.directory_ids,
+                *self._folder_states(),
             )
         assert isinstance(self.broker.metadata_log, MetadataLog)
         self.broker.metadata_log.on_written = self._spread_the_word
@@ -225,6 +277,13 @@ class ControllerTopology(WorkerTopology):
         await self._wait_for(self._unserving)
         if self._lost:
             raise StartError(f"worker {min(self._lost)} ended while it started")
+
+    def _folder_states(self) -> tuple[list[str], list[tuple[TopicPartition, str]]]:
+        """Which folders are offline, and which moves between folders start again."""
+        spread = self.broker.spread
+        if spread is None:
+            return [], []
+        return spread.offline_roots, [(key, part.root) for key, part in spread.interrupted]
 
     def _metadata_chunks(self) -> Iterator[bytes]:
         """All of the metadata, as a follower replays it."""
@@ -239,26 +298,14 @@ class ControllerTopology(WorkerTopology):
                 yield bytes(batch.view())
 
     async def _wait_for(self, workers: set[int]) -> None:
-        """Wait until these are done with what they are expected to say, or are gone."""
+        """Wait until these workers have sent the expected message, or are gone."""
         while workers - self._lost:
             self._something_happened.clear()
             await self._something_happened.wait()
 
     async def before_closing(self) -> None:
-        assert isinstance(self.broker.logs, ControllerLogs)
         await self._wait_for(self._unclosed)
-        self.broker.logs.all_closed = not self._unclosed
-
-    def new_peer_server(self) -> PeerServer:
-        return PeerServer(
-            self.broker.services,
-            self.broker.config.listeners[0],
-            {AllocateProducerIdsRequest: self._allocate_producer_ids},
-        )
-
-    def _allocate_producer_ids(self, peer_id: int, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-        ids = self.broker.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
-        return AllocateProducerIdsResponse(producer_id_start=ids.start, producer_id_len=len(ids))
+        self._checkpoints.all_closed = not self._unclosed
 
     # -- the others --------------------------------------------------------------------------------------------
 
@@ -267,7 +314,7 @@ class ControllerTopology(WorkerTopology):
             link.send(METADATA, bytes(batch))
 
     async def all_followed(self) -> None:
-        """Wait until every worker has followed the metadata as far as it goes now."""
+        """Wait until every worker has applied the metadata up to its current end."""
         offset = self.broker.metadata_offset
         await self._wait_for_applied(offset)
 
@@ -280,8 +327,13 @@ class ControllerTopology(WorkerTopology):
         if kind == APPLIED:
             (self._applied[link.peer_id],) = arguments
         elif kind == CHECKPOINT:
-            assert isinstance(self.broker.logs, ControllerLogs)
-            self.broker.logs.hand_in(link.peer_id, *arguments)
+            self._checkpoints.hand_in(link.peer_id, *arguments)
+        elif kind == FOLDERS_ASSIGNED:
+            self._folders_assigned(link.peer_id, *arguments)
+        elif kind == FOLDERS_FAILED:
+            directory_ids, roots = arguments
+            self.commit(self.broker.controller.broker_changes.folders_failed(link.peer_id, directory_ids))
+            self._other_worker_lost(roots)
         elif kind == READY:
             self._unready.discard(link.peer_id)
         elif kind == SERVING:
@@ -292,6 +344,13 @@ class ControllerTopology(WorkerTopology):
         else:
             super()._received(link, kind, arguments)
         self._something_happened.set()
+
+    def _folders_assigned(self, worker_id: int, assigned: Sequence[Assignment]) -> None:
+        topics = self.broker.metadata.topics_by_id
+        still_there = [each for each in assigned if each[0] in topics]
+        self.commit(assign_folders(self.broker.metadata, worker_id, still_there))
+        # The folder may have failed in the meantime.
+        self.commit(self.broker.controller.broker_changes.left_in_failed_folders(worker_id, still_there))
 
     def _serve_worker(self, link: Link, name: str, arguments: Arguments) -> Any:
         if name == forwarding.REQUEST:
@@ -311,7 +370,7 @@ class FollowerTopology(WorkerTopology):
         self._state = state
         self._may_serve: asyncio.Future[None]
         self.on_orphaned: Callable[[], None] = lambda: None
-        """The controller is gone: nothing may be written any more."""
+        """The controller is gone: nothing may be written."""
 
     @property
     def controller_link(self) -> Link:
@@ -322,17 +381,18 @@ class FollowerTopology(WorkerTopology):
     def assemble(self, broker: Broker) -> None:
         super().assemble(broker)
         broker.registry = forwarding.follower_registry(self)
-        broker.producer_ids = ProducerIds(self._allocate_producer_ids, refill_at=LOW_PRODUCER_IDS)
+
+    def new_producer_ids(self, refill_at: int = LOW_PRODUCER_IDS) -> ProducerIds:
+        return super().new_producer_ids(refill_at)
 
     def new_logs(self) -> LogManager:
-        logs = self.broker.new_log_manager(FollowerLogs)
-        logs.hand_in = self._hand_in
-        return logs
+        self._checkpoints = FollowerCheckpoints(self._hand_in, lambda key: self.broker.logs.holds(key), self._root_of)
+        return self.broker.new_log_manager(self._checkpoints)
 
     def open_metadata(self) -> None:
-        """The controller sent what it knows when this worker was forked."""
+        """The controller sent the metadata when this worker was forked."""
         broker = self.broker
-        cluster_id, node_id, directory_id, _, metadata_epoch, metadata_offset, chunks = self._state
+        cluster_id, node_id, directory_id, _, metadata_epoch, metadata_offset, chunks, *_ = self._state
         self._followed = FollowedMetadata(broker.metadata, metadata_epoch)
         broker.metadata_log = self._followed
         for chunk in chunks:
@@ -340,22 +400,31 @@ class FollowerTopology(WorkerTopology):
         self._followed.last_offset = metadata_offset  # the offsets in a snapshot are its own
         broker.identity = MetaProperties(cluster_id, node_id, directory_id)
         broker.directory_id = uuid_from_base64(directory_id)
+        broker.open_log_dirs()
         broker.controller = self.new_controller()
 
     def open_logs(self) -> None:
         broker = self.broker
-        assert isinstance(broker.logs, FollowerLogs)
         clean_start = self._state[3]
+        *_, directory_ids, offline_roots, moving = self._state
         self._state = ()
         led = [
             (topic.name, partition.index)
             for topic, partition in broker.metadata.partitions()
             if partition.leader == broker.node_id
         ]
-        broker.logs.open_shared(broker.identity, clean_start, led)
+        spread = broker.spread
+        if spread is not None:
+            spread.leave_out(offline_roots)
+        broker.logs.directory_ids = directory_ids
+        broker.logs.open_part(broker.identity, clean_start, led)
+        if spread is not None:
+            spread.open()
+            spread.keep_only(broker.logs.unopened)
+            spread.continue_moves(moving)
 
     def register(self) -> None:
-        """The controller did."""
+        """The controller registered this worker."""
 
     async def before_serving(self) -> None:
         self._may_serve = self.broker.loop.create_future()
@@ -367,12 +436,18 @@ class FollowerTopology(WorkerTopology):
         self.controller_link.send(SERVING)
 
     def stopped(self) -> None:
-        assert isinstance(self.broker.logs, FollowerLogs)
-        self.controller_link.send(CLOSED, self.broker.logs.closed_cleanly)
+        self.controller_link.send(CLOSED, self._checkpoints.closed_cleanly)
         self.controller_link.finish()
 
-    def _hand_in(self, path: str, offsets: Offsets) -> None:
+    def _hand_in(self, path: str, offsets: ByFolder) -> None:
         self.controller_link.send(CHECKPOINT, path, offsets)
+
+    def assign_folders(self, assigned: Sequence[Assignment]) -> None:
+        self.controller_link.send(FOLDERS_ASSIGNED, assigned)
+
+    def folders_failed(self, directory_ids: Sequence[bytes]) -> None:
+        assert self.broker.spread is not None
+        self.controller_link.send(FOLDERS_FAILED, directory_ids, self.broker.spread.offline_roots)
 
     # -- the controller ----------------------------------------------------------------------------------------
 
@@ -381,9 +456,11 @@ class FollowerTopology(WorkerTopology):
             try:
                 follow_chunk(self._followed, arguments[0])
             except KafkaError as error:
-                # The partition is opened again when somebody asks for it, and who asks is told what is wrong.
+                # The partition is opened again with the next request for it, whose answer reports the problem.
                 logger.error("following the metadata failed: %s", error)
             link.send(APPLIED, self._followed.last_offset)
+        elif kind == FOLDERS_FAILED:
+            self._other_worker_lost(*arguments)
         elif kind == SERVE:
             self._may_serve.set_result(None)
         else:
@@ -396,17 +473,6 @@ class FollowerTopology(WorkerTopology):
             elif not self._may_serve.done():
                 self._may_serve.set_exception(LinkLost())
 
-    def _allocate_producer_ids(self, allocated: Allocated) -> None:
-        def answered(response: AllocateProducerIdsResponse | None, error: Exception | None) -> None:
-            if response is None or response.error_code:
-                allocated(None)
-            else:
-                first = response.producer_id_start
-                allocated(range(first, first + response.producer_id_len))
-
-        request = AllocateProducerIdsRequest(broker_id=self.broker.node_id, broker_epoch=self.epoch)
-        self.broker.channel.send(self._seat.controller_id, request, answered)
-
     def create_share_state_topic(self, then: Callable[[KafkaError | None], None]) -> None:
-        """Only the controller can; it answers when every worker knows the topic."""
+        """Only the controller can create it; it answers when every worker knows the topic."""
         forwarding.create_share_state_topic(self, then)

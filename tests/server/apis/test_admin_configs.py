@@ -9,6 +9,7 @@ import pytest
 from ottla.enums import AlterConfigOp, ConfigResourceType
 from ottla.errors import InvalidConfig, InvalidRequest, InvalidTopicException, MessageTooLarge, UnknownTopicOrPartition
 from ottla.log.files import MemoryDisk
+from ottla.server.apis import configs
 from ottla.wire.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -129,10 +130,42 @@ def test_synonyms_and_documentation_come_on_request(run: Any, run_broker: Any) -
         (ConfigResourceType.GROUP, "", InvalidRequest.code, "Group name must not be empty"),
     ],
 )
-def test_what_cannot_be_described(run: Any, run_broker: Any, kind: int, name: str, code: int, message: str) -> None:
+def test_describing_an_unknown_resource_is_an_error(
+    run: Any, run_broker: Any, kind: int, name: str, code: int, message: str
+) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             assert await described(await running.connect(), kind, name) == (code, message, {})
+
+    run(main())
+
+
+def test_a_request_that_names_a_topic_thousands_of_times_is_bounded(
+    run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic costs its settings once. The answer ends where it would be too large; what fits is answered."""
+    made: list[object] = []
+    entries = configs._entries
+    monkeypatch.setattr(configs, "_entries", lambda *arguments: made.append(1) or entries(*arguments))
+    monkeypatch.setattr(configs, "_ENTRIES_MAX", 1000)
+
+    async def main() -> None:
+        async with run_broker() as running:
+            client = await running.connect()
+            await client.create_topic("t")
+            await client.create_topic("u", retention_ms="5")
+            resource = DescribeConfigsRequest.DescribeConfigsResource
+            wanted = [resource(resource_type=ConfigResourceType.TOPIC, resource_name=n) for n in "tutt" * 1000]
+            results = (await client.call(DescribeConfigsRequest(resources=wanted), 4)).results
+            assert [each.resource_name for each in results] == list("tutt" * 1000)
+            assert len(made) == 2
+            whole = [each for each in results if each.error_code == 0]
+            assert whole == results[: len(whole)]
+            assert 1000 - 40 < sum(len(each.configs) for each in whole) <= 1000
+            assert {each.error_code for each in results[len(whole) :]} == {InvalidRequest.code}
+            values = {each.resource_name: {e.name: e.value for e in each.configs} for each in whole}
+            assert values["u"]["retention.ms"] == "5"
+            assert values["t"]["retention.ms"] == "604800000"
 
     run(main())
 
@@ -303,7 +336,7 @@ def test_stored_settings_that_no_longer_fit_do_not_stop_a_start(
                 disk=disk, settings={**NODE, "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024}
             ) as running:
                 assert running.broker.config["log.cleaner.threads"] == 1
-        assert "dynamic settings are left aside: log.cleaner.dedupe.buffer.size" in caplog.text
+        assert "dynamic settings are ignored: log.cleaner.dedupe.buffer.size" in caplog.text
 
     run(main())
 

@@ -226,7 +226,7 @@ def test_the_third_commit_is_served_from_memory(run: Any, run_broker: Any, monke
                     await consumer.commit(offset)
                 assert served == [first + 3, first + 4, first + 5]
                 with monkeypatch.context() as patch:
-                    patch.delattr(CommitPlan, "of")  # who goes from partition to partition has none made in vain
+                    patch.delattr(CommitPlan, "of")  # a client that alternates between partitions gets no template
                     for index in (0, 1, 0, 1, 0, 1):
                         await consumer.commit(9, topics=(("t", index),))
                 assert served == [first + 3, first + 4, first + 5]

@@ -129,7 +129,7 @@ async def conversation(version: int, running: Any) -> list[bytes]:
             case 11:
                 await fetch(offset, min_bytes=10_000_000)
             case 12:
-                await fetch(offset, client_id="somebody else")
+                await fetch(offset, client_id="another")
             case 13:
                 await fetch(offset, rack="there")
             case 14:

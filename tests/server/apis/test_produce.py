@@ -117,7 +117,7 @@ def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_log_append_time_is_stamped_and_told(run: Any, run_broker: Any) -> None:
+def test_log_append_time_is_written_and_returned(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()

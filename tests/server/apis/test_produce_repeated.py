@@ -98,7 +98,7 @@ async def conversation(seed: int, version: int, running: Any) -> tuple[list[byte
             case 14:
                 await talk.delete_records(rng.randrange(3))
             case 15:
-                await talk.produce(batch(b"x"), version=version, client_id="somebody else")
+                await talk.produce(batch(b"x"), version=version, client_id="another")
             case 16:
                 await talk.produce(batch(b"x"), version=rng.randrange(FIRST_VERSION, 13) if version < 13 else 13)
             case 17:

@@ -37,7 +37,7 @@ def test_the_loop_polls_after_a_row_of_quick_requests() -> None:
     assert look.looked == 1
 
 
-def test_a_poll_in_vain_needs_another_row_of_quick_requests() -> None:
+def test_after_a_failed_poll_only_a_row_of_quick_requests_polls_again() -> None:
     pace, look = Pace(), Looking()
     row(pace, "a", look)
     pace.stay("a", AT_ONCE, look)
@@ -78,7 +78,7 @@ def test_other_connections_get_their_turn() -> None:
 
 
 def test_requests_are_served_while_polling(run: Any, run_broker: Any) -> None:
-    """What is sent behind an answer is answered, in order, whoever takes it from the socket; so is the end."""
+    """What follows an answer is answered in order, no matter which code reads it from the socket; so is the end."""
 
     async def main() -> None:
         async with run_broker() as running:

@@ -188,7 +188,7 @@ def test_a_reader_that_stops_costs_a_bounded_buffer(run: Any, run_broker: Any) -
             for _ in range(400):
                 slow.writer.write(slow.frame(fetch("t", 0, max_bytes=4_000_000), 4))
             await running.settle()
-            (connection,) = [c for c in running.broker._connections if c._writing]
+            (connection,) = [c for c in running.broker.connections if c._writing]
             queued = len(connection._out)
             await client.produce("t", b"y" * 500_000)
             await running.settle()

@@ -81,7 +81,7 @@ def test_other_limits_hold_from_the_next_frame_on() -> None:
 
 
 @pytest.mark.parametrize("piece", [9, 1_000])
-def test_what_is_kept_outlives_the_shared_buffer(piece: int) -> None:
+def test_kept_bytes_outlive_the_shared_buffer(piece: int) -> None:
     """A request has to wait: what arrived behind it is there when it is answered."""
     buffers = ReceiveBuffers()
     reader = FrameReader(buffers, FRAME_MIN, FRAME_MAX)

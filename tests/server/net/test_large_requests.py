@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 
-from ottla.server.broker import BYTES_PER_ELEMENT
-from ottla.wire.messages import ConsumerGroupDescribeRequest, DescribeGroupsRequest, FindCoordinatorRequest
+from ottla.server.net.connections import BYTES_PER_ELEMENT
+from ottla.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    FindCoordinatorRequest,
+    OffsetFetchRequest,
+)
 from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.schema import Message
 from support.waiting import wait_for_async
@@ -20,6 +27,15 @@ MANY = 20_000
         (DescribeGroupsRequest(groups=[""] * MANY), 5, "groups"),
         (ConsumerGroupDescribeRequest(group_ids=[str(n) for n in range(MANY)]), 1, "groups"),
         (FindCoordinatorRequest(coordinator_keys=[str(n) for n in range(MANY)]), 4, "coordinators"),
+        (DeleteGroupsRequest(groups_names=[str(n) for n in range(MANY)]), 2, "results"),
+        (DescribeTransactionsRequest(transactional_ids=[str(n) for n in range(MANY)]), 0, "transaction_states"),
+        (
+            OffsetFetchRequest(
+                groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=str(n), topics=None) for n in range(MANY)]
+            ),
+            8,
+            "groups",
+        ),
     ],
 )
 def test_others_are_served_while_a_long_request_is_in_work(

@@ -118,6 +118,15 @@ def test_any_resource(entries: list[Acl]) -> None:
         assert decide.allows_any("User:u", "h", AclOperation.WRITE, ResourceType.TOPIC)
 
 
+def test_nothing_is_kept_for_super_users() -> None:
+    """They come by every topic and group of the cluster, also by those that are deleted."""
+    decide = authorizer()
+    for number in range(100):
+        assert decide.allows("User:root", "h", AclOperation.DELETE, ResourceType.TOPIC, f"brief-{number}")
+    assert not decide._decisions
+    assert decide.decision_characters == 0
+
+
 def test_decisions_on_long_names_are_bounded_by_their_size(caplog: pytest.LogCaptureFixture) -> None:
     decide = authorizer()
     caplog.set_level(logging.INFO, "ottla.authorizer")

@@ -99,7 +99,7 @@ def test_client_certificates(run: Any, run_broker: Any, certificates: Any, how: 
         async with run_broker(settings=settings) as running:
             known = await running.connect(context=certificates.context(certificates.client("alice")))
             assert (await known.call(ApiVersionsRequest(), 0)).error_code == 0
-            (connection,) = running.broker._connections
+            (connection,) = running.broker.connections
             expected = "User:ANONYMOUS" if how == "none" else "User:CN=alice,OU=test,O=Ottla"
             assert connection.principal == expected
             nameless = await running.connect(context=certificates.context())
@@ -124,7 +124,7 @@ def test_a_rule_makes_the_principal(run: Any, run_broker: Any, certificates: Any
         async with run_broker(settings=settings) as running:
             client = await running.connect(context=certificates.context(certificates.client("alice")))
             await client.call(ApiVersionsRequest(), 0)
-            (connection,) = running.broker._connections
+            (connection,) = running.broker.connections
             assert connection.principal == "User:ALICE"
 
     run(main())
@@ -244,7 +244,7 @@ def test_pkcs12_and_inline_pem(run: Any, run_broker: Any, certificates: Any) -> 
     [
         ({"ssl.keystore.location": "/nowhere/at/all.pem"}, "ssl.keystore.location: cannot read"),
         ({"ssl.keystore.location": ""}, "ssl.keystore.location is missing"),
-        ({"ssl.keystore.type": "BKS"}, "BKS is not known"),
+        ({"ssl.keystore.type": "BKS"}, "BKS is not supported"),
         ({"ssl.keystore.key": "x"}, "ssl.keystore.key"),
         ({"ssl.enabled.protocols": "SSLv3"}, "ssl.enabled.protocols: SSLv3"),
         ({"ssl.cipher.suites": "TLS_NULL_WITH_NOTHING"}, "ssl.cipher.suites"),
@@ -275,7 +275,7 @@ def test_a_key_store_error_says_what_is_missing(
         async with run_broker(settings=certificates.settings()):
             pytest.fail("it started")
 
-    with pytest.raises(ConfigError, match=f"of no use: there is {told}"):
+    with pytest.raises(ConfigError, match=f"cannot be used: there is {told}"):
         run(main())
 
 
@@ -356,7 +356,7 @@ def test_a_certificate_whose_alternative_name_is_no_text_is_not_anonymous(
     run(main())
 
 
-def test_what_comes_with_the_end_of_the_handshake_waits_for_the_name(
+def test_a_request_with_the_last_handshake_message_waits_for_the_name(
     run: Any, run_broker: Any, certificates: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request in the same segment as the client's last handshake message is not served if the name is refused, by a

@@ -1,4 +1,4 @@
-"""A share partition: who gets what, what becomes of it, what time does. The answers were seen on Kafka 4.3.1."""
+"""A share partition: deliveries, acknowledgements and timeouts. The answers were seen on Kafka 4.3.1."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -108,7 +108,7 @@ def test_records_are_acquired_once() -> None:
     assert (world.start, world.storage.start, world.storage.done_count) == (8, 0, 8)
     assert world.storage.last == [StateBatch(0, 7, 2, 1)]
     assert world.tell("m", (0, 7, [ACCEPT])) == 0, "done with already"
-    assert world.tell("m", (8, 9, [ACCEPT])) == InvalidRecordState.code, "somebody else's"
+    assert world.tell("m", (8, 9, [ACCEPT])) == InvalidRecordState.code, "another member's"
 
 
 def test_acquired_batches_have_about_the_wanted_size() -> None:
@@ -287,7 +287,7 @@ def test_a_restart_continues_with_the_stored_state() -> None:
     world.tell("m", (0, 0, [ACCEPT]), (1, 1, [RELEASE]), (5, 5, [REJECT]))
     world.open(world.storage.start)
     assert world.start == 1
-    # 1 was delivered once; 2 to 4 and 6 on are as new, as nobody was told of them.
+    # 1 was delivered once; 2 to 4 and 6 on are as new, because they were never acknowledged.
     assert world.read("n") == [(1, 1, 2), (2, 4, 1), (6, 19, 1)]
     assert world.states()[5] == ARCHIVED
 

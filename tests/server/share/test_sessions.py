@@ -45,7 +45,7 @@ def test_invalid_first_and_last_epochs() -> None:
     with pytest.raises(InvalidRequest):
         sessions.for_fetching(KEY, 0, [A], [], "c", acknowledges=True)
     opened(sessions)
-    opened(sessions)  # in the place of the first
+    opened(sessions)  # replaces the first
     with pytest.raises(ShareSessionLimitReached):
         opened(sessions, "another")
     assert sessions.for_fetching(KEY, FINAL_EPOCH, [A], [], "c", acknowledges=False) is sessions.find(KEY)

@@ -1,4 +1,4 @@
-"""What an API is: how handlers declare it, what they know of a request, and what a broker serves."""
+"""What an API is: how handlers declare it, what they know about a request, and what a broker serves."""
 
 from ottla.server.api.context import RequestContext
 from ottla.server.api.declaration import Handler, handles

@@ -1,4 +1,4 @@
-"""What a handler knows of a request beside its content."""
+"""What a handler knows about a request in addition to its content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _ALL_OPERATIONS = {
     kind: sum(1 << operation for operation in operations) for kind, operations in SUPPORTED_OPERATIONS.items()
 }
-"""As the bit field of the answers."""
+"""The operations as the bit field of the answers."""
 
 
 class RequestContext:
-    """Who sent a request, and how: what a handler may know beside the request itself."""
+    """Who sent a request, and how."""
 
     __slots__ = ("api_key", "client_id", "connection", "correlation_id", "request_bytes", "services", "version")
 
@@ -55,7 +55,7 @@ class RequestContext:
         return self.connection.principal
 
     def may(self, operation: int, kind: int, name: str = CLUSTER_NAME, *, audit: bool = True) -> bool:
-        """Whether the sender may do this with a resource; without an authorizer everybody may do everything."""
+        """Whether the sender may do this with a resource; without an authorizer everyone may do everything."""
         connection = self.connection
         authorizer = connection.services.access.authorizer
         return authorizer is None or authorizer.allows(
@@ -63,7 +63,7 @@ class RequestContext:
         )
 
     def may_any(self, operation: int, kind: int) -> bool:
-        """Whether there is any resource of this kind that the sender may do this with."""
+        """Whether the sender may do this with any resource of this kind."""
         connection = self.connection
         authorizer = connection.services.access.authorizer
         return authorizer is None or authorizer.allows_any(

@@ -1,6 +1,6 @@
 """How an API is declared: `@handles(SomeRequest, …)` on the function that answers it.
 
-Everything that the rest of the broker has to know of an API stands there. `ottla/api_table.py` holds what a broker
+The declaration says what the rest of the broker needs to know about it. `ottla/api_table.py` holds what a broker
 needs before it imports the handler; `scripts/generate` writes it from the declarations.
 """
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 RequestT = TypeVar("RequestT", bound=Message)
 
 Handler = Callable[["RequestContext", Any], "Answer[Message | None]"]
-"""None where the client expects no response."""
+"""None if the client expects no response."""
 
 ErrorResponder = Callable[["RequestContext", Any, KafkaError], "Message | None"]
 
 
 class Declaration(NamedTuple):
-    """What `@handles` says of one API."""
+    """What `@handles` declares about one API."""
 
     request: type[Message]
     response: type[Message]
@@ -48,7 +48,7 @@ class Declaration(NamedTuple):
     may_create_topics: Callable[[MetadataImage, Any], bool] | None
 
     def row(self) -> ApiRow:
-        """Its line in the table."""
+        """The API's row of the table."""
         return ApiRow(
             self.request.__name__.removesuffix("Request"),
             self.request.__module__.rpartition(".")[2],
@@ -61,7 +61,7 @@ class Declaration(NamedTuple):
 
 
 DECLARED: dict[int, Declaration] = {}
-"""By API key: those whose module is imported."""
+"""By API key, for imported modules."""
 
 table_is_checked = True
 """False while `scripts/generate` writes the table."""
@@ -83,20 +83,21 @@ def handles(
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Callable[[RequestContext, RequestT], Any]]:
     """Declare an API; the function below answers it.
 
-    `permission` is what an authorizer asks for; of a list, all. `versions` narrows what is served where the messages
-    know more (unstable versions). What is not `advertised` is served, but ApiVersions does not name it.
+    `permission` is what an authorizer requires; for a list, all of its entries. `versions` limits what is served if
+    the messages have more (unstable versions). An API that is not `advertised` is served, but ApiVersions does not
+    list it.
 
     An API that the controller answers `changes_metadata`, unless declared otherwise. `may_create_topics` says whether a
-    request has to go to the controller because it may create a topic.
+    request must go to the controller because it may create a topic.
 
     `on_error` builds the answer for an error of the whole request; without it the response's own `error_code` (and
-    `error_message`) hold the error. `model` serves a connection that repeats itself without decoding each request. An
+    `error_message`) hold the error. `model` serves repeated requests of a connection without decoding each of them. An
     answer that `carries_records` holds regions of files; any other is plain bytes.
     """
 
     def declare(handler: Callable[[RequestContext, RequestT], Any]) -> Callable[[RequestContext, RequestT], Any]:
         key = request.API_KEY
-        assert key in APIS, f"ottla/api_table.py does not know {request.__name__}: run scripts/generate"
+        assert key in APIS, f"ottla/api_table.py does not list {request.__name__}: run scripts/generate"
         assert key not in DECLARED, f"{request.__name__} is handled twice"
         by_controller = answered_by is AnsweredBy.CONTROLLER
         declared = Declaration(
@@ -126,7 +127,7 @@ def handles(
 def _top_level_error(ctx: RequestContext, request: Message, error: KafkaError) -> Message:
     response = RESPONSES[ctx.api_key]()
     if not hasattr(response, "error_code"):
-        raise AssertionError(f"{type(request).__name__} needs an on_error of its own") from error
+        raise AssertionError(f"{type(request).__name__} needs its own on_error") from error
     response.error_code = error.code
     if hasattr(response, "error_message"):
         response.error_message = error.message

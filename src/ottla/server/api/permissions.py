@@ -1,7 +1,7 @@
 """Which permission a request needs: what a handler declares, and the authorizer's guards check before it runs.
 
-A broker without an authorizer looks at none of this. Where these words do not suffice, a guard of its own stands before
-the handler (`GuardedBy`), or the handler asks `ctx.may` (`ChecksItself`).
+A broker without an authorizer ignores this. If these classes are not enough, a special guard runs before the handler
+(`GuardedBy`), or the handler calls `ctx.may` (`ChecksItself`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUPPORTED_OPERATIONS: dict[int, tuple[AclOperation, ...]] = {
 
 
 class OnCluster(NamedTuple):
-    """An operation on the cluster, or `instead` of it another one."""
+    """An operation on the cluster, or another one `instead`."""
 
     operation: AclOperation
     instead: AclOperation | None = None
@@ -56,7 +56,7 @@ class OnTransactionalId(NamedTuple):
 
 
 class OnEach(NamedTuple):
-    """An operation on each topic, group … of a list: what is denied gets an error in the answer, the rest is served."""
+    """An operation on each topic, group … of a list: denied items get an error in the answer, the rest is served."""
 
     operation: AclOperation
     resource: ResourceType
@@ -65,7 +65,7 @@ class OnEach(NamedTuple):
     answers: str = ""
     """The field of the response, if it has another name."""
     name: str = "name"
-    """The field of an item that has its name; empty where the items are names."""
+    """The field with the name of an item; empty if the items are names."""
     by_id: bool = False
     """Whether items may have a topic id instead of a name."""
 
@@ -74,7 +74,7 @@ class OnEach(NamedTuple):
 
 
 class GuardedBy(NamedTuple):
-    """`module.function` in `server/security/guards`, which stands before the handler."""
+    """`module.function` in `server/security/guards`, which runs before the handler."""
 
     function: str
     summary: str
@@ -84,7 +84,7 @@ class GuardedBy(NamedTuple):
 
 
 class ChecksItself(NamedTuple):
-    """The handler asks `ctx.may`, as it knows more than the request says."""
+    """The handler calls `ctx.may`, because it knows more than the request says."""
 
     summary: str
 
@@ -93,7 +93,7 @@ class ChecksItself(NamedTuple):
 
 
 class OpenToAll(NamedTuple):
-    """Everybody may use it."""
+    """Everyone may use it."""
 
     reason: str
 

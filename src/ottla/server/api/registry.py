@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.api_table import APIS, ApiRow
+from ottla.enums import AnsweredBy, ApiKey
 from ottla.lazy_imports import import_late
 from ottla.server.api.declaration import DECLARED, Declaration, ErrorResponder, Handler
 from ottla.server.api.route import Model, Route
@@ -29,11 +30,27 @@ _DECLARED = (
 )
 
 
+_ON_CONTROLLERS = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_CLUSTER,
+    }
+)
+"""APIs that every controller serves, active or not."""
+
+
 class Api:
     """One API as a broker serves it.
 
-    Its row of the table is there from the start. What its handler declares is set when somebody first asks for it, and
-    imports the handler's module.
+    Its row of the table is available from the start. The declaration of its handler is loaded with the handler's
+    module when it is first needed.
     """
 
     __slots__ = (
@@ -61,7 +78,7 @@ class Api:
     may_create_topics: Callable[[MetadataImage, Any], bool] | None
 
     def __init__(self, key: int, row: ApiRow) -> None:
-        self.key = int(key)  # marshal, which workers talk with, refuses members of an enum
+        self.key = int(key)  # workers use marshal, which refuses enum members
         self.name = row.name
         self.module = row.handler
         self.min_version, self.max_version = row.versions
@@ -69,7 +86,7 @@ class Api:
         self.answered_by = row.answered_by
         self.changes_metadata = row.changes_metadata
         self._changed: Api | None = None
-        """What this is a changed copy of."""
+        """The API that this is a changed copy of."""
         self._wrap: Callable[[Api], Handler] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -85,7 +102,7 @@ class Api:
         return value
 
     def replace(self, **changes: Any) -> Api:
-        """The same with another handler, other versions, …"""
+        """A copy with another handler, other versions, …"""
         other = Api(self.key, APIS[self.key])
         other.min_version, other.max_version = self.min_version, self.max_version
         other._changed = self
@@ -94,7 +111,7 @@ class Api:
         return other
 
     def wrapped(self, wrap: Callable[[Api], Handler]) -> Api:
-        """The same with a handler that `wrap` makes of this API when the first request comes."""
+        """A copy whose handler `wrap` makes when the first request arrives."""
         other = self.replace()
         other._wrap = wrap
         return other
@@ -113,17 +130,17 @@ class Registry:
         self._instruments: list[Callable[[Route, int], None]] = []
 
     def instrument(self, instrument: Callable[[Route, int], None]) -> None:
-        """Let `instrument` change every route before it is used, to count what goes through it."""
+        """Let `instrument` change every route before it is used, to count its requests."""
         self._instruments.append(instrument)
         self._routes.clear()
 
     def stop_instrumenting(self, instrument: Callable[[Route, int], None]) -> None:
-        """Use routes again as they were before `instrument`."""
+        """Use the original routes again."""
         self._instruments.remove(instrument)
         self._routes.clear()
 
     def wrapped(self, wrap: Callable[[Api], Handler]) -> Registry:
-        """The same with the handlers that `wrap` makes of them; what counts requests goes on counting."""
+        """A copy with wrapped handlers; requests are still counted."""
         other = Registry(api.wrapped(wrap) for api in self.apis.values())
         other._instruments = [*self._instruments]
         return other
@@ -152,5 +169,17 @@ def _declaration(api: Api) -> Declaration:
 
 
 def registered_apis() -> Registry:
-    """The registry of everything that has a handler."""
-    return Registry(Api(key, row) for key, row in APIS.items() if row.handler)
+    """The registry of everything that a broker serves."""
+    return Registry(
+        Api(key, row) for key, row in APIS.items() if row.handler and row.answered_by is not AnsweredBy.QUORUM
+    )
+
+
+def controller_apis() -> Registry:
+    """What a controller serves on its own listener."""
+    served = [
+        Api(key, row)
+        for key, row in APIS.items()
+        if row.handler and (row.answered_by in (AnsweredBy.CONTROLLER, AnsweredBy.QUORUM) or key in _ON_CONTROLLERS)
+    ]
+    return Registry(served)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-# With what compiles. It is needed soon, and later there may be no file handle left to read it.
+# Imported together with the compiler: it is needed soon, and later there may be no file handle left to read it.
 from ottla.wire import interpreting as interpreting
 from ottla.wire.frames import request_header_version, response_header_version
 from ottla.wire.primitives import Buffer
@@ -16,33 +16,35 @@ if TYPE_CHECKING:
     from ottla.server.api.context import RequestContext
     from ottla.server.api.registry import Api
 
-RUN_MAX = 256
-"""Requests that a `Repeated` writes together: well under the buffers that one system call takes."""
+RUN_MAX = 64
+"""Requests that a `Repeated` writes together: enough for a large write, and few enough for one iteration of the
+loop.
+"""
 
 
 class Repeated(Protocol):
-    """A connection's latest request, kept as a model: the like of it can be served without decoding it."""
+    """A connection's latest request, kept as a template: similar requests can be served without decoding them."""
 
     route: Route | None
-    """Set when there is a model."""
+    """Set when there is a template."""
 
     def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
-        """Serve the frames from `start` on that are like the model, and add their answers to `out`.
+        """Serve the frames from `start` that match the template, and add their answers to `out`.
 
-        Returns where the first begins that is not.
+        Returns the start of the first frame that does not match.
         """
 
 
 Model = Callable[["RequestContext", "Route", memoryview, Any, Any, bytes, "Repeated | None"], "Repeated | None"]
-"""Makes one of a request that was just served: context, route and frame; request, response and the answer as it was
-sent; the connection's model so far."""
+"""Makes a template of a request that was just served: context, route and frame; request, response and the encoded
+answer; the connection's template so far."""
 
 _FEW_BYTES: Final = 512
-"""A walk over a message of this size takes less time than to compile its codec, which the client would wait for."""
+"""Interpreting a message of this size takes less time than compiling its codec, which the client would wait for."""
 
 
 _MANY_BYTES: Final = 64 << 10
-"""A request of this size may have so many elements that a walk over it, or over its answer, takes seconds."""
+"""A request of this size may have so many elements that interpreting it, or its answer, takes seconds."""
 
 
 class Route:
@@ -68,8 +70,8 @@ class Route:
         self.handler = api.handler
         self.model = api.model
         self.response_type = api.response
-        # The first request of its kind is not made to wait until both are compiled, nor are a few small ones after it:
-        # often enough it is the only one.
+        # The first request of its kind does not wait until both are compiled, and neither do a few small ones after
+        # it: often it is the only one.
         self.decode: Decoder = self._decode_early
         self.encode: Encoder = self._encode_early
         self._requests = 0
@@ -80,7 +82,7 @@ class Route:
         self.flexible_response = response_header_version(api.key, version) >= 1
 
     def compile(self) -> None:
-        """For who keeps what is there now."""
+        """For callers that keep the codecs."""
         self.decode = self.api.request.decoder(self._version)
         self.encode = self.api.response.encoder(self._version)
 

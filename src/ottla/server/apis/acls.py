@@ -21,7 +21,7 @@ Created = CreateAclsResponse.AclCreationResult
 Deleted = DeleteAclsResponse.DeleteAclsFilterResult
 
 _UNKNOWN = 0
-"""Nobody may ask for what is only a reading of a value from the future."""
+"""Values that only stand for unknown future ones; requests must not use them."""
 
 
 def _check_enabled(ctx: RequestContext, message: str = "No Authorizer is configured.") -> None:
@@ -101,7 +101,7 @@ def _create_error(ctx: RequestContext, request: CreateAclsRequest, error: KafkaE
     on_error=_create_error,
 )
 def create_acls_(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | None:
-    """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). One that is there is fine."""
+    """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). An existing ACL is not an error."""
     acls = [
         Acl(
             resource_type=creation.resource_type,
@@ -136,7 +136,7 @@ def _delete_error(ctx: RequestContext, request: DeleteAclsRequest, error: KafkaE
     on_error=_delete_error,
 )
 def delete_acls_(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse | None:
-    """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). Answers with what it removed."""
+    """v0–v3. v1 pattern types (KIP-290); v2 flexible; v3 user resources (KIP-373). Answers with the removed ACLs."""
     filters = [_filter(wanted) for wanted in request.filters]
     if any(map(_has_unknown, filters)):
         ctx.connection.close("DeleteAcls with an UNKNOWN element")

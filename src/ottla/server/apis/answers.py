@@ -13,13 +13,13 @@ ResponseT = TypeVar("ResponseT")
 
 
 def own_message(error: KafkaError) -> str | None:
-    """The message of an error if it says more than its code: where Kafka answers an exception, the rest is null."""
+    """The message of an error if it says more than its code; otherwise null, as in Kafka."""
     return None if error.message == error.default_message else error.message
 
 
 class Unknown:
-    """What a request about offsets names that does not exist: Kafka answers it before the coordinator sees the rest,
-    whatever that one says, and ahead of it."""
+    """The unknown topics and partitions of a request about offsets: Kafka answers them itself, before the
+    coordinator's part of the answer."""
 
     __slots__ = ("_by_id", "_partition", "_topic", "topics")
 
@@ -30,7 +30,7 @@ class Unknown:
         self.topics: dict[str | bytes, Any] = {}
 
     def set_apart(self, image: MetadataImage, topics: list[Any]) -> list[Any]:
-        """The topics that exist, with the partitions that do; one that is named without any is not answered."""
+        """The topics and partitions that exist; a topic without partitions gets no answer."""
         known = []
         for topic in topics:
             found = image.topics_by_id.get(topic.topic_id) if self._by_id else image.topics.get(topic.name)
@@ -63,12 +63,12 @@ class Unknown:
     def beside(
         self, call: Callable[[], Answer[ResponseT]], refuse: Callable[[KafkaError], ResponseT]
     ) -> Answer[ResponseT]:
-        """The answer of `call`, or its refusal, with what is unknown."""
+        """The answer of `call`, or its error, together with the unknown parts."""
         return then(attempt(call, refuse), self._merged)
 
     def _merged(self, response: ResponseT) -> ResponseT:
         if not self.topics:
-            return response  # as it is: a topic that was named twice is answered twice
+            return response  # unchanged: a topic that is named twice is answered twice
         answered: Any = response
         for topic in answered.topics:
             answer = self.topics.setdefault(self._key(topic), topic)

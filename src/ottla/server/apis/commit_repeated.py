@@ -1,10 +1,10 @@
-"""OffsetCommit requests that differ from the one before in nothing but their offsets.
+"""OffsetCommit requests that differ from the previous one only in their offsets.
 
-A consumer commits the partitions that it reads, over and over. The bytes of such requests are the same but for an
-offset for each partition, and all answers without an error are one. A connection that has sent the like twice has the
-next ones served from memory, as with produced records (see `produce_repeated`): no request is decoded, no response is
-built, what arrived together is written together. What the coordinator has to ask and to store is the business of a
-`CommitPlan`. Anything that is not quite the same, or not simply committed, takes the ordinary way.
+A consumer commits the same partitions again and again. The bytes of such requests differ in one offset per partition,
+and all answers without an error are equal. After two such requests, the next ones of the connection use a template, as
+with produced records (see `produce_repeated`): no request is decoded, no response is built, and requests that arrive
+together are written together. A `CommitPlan` decides what the coordinator checks and stores. Any other request takes
+the normal path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RepeatedCommit:
-    """The latest OffsetCommit request of a connection, as a model for the next."""
+    """The latest OffsetCommit request of a connection, as a template for the next."""
 
     __slots__ = (
         "_answer",
@@ -39,13 +39,13 @@ class RepeatedCommit:
     )
 
     def __init__(self, version: int, frame: memoryview, request: OffsetCommitRequest) -> None:
-        """Remember who committed. That it is worth a closer look, only its repetition tells."""
+        """Remember who committed. Only a repetition shows that it is worth a template."""
         self._version = version
         self._frame_bytes = len(frame)
         self._subject = _subject(request)
         self._is_odd = False
         self.route: Route | None = None
-        """Set when there is a model: requests that take this route may be like it."""
+        """Set when there is a template: requests on this route may match it."""
 
     def is_like(self, version: int, frame: memoryview, request: OffsetCommitRequest) -> bool:
         return self._frame_bytes == len(frame) and self._version == version and self._subject == _subject(request)
@@ -60,7 +60,7 @@ class RepeatedCommit:
         response: OffsetCommitResponse,
         answer: bytes,
     ) -> None:
-        """Make a model of the request and of its answer, if they have the usual shape."""
+        """Make a template of the request and its answer, if they have the usual shape."""
         self.route = None
         if self._is_odd or any(partition.error_code for topic in response.topics for partition in topic.partitions):
             return
@@ -89,9 +89,9 @@ class RepeatedCommit:
         return RequestTemplate.of(frame, encoded, numbers)
 
     def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
-        """Commit what all frames from `start` on say that are like the model, and put their answers into `out`.
+        """Commit all frames from `start` that match the template, and put their answers into `out`.
 
-        Returns where the first frame begins that is not like it, or not whole: nothing was done about that.
+        Returns the start of the first frame that does not match or is incomplete; that frame is not served.
         """
         broker = self._broker
         if broker.registry.route(OffsetCommitRequest.API_KEY, self._version) is not self.route:
@@ -118,7 +118,7 @@ class RepeatedCommit:
 
 
 def _subject(request: OffsetCommitRequest) -> list[Any]:
-    """Whose offsets of what are committed."""
+    """The group, member and partitions of a commit."""
     subject: list[Any] = [request.group_id, request.member_id, request.generation_id_or_member_epoch]
     for topic in request.topics:
         subject += topic.name, topic.topic_id

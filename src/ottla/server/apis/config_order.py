@@ -1,4 +1,4 @@
-"""The order in which DescribeConfigs tells the keys of a resource: that of Kafka's hash maps."""
+"""The order of keys in DescribeConfigs answers: that of Kafka's hash maps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ottla.config.describe import DescribedConfig
 
 _BUCKETS = {"topic": 64, "broker": 512, "group": 32, "client-metrics": 16}
-"""Kafka's map has all keys of the kind, however few are asked for."""
+"""Kafka's map has all keys of the kind, even if few are requested."""
 
-# In a bucket the keys come as Kafka defines them. It defines these before the ones that they share a bucket with,
-# where our tables have them later.
+# Within a bucket, keys are in the order of Kafka's definitions. Kafka defines these before their neighbours in
+# the bucket, but our tables have them later.
 _FIRST = {
     "topic": ("segment.bytes", "retention.ms", "flush.messages", "max.compaction.lag.ms", "retention.bytes"),
     "broker": (
@@ -61,11 +61,11 @@ _FIRST = {
 
 
 def in_order(kind: str, described: Sequence[DescribedConfig]) -> list[DescribedConfig]:
-    """`kind` as Config.describe has it."""
+    """`kind` as in Config.describe."""
     entries = {entry.name: entry for entry in described}
     if kind == "cluster":
         return [entries[name] for name in scala_map(entries, java_hash)]
-    # What no table knows, and what the tables do not show unless it is set, comes before the rest.
+    # Keys that are in no table, or shown only when set, come first.
     unknown = [name for name, entry in entries.items() if entry.key is None or entry.key.internal]
     known = [name for name in entries if name not in unknown]
     first = {name: place for place, name in enumerate(_FIRST.get(kind, ()))}

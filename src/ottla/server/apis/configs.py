@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.answers import Answer, in_slices, then
 from ottla.enums import AclOperation, AlterConfigOp, AnsweredBy, ConfigResourceType, ConfigSource
 from ottla.errors import (
     NONE,
@@ -50,6 +51,15 @@ _LISTED_TYPES = (
     ConfigResourceType.TOPIC,
 )
 
+_OF_BROKERS = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+
+_DESCRIBED_AT_A_TIME = 200
+"""Resources described in one step; other requests run between two steps."""
+
+_ENTRIES_MAX = 400_000
+_DOCUMENTED_ENTRIES_MAX = 100_000
+"""Those of 12,000 topics, and of 3,000 with documentation, which makes an entry ten times as large."""
+
 
 # -- describing ------------------------------------------------------------------------------------------------------
 
@@ -74,16 +84,36 @@ def _describe_error(ctx: RequestContext, request: DescribeConfigsRequest, error:
     permission=GuardedBy("configs.describe_configs", "DESCRIBE_CONFIGS on each topic, group or the cluster"),
     on_error=_describe_error,
 )
-def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> Answer[DescribeConfigsResponse]:
     """v0–v4. v1 sources and synonyms (KIP-226) instead of an is-default flag, which Kafka 3.9.1 never sets in v0; v3
     types and documentation (KIP-569).
 
-    The values of passwords, and of keys that no table knows, are never told. A resource of an unknown type fails all.
+    The values of passwords and of unknown keys are never returned. A resource of an unknown type fails the whole
+    request.
     """
     if any(resource.resource_type not in _LISTED_TYPES for resource in request.resources):
         raise InvalidRequest()
-    response = DescribeConfigsResponse()
-    for resource in request.resources:
+    description = _Description(ctx, request)
+    return then(
+        in_slices(request.resources, _DESCRIBED_AT_A_TIME, lambda some: list(map(description.of, some))),
+        lambda results: DescribeConfigsResponse(results=results),
+    )
+
+
+class _Description:
+    """The settings of each resource of one request.
+
+    A few kilobytes can name a topic thousands of times. Resources with equal settings share their entries, and an
+    answer has at most so many.
+    """
+
+    def __init__(self, ctx: RequestContext, request: DescribeConfigsRequest) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._known: dict[tuple[int, str, tuple[str, ...] | None], list[Entry]] = {}
+        self._max = self._left = _DOCUMENTED_ENTRIES_MAX if request.include_documentation else _ENTRIES_MAX
+
+    def of(self, resource: DescribeConfigsRequest.DescribeConfigsResource) -> Described:
         described = Described(
             error_code=NONE,
             error_message="",
@@ -91,12 +121,30 @@ def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> De
             resource_name=resource.resource_name,
         )
         try:
-            described.configs = _entries(ctx, request, resource)
+            entries = self._entries(resource)
+            if len(entries) > self._left:
+                raise InvalidRequest(f"A response has at most {self._max} settings. Describe fewer resources.")
+            self._left -= len(entries)
+            described.configs = entries
         except KafkaError as error:
             described.error_code = error.code
             described.error_message = own_message(error) or ""
-        response.results.append(described)
-    return response
+        return described
+
+    def _entries(self, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[Entry]:
+        kind, name = resource.resource_type, resource.resource_name
+        image = self._ctx.services.metadata
+        if kind == ConfigResourceType.TOPIC:
+            check_topic_name(name)
+            if name not in image.topics:
+                raise UnknownTopicOrPartition()
+        own = kind in _OF_BROKERS or not name or (kind, name) in image.configs
+        keys = resource.configuration_keys
+        key = (kind, name if own else "*", tuple(keys) if keys else None)
+        entries = self._known.get(key)
+        if entries is None:
+            entries = self._known[key] = _entries(self._ctx, self._request, resource)
+        return entries
 
 
 def _entries(
@@ -111,9 +159,6 @@ def _entries(
     if kind == ConfigResourceType.BROKER_LOGGER:
         return _logger_entries(ctx, name, names)
     if kind == ConfigResourceType.TOPIC:
-        check_topic_name(name)
-        if name not in image.topics:
-            raise UnknownTopicOrPartition()
         described = _described(ctx, "topic", names, overrides)
     elif kind == ConfigResourceType.BROKER:
         if name:
@@ -178,7 +223,7 @@ ResultT = TypeVar("ResultT", bound=Struct)
 
 
 def _outcomes(result: type[ResultT], resources: Sequence[Any], outcomes: Sequence[KafkaError | None]) -> list[ResultT]:
-    """One result for each resource, whichever of the two requests asked."""
+    """One result for each resource, for both kinds of requests."""
     return [
         result(
             error_code=NONE if error is None else error.code,
@@ -208,7 +253,7 @@ def _alter_response(request: AlterConfigsRequest, outcomes: Sequence[KafkaError 
 def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """v0–v2. Replaces all settings of a resource: what is not named is removed. v2 flexible.
 
-    Loggers cannot be changed this way. Where a resource comes twice Kafka never answers; here both are refused.
+    Loggers cannot be changed this way. If a resource appears twice, Kafka never answers; Ottla refuses both.
     """
     changes = _changes(ctx)
     outcomes = _alter(
@@ -264,7 +309,7 @@ def incremental_alter_configs(
 
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if trips:
-            # Kafka's controller trips over it, and with it goes everything that the broker itself did not refuse.
+            # Kafka's controller fails on it, and with it everything that the broker itself did not refuse.
             if resource[0] == ConfigResourceType.BROKER:
                 changes.increment(resource, wanted)
             elif resource[0] != ConfigResourceType.BROKER_LOGGER:
@@ -292,7 +337,7 @@ def _alter(
     plan: Callable[[Resource, Sequence[ConfigChange]], list[Message]],
     validate_only: bool,
 ) -> list[KafkaError | None]:
-    """Plan each resource by itself, and write what was not refused."""
+    """Plan each resource separately, and write those that were not refused."""
     counts = Counter(resource for resource, _ in wanted)
     records: list[Message] = []
     outcomes: list[KafkaError | None] = []
@@ -335,7 +380,7 @@ def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], 
 def list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """v0 client metrics only (KIP-714); v1 the types asked for, or all (KIP-1142).
 
-    Topics, brokers and loggers are listed whether or not they have settings of their own.
+    Topics, brokers and loggers are listed even if they have no settings.
     """
     image = ctx.services.metadata
     types = _LISTED_TYPES if ctx.version >= 1 else (ConfigResourceType.CLIENT_METRICS,)

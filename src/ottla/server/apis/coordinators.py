@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker keeps a group, a transactional id or a share partition."""
+"""FindCoordinator: which broker coordinates a group, a transactional id or a share partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOPIC_OF: dict[int, str] = {
 Found = FindCoordinatorResponse.Coordinator
 
 _KEYS_AT_A_TIME = 1000
-"""A few milliseconds' worth; between two lots others are served."""
+"""The keys of a few milliseconds of work; other clients are served in between."""
 
 
 def _find_error(ctx: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
@@ -58,7 +58,7 @@ def _may_create(image: MetadataImage, request: FindCoordinatorRequest) -> bool:
 def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> Answer[FindCoordinatorResponse]:
     """v0–v6. v1 transactional ids; v4 several keys at once (KIP-699); v6 share partitions (KIP-932).
 
-    The internal topic is made on the first question, and is ready when the answer goes out.
+    The internal topic is created with the first request, and is ready when the answer is sent.
     """
     if request.key_type not in _TOPIC_OF:
         raise InvalidRequest()
@@ -94,7 +94,10 @@ def _found(ctx: RequestContext, key_type: int, key: str) -> Found:
     except UnsupportedVersion:
         raise
     except KafkaError as error:
-        return Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+        # Kafka leaves out this message if there may be several keys.
+        silent = ctx.version >= 4 and isinstance(error, CoordinatorNotAvailable)
+        message = "" if silent else error.message
+        return Found(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=message)
 
 
 def _check_allowed(ctx: RequestContext, key_type: int, key: str) -> None:
@@ -109,7 +112,7 @@ def _check_allowed(ctx: RequestContext, key_type: int, key: str) -> None:
 
 
 def _check_share_key(key: str) -> None:
-    """A share partition is named `group:topicId:partition`; the group may have colons of its own."""
+    """A share partition is named `group:topicId:partition`; the group may contain colons."""
     parts = key.rsplit(":", 2)
     try:
         if len(parts) == 3 and parts[0]:

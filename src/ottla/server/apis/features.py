@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.enums import AclOperation, AnsweredBy, FeatureUpgradeType
 from ottla.errors import NONE
 from ottla.metadata.features import FeatureUpdate, plan_updates
+from ottla.metadata.image import KRAFT_VERSION
 from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -15,9 +16,10 @@ from ottla.wire.messages.quorum import UpdateFeaturesRequest, UpdateFeaturesResp
     permission=OnCluster(AclOperation.ALTER),
 )
 def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """v0–v2 (KIP-584). v0 cannot downgrade; v1 the kind of update, and validate only; v2 no results a feature.
+    """v0–v2 (KIP-584).
 
-    All updates apply, or none.
+    v0 cannot downgrade; v1 the kind of update, and validate only; v2 no results per feature. All updates apply, or
+    none.
     """
     updates = [
         FeatureUpdate(
@@ -31,12 +33,14 @@ def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> Upda
     config = ctx.services.config
     records = plan_updates(ctx.services.metadata, ctx.services.node_id, updates, config["min.insync.replicas"])
     if not request.validate_only:
+        if any(update.name == KRAFT_VERSION and update.level == 1 for update in updates):
+            ctx.services.metadata_log.upgrade_kraft_version()
         ctx.services.controller.commit(records)
     return UpdateFeaturesResponse(
         error_code=NONE,
         error_message=None,
         results=[
-            # The word is Kafka's, where one would expect a null.
+            # Kafka sends this text instead of a null.
             UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.name, error_code=NONE, error_message="NONE")
             for update in updates
         ]

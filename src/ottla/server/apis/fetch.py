@@ -1,11 +1,11 @@
-"""Fetch: record batches straight from the log, now or as soon as there are enough of them."""
+"""Fetch: record batches straight from the log, now or when there are enough of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-from ottla.answers import Answer, Reply
+from ottla.answers import Answer, Reply, Steps, paced, then
 from ottla.clock import TimerHandle
 from ottla.enums import AclOperation, AnsweredBy, IsolationLevel, QuotaType, ResourceType
 from ottla.errors import (
@@ -25,7 +25,7 @@ from ottla.lazy_imports import lazy
 from ottla.log.files import FileRegion
 from ottla.records.batch import LOG_OVERHEAD, entry_size
 from ottla.records.compression import ZSTD
-from ottla.records.conversion import down_convert
+from ottla.records.conversion import down_converting
 from ottla.records.legacy import any_batches
 from ottla.replication.partition import Partition
 from ottla.server.api import ChecksItself, Repeated, RequestContext, Route, handles
@@ -42,23 +42,27 @@ else:
     replica_fetch = lazy("ottla.server.apis.replica_fetch")
 
 _ISOLATION_LEVELS = frozenset(IsolationLevel)
-CONSUMER = -1
 
 _READ, _TOPIC = AclOperation.READ, ResourceType.TOPIC
 """Bound once: they are needed for each partition of each fetch."""
 
-_HARD_LIMIT_UP_TO = 2
-"""Before v3 a batch larger than the limit stuck the consumer; since then the first batch is always sent whole."""
+_FIRST_V2_RECORDS_VERSION = 4
 
-"""Base offset and length, which is that of what follows."""
+_CONVERTED_BYTES_MAX = 4 << 20
+"""Batches for older versions are converted up to this size, and to the end of the batch that reaches it."""
+
+_HARD_LIMIT_UP_TO = 2
+"""Before v3 a consumer got stuck on a batch larger than its limit; since then the first batch is always sent
+completely.
+"""
 
 _FIRST_TOPIC_ID_VERSION = 13
 
 _FIRST_RACK_VERSION = 11
-"""Since then a consumer can be sent to a follower, and a follower serves it."""
+"""Since this version a consumer can read from a follower."""
 
 _FIRST_LEADER_VERSION = 16
-"""Since then answers name leaders (KIP-951); the field is older, but was for controllers alone."""
+"""Since this version answers name leaders (KIP-951); the field is older, but only controllers used it."""
 
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
@@ -68,11 +72,13 @@ EpochEndOffset = FetchResponse.EpochEndOffset
 
 _OF_SESSIONS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 _NOT_READ = (UnknownTopicId, TopicAuthorizationFailed, UnknownTopicOrPartition)
-"""Errors that are found before anything is read; their partitions come last in the answer."""
+"""Errors found before anything is read; their partitions come last in the answer."""
 
 
 def _fetch_error(ctx: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """An error of the session stands alone; any other is told of the whole, and of each partition that has a name."""
+    """A session error is the only error in the answer; any other is set for the request and for each named
+    partition.
+    """
     if isinstance(error, _OF_SESSIONS):
         return FetchResponse(error_code=error.code)
     return FetchResponse(
@@ -98,7 +104,7 @@ def _model(
     _: bytes,
     last: Repeated | None,
 ) -> Repeated | None:
-    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    """The template for the connection's next request; only if no guard runs before this handler."""
     if (
         not RepeatedFetch.may_repeat(ctx.version, request)
         or route.handler is not fetch
@@ -112,7 +118,7 @@ def _model(
 
 
 def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
-    """Whether not even the first batch is whole: only the oldest versions get such a part."""
+    """Whether even the first batch is incomplete: only the oldest versions get such a part."""
     head = records.head(LOG_OVERHEAD) if isinstance(records, FileRegion) else records[:LOG_OVERHEAD]
     return len(head) < LOG_OVERHEAD or entry_size(head) > len(records)
 
@@ -140,12 +146,12 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> Answer[FetchResponse]:
     reading = Reading(ctx, request, plan)
     reading.read()
     if reading.failed or reading.bytes_read >= request.min_bytes or request.max_wait_ms <= 0 or not plan.partitions:
-        return reading.response()
+        return reading.answer()
     return LongPoll(reading).reply
 
 
 def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
-    """A level that there is none of is found out where partitions are read: not if there is none that could be."""
+    """Refuse an unknown isolation level. Kafka notices it only if a partition is read."""
     reading = Reading(ctx, request, plan)
     for key in plan.partitions:
         try:
@@ -153,9 +159,9 @@ def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPla
         except _NOT_READ:
             continue
         except KafkaError:
-            pass  # it exists, and would have been asked
+            pass  # it exists, and would have been read
         if plan.full and plan.session is not None:
-            ctx.services.fetch_sessions.close(plan.session)  # the client is told of none
+            ctx.services.fetch_sessions.close(plan.session)  # the client gets no answer
         raise UnknownServerError(f"there is no isolation level {request.isolation_level}")
 
 
@@ -204,7 +210,7 @@ class Reading:
                     left = max(0, left - size)
                     at_least_one = False
             if left < 0:
-                left = 0  # no size to read, which only the first partition is told of
+                left = 0  # an invalid size; only the first partition gets the error
             self.results.append((key, wanted, data))
         if self.failed:
             self.results += unknown_ids
@@ -229,7 +235,7 @@ class Reading:
             return self._follower(name, index)
 
     def _follower(self, name: str, index: int) -> Partition:
-        """A consumer may read from any replica (KIP-392), but not while nobody is known to lead."""
+        """A consumer may read from any replica (KIP-392), but only if a leader is known."""
         partition = self.ctx.services.replicas.replica(name, index)
         if not partition.has_leader:
             raise NotLeaderOrFollower()
@@ -279,8 +285,6 @@ class Reading:
         )
         if is_cut:
             records = b""
-        if self.ctx.version < 4 and len(records):
-            records = _converted(result.records, wanted.fetch_offset, self.ctx.version)
         return PartitionData(
             partition_index=wanted.index,
             error_code=NONE,
@@ -296,7 +300,7 @@ class Reading:
         )
 
     def _hint(self, wanted: SessionPartition, partition: Partition, **where: Any) -> PartitionData:
-        """No records, but where to go on from; answered at once."""
+        """No records, but the replica to read from; answered immediately."""
         self.failed = True
         return PartitionData(
             partition_index=wanted.index,
@@ -309,12 +313,31 @@ class Reading:
         )
 
     def _name_leader(self, key: PartitionKey, data: PartitionData, error: KafkaError) -> None:
-        """Tell the client where the leader is, so that it need not ask for metadata (KIP-951)."""
+        """Name the leader, so that the client does not need to ask for metadata (KIP-951)."""
         if self.ctx.version < _FIRST_LEADER_VERSION or not names_leader(error):
             return
         leader = self.ctx.services.directory.leader_of(key)
         if leader is not None:
             data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+
+    def answer(self) -> Answer[FetchResponse]:
+        """The response; before v4 the records are converted, which may take a while."""
+        if self.ctx.version >= _FIRST_V2_RECORDS_VERSION or not self.bytes_read:
+            return self.response()
+        return then(paced(self._convert()), lambda _: self.response())
+
+    def _convert(self) -> Steps[None]:
+        for key, wanted, data in self.results:
+            records = data.records
+            if isinstance(records, FileRegion | bytes) and len(records):
+                try:
+                    data.records = yield from _converted(records, wanted, self.ctx.version)
+                except KafkaError as error:
+                    self.failed = True
+                    self.results = [
+                        (key, wanted, _failed(wanted.index, error.code)) if each is data else (other, of, each)
+                        for other, of, each in self.results
+                    ]
 
     def response(self) -> FetchResponse:
         """The answer; an incremental one names only the partitions that have something new."""
@@ -324,7 +347,7 @@ class Reading:
         if quotas is not None:
             response.throttle_time_ms = quotas.fetch_throttle_ms(self.ctx, self.bytes_read)
             if response.throttle_time_ms > 0:
-                return response  # nothing is sent now, and the session goes on as if nothing had been read
+                return response  # nothing is sent now, and the session continues as if nothing had been read
         if self.failed:
             self._refuse_nameless()
         topic: TopicResponse | None = None
@@ -351,14 +374,14 @@ class Reading:
         return response
 
     def _refuse_nameless(self) -> None:
-        """Kafka compares a topic that has the zero id by its name with the one that comes after it, and has no name."""
+        """Kafka compares a topic with the zero id by its name with the next one, and fails if it has no name."""
         if any(key[0] == ZERO_UUID for key, _, _ in self.results[:-1]):
             if self.plan.full and self.plan.session is not None:
-                self.ctx.services.fetch_sessions.close(self.plan.session)  # the client is told of none
+                self.ctx.services.fetch_sessions.close(self.plan.session)  # the client gets no answer
             raise UnknownServerError("a topic with neither name nor id")
 
     def _name_nodes(self, response: FetchResponse) -> None:
-        """Where the leaders that the answer names are to be found."""
+        """Add the addresses of the leaders that the answer names."""
         leaders = {data.current_leader.leader_id for _, _, data in self.results if data.current_leader is not None}
         if leaders:
             response.node_endpoints = [
@@ -368,7 +391,7 @@ class Reading:
             ]
 
     def _news(self, wanted: SessionPartition, data: PartitionData) -> bool:
-        """Whether a session's client learns anything from this partition; remembers what it is told."""
+        """Whether this partition has news for the session's client; remembers what was sent."""
         news = (
             self.plan.full
             or data.error_code != NONE
@@ -377,7 +400,7 @@ class Reading:
             or data.preferred_read_replica >= 0
         )
         if data.error_code != NONE:
-            # An error makes the client start afresh: the next answer must tell it everything.
+            # After an error the client starts again: the next answer must have everything.
             wanted.sent_high_watermark = -1
             return True
         if wanted.sent_high_watermark != data.high_watermark:
@@ -409,12 +432,12 @@ class LongPoll:
         """More bytes became readable in one of the partitions."""
         self._arrived += byte_count
         if self._arrived >= self._reading.request.min_bytes and not self._scheduled:
-            # Not at once: the request that appended is answered first, and may append to more partitions.
+            # Not immediately: the request that appended is answered first, and may append to more partitions.
             self._scheduled = True
             self._reading.ctx.services.loop.call_soon(self._try)
 
     def moved(self) -> None:
-        """Leadership, log start or the partition itself changed: the client must be told."""
+        """Leadership, log start or the partition itself changed: the client must be informed."""
         if not self._scheduled:
             self._scheduled = True
             self._reading.ctx.services.loop.call_soon(self._time_is_up)
@@ -428,7 +451,7 @@ class LongPoll:
         if reading.failed or reading.bytes_read >= reading.request.min_bytes:
             self._answer()
         else:
-            # Appended is not readable yet (an open transaction, say).
+            # Appended records may not be readable yet, for example because of an open transaction.
             self._arrived = reading.bytes_read
 
     def _time_is_up(self) -> None:
@@ -438,7 +461,7 @@ class LongPoll:
 
     def _answer(self) -> None:
         self._forget()
-        self.reply.complete(self._reading.response)
+        self.reply.complete(self._reading.answer)
 
     def _forget(self) -> None:
         self._timer.cancel()
@@ -453,15 +476,23 @@ def _failed(index: int, code: int) -> PartitionData:
 
 
 def _not_read(index: int, code: int) -> PartitionData:
-    """As `_failed`; what was not looked at has no aborted transactions, rather than none that are known."""
+    """Like `_failed`, but aborted transactions are null instead of empty, because nothing was read."""
     data = _failed(index, code)
     data.aborted_transactions = []
     return data
 
 
-def _converted(records: FileRegion | bytes, fetch_offset: int, version: int) -> bytes:
-    """The batches in the message format of an old fetch version; such clients cannot know zstd."""
-    raw = bytes(records if isinstance(records, bytes) else records.read())
+def _converted(records: FileRegion | bytes, wanted: SessionPartition, version: int) -> Steps[bytes]:
+    """The batches in the message format of an old fetch version; such clients do not support zstd."""
+    if isinstance(records, FileRegion):
+        # As much as is converted for one answer, which is less than the client may ask for.
+        raw = records.head(LOG_OVERHEAD)
+        if len(raw) == LOG_OVERHEAD:
+            raw = records.head(max(_CONVERTED_BYTES_MAX, entry_size(raw)))
+    else:
+        raw = records
+    raw = bytes(raw)
     if any(batch.codec == ZSTD for batch in any_batches(raw)):
         raise UnsupportedCompressionType()
-    return down_convert(raw, 0 if version <= 1 else 1, fetch_offset)
+    enough = min(wanted.max_bytes, _CONVERTED_BYTES_MAX)
+    return (yield from down_converting(raw, 0 if version <= 1 else 1, wanted.fetch_offset, enough))

@@ -1,11 +1,10 @@
-"""Fetch requests that differ from the one before in nothing but their offset.
+"""Fetch requests that differ from the previous one only in their offset.
 
-A consumer that catches up with a partition asks for it again and again, and is sent as much as it takes. The bytes of
-such requests are the same but for one number, and so are those of the answers but for three and the length of the
-records. A connection that has sent the like twice has the next ones served from memory, as with produced records (see
-`produce_repeated`): no request is decoded and no response is built, which is half of what such a fetch costs beside the
-sending. Anything that is not quite the same takes the ordinary way, and so does whatever has to wait for records, has
-an error to tell or a session to keep.
+A consumer that catches up fetches the same partition again and again. The bytes of such requests differ in one number,
+and those of the answers in three numbers and the length of the records. After two such requests, the next ones of the
+connection use a template, as with produced records (see `produce_repeated`): no request is decoded and no response is
+built, which is half of the cost of such a fetch without the sending. Any other request takes the normal path, and so do
+those that wait for records, have an error or use a session.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.server.services import Services
 
 FIRST_VERSION = 4
-"""From here on batches are sent as they are stored."""
+"""From this version on, batches are sent as they are stored."""
 _FIRST_WITH_LOG_START = 5
 """An answer holds three numbers in a row: high watermark, last stable offset and, from here on, log start offset."""
 
@@ -38,14 +37,14 @@ _LENGTH = Struct(">i")
 
 
 def wants_committed(request: FetchRequest) -> bool:
-    """Whether transactions that were aborted are to be told. To Kafka one replica is no consumer: that of a move
-    between a broker's own folders, whatever it asks for."""
+    """Whether the answer names aborted transactions. Kafka does not treat one replica as a consumer:
+    that of a move between a broker's own folders."""
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     return request.isolation_level == _READ_COMMITTED and replica_id != _MOVING_REPLICA
 
 
 class RepeatedFetch:
-    """The latest fetch request of a connection, as a model for the next."""
+    """The latest fetch request of a connection, as a template for the next."""
 
     __slots__ = (
         "_answer",
@@ -68,17 +67,17 @@ class RepeatedFetch:
     )
 
     def __init__(self, version: int, request: FetchRequest) -> None:
-        """Remember what was asked for. That it is worth a closer look, only its repetition tells."""
+        """Remember the request. Only a repetition shows that it is worth a template."""
         topic = request.topics[0]
         self._version = version
         self._topic = topic.topic, topic.topic_id
         self._index = topic.partitions[0].partition
         self.route: Route | None = None
-        """Set when there is a model: requests that take this route may be like it."""
+        """Set when there is a template: requests on this route may match it."""
 
     @staticmethod
     def may_repeat(version: int, request: FetchRequest) -> bool:
-        """Whether requests of this kind have a short way: one partition, no session, nothing about replicas."""
+        """Whether such requests can use a template: one partition, no session, nothing about replicas."""
         topics = request.topics
         return (
             version >= FIRST_VERSION
@@ -99,7 +98,7 @@ class RepeatedFetch:
     def learn(
         self, broker: Services, route: Route, frame: memoryview, request: FetchRequest, response: FetchResponse
     ) -> None:
-        """Make a model of the request and of its answer, if they have the usual shape."""
+        """Make a template of the request and its answer, if they have the usual shape."""
         if not response.responses:
             return
         topic, answered = request.topics[0], response.responses[0].partitions[0]
@@ -158,9 +157,8 @@ class RepeatedFetch:
         return encode_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)
 
     def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
-        """Put the answer to the frame at `start` into `out`, if it is like the model and can be answered at once.
-
-        Returns where the next begins; where this one does, if nothing was done about it.
+        """Put the answer to the frame at `start` into `out`, if it matches the template and can be answered
+        immediately. Returns the start of the next frame, or of this one if it was not served.
         """
         request = self._request
         if end - start < request.size:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.answers import Answer, attempt, gather, then
+from collections.abc import Sequence
+
+from ottla.answers import Answer, attempt, gather, in_slices, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error
 from ottla.coordinator.runtime.interfaces import Client
@@ -31,7 +33,7 @@ from ottla.wire.messages import (
     SyncGroupResponse,
 )
 
-"""An operation and two kinds of resources, as the authorizer has them; it is loaded only where there is one."""
+"""An operation and two kinds of resources of the authorizer, which is loaded only if it is used."""
 
 
 def client_of(ctx: RequestContext) -> Client:
@@ -66,7 +68,7 @@ def join_group(ctx: RequestContext, request: JoinGroupRequest) -> Answer[JoinGro
     permission=OnGroup(AclOperation.READ),
 )
 def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
-    """v0–v5. v3 static members; v5 the protocol type and name must be given, and must fit (KIP-559)."""
+    """v0–v5. v3 static members; v5 the protocol type and name must be given, and must match (KIP-559)."""
     return requests.sync(ctx.services.groups, request, client_of(ctx))
 
 
@@ -121,7 +123,7 @@ def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error:
     on_error=_described_error,
 )
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Answer[DescribeGroupsResponse]:
-    """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was just Dead before (KIP-1043)."""
+    """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was only Dead before (KIP-1043)."""
 
     def described(groups: list[DescribeGroupsResponse.DescribedGroup]) -> DescribeGroupsResponse:
         if request.include_authorized_operations:
@@ -158,7 +160,7 @@ def _consumer_described_error(
 def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Answer[ConsumerGroupDescribeResponse]:
-    """v0–v1 (KIP-848). v1 tells classic members from those of the new protocol."""
+    """v0–v1 (KIP-848). v1 distinguishes classic members from those of the new protocol."""
 
     def described(groups: list[ConsumerGroupDescribeResponse.DescribedGroup]) -> ConsumerGroupDescribeResponse:
         if request.include_authorized_operations:
@@ -205,7 +207,10 @@ def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> Answer[D
     ) -> Answer[DeleteGroupsResponse.DeletableGroupResult]:
         return attempt(lambda: answer, lambda error: result(group_id=group_id, error_code=error.code))
 
+    def delete(some: Sequence[str]) -> list[Answer[DeleteGroupsResponse.DeletableGroupResult]]:
+        return list(map(deleted, some, requests.delete_groups(ctx.services.groups, some)))
+
     return then(
-        gather(list(map(deleted, group_ids, requests.delete_groups(ctx.services.groups, group_ids)))),
+        then(in_slices(group_ids, requests.DESCRIBED_AT_A_TIME, delete), gather),
         lambda results: DeleteGroupsResponse(results=results),
     )

@@ -9,6 +9,7 @@ from ottla.errors import (
     NONE,
     InvalidTopicException,
     KafkaError,
+    KafkaStorageError,
     LogDirNotFound,
     ReplicaNotAvailable,
     UnknownTopicOrPartition,
@@ -30,7 +31,7 @@ MovedTopic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 MovedPartition = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 _MOVED_NAME_MAX = 255 - len("-.-future") - 32
-"""Of name and index: while a replica is on the move its folder is `name-index.` and 32 digits and `-future`."""
+"""The longest name and index: during a move, a replica's folder is `name-index.` and 32 digits and `-future`."""
 
 
 @handles(
@@ -41,7 +42,7 @@ _MOVED_NAME_MAX = 255 - len("-.-future") - 32
 def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """v0–v5 (KIP-113). v3 error for the whole; v4 bytes of the volume (KIP-827); v5 cordoned folders (KIP-1066).
 
-    A log that nobody used since the start is measured by its files, not opened.
+    A log that has not been used since the start is measured by its files, not opened.
     """
     wanted = None
     if request.topics is not None:
@@ -66,6 +67,13 @@ def _described(
             size_bytes, lag = folder.arriving[topic, index]
             partition = Partition(partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=True)
             by_topic.setdefault(topic, []).append(partition)
+    if folder.is_offline:
+        return DescribeLogDirsResponse.DescribeLogDirsResult(
+            error_code=KafkaStorageError.code,
+            log_dir=folder.path,
+            total_bytes=folder.total_bytes,
+            usable_bytes=folder.usable_bytes,
+        )
     names = dict.fromkeys(name for name, _ in (*folder.held, *folder.arriving))
     return DescribeLogDirsResponse.DescribeLogDirsResult(
         error_code=NONE,
@@ -85,7 +93,10 @@ def _size_bytes(services: Services, topic: str, index: int) -> int:
     partition = services.replicas.get(topic, index)
     if partition is not None:
         return partition.log.size_bytes
-    files = services.logs.disk.scan(f"{topic}-{index}")
+    try:
+        files = services.logs.disk.scan(f"{topic}-{index}")
+    except FileNotFoundError:
+        return 0  # it was not used yet
     return sum(size for name, size in files.items() if name.endswith(".log"))
 
 
@@ -111,27 +122,32 @@ def _alter_error(
     on_error=_alter_error,
 )
 def alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """v0–v2 (KIP-113): moves replicas between data folders. With one folder they are all where they can be."""
+    """v0–v2 (KIP-113): moves replicas between data folders. With one folder there is nothing to move."""
     services = ctx.services
-    own = {folder.path for folder in data_folders(services)}
+    folders = data_folders(services)
+    own = {folder.path for folder in folders}
+    failed = {folder.path for folder in folders if folder.is_offline}
     moved: dict[tuple[str, int], str] = {}
     by_topic: dict[str, dict[int, MovedPartition]] = {}
     for folder in request.dirs:
         for topic in folder.topics:
             known = services.metadata.topics.get(topic.name)
             for index in topic.partitions:
+                key = topic.name, index
                 if len(topic.name) + len(str(index)) > _MOVED_NAME_MAX:
                     code = InvalidTopicException.code
                 elif folder.path not in own:
                     code = LogDirNotFound.code
+                elif folder.path in failed or key in services.logs.offline:
+                    code = KafkaStorageError.code
                 elif known is None or index not in known.partitions:
                     code = UnknownTopicOrPartition.code
-                elif services.node_id not in known.partitions[index].replicas:
+                elif services.node_id not in known.partitions[index].replicas or key in services.logs.left_out:
                     code = ReplicaNotAvailable.code
                 else:
                     code = NONE
-                    moved[topic.name, index] = folder.path
-                # Of a partition that is to go to two folders the last counts.
+                    moved[key] = folder.path
+                # If a partition is assigned to two folders, the last one counts.
                 by_topic.setdefault(topic.name, {})[index] = MovedPartition(partition_index=index, error_code=code)
     if services.log_dirs is not None:
         for key, path in moved.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ottla.enums import AclOperation, AnsweredBy, EndpointType, ResourceType
 from ottla.errors import (
     NONE,
@@ -9,6 +11,7 @@ from ottla.errors import (
     InvalidTopicException,
     KafkaError,
     LeaderNotAvailable,
+    ListenerNotFound,
     MismatchedEndpointType,
     UnknownServerError,
     UnknownTopicId,
@@ -40,7 +43,7 @@ NOT_REQUESTED = -(1 << 31)
 _INT32 = 1 << 31
 
 _KEPT_ANSWERS = 8
-"""Encoded answers kept for a topic: few versions are spoken at a time."""
+"""Encoded answers kept per topic: only a few versions are in use at a time."""
 
 Described = MetadataResponse.MetadataResponseTopic | bytes
 
@@ -57,7 +60,7 @@ def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaE
 
 
 def _may_create(image: MetadataImage, request: MetadataRequest) -> bool:
-    """Whether it names a topic that is not known here: the controller knows best, and may create it."""
+    """Whether it names a topic that is unknown here: the controller may know or create it."""
     for topic in request.topics or ():
         if topic.topic_id == ZERO_UUID:
             if topic.name not in image.topics:
@@ -70,14 +73,15 @@ def _may_create(image: MetadataImage, request: MetadataRequest) -> bool:
 @handles(
     MetadataRequest,
     answered_by=AnsweredBy.ANY_BROKER,
-    permission=GuardedBy("topics.metadata", "DESCRIBE on each topic, CREATE for what it makes"),
+    permission=GuardedBy("topics.metadata", "DESCRIBE on each topic, CREATE for new ones"),
     on_error=_metadata_error,
     may_create_topics=_may_create,
 )
 def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """v0–v13. v1 null means all topics; v4 auto-creation can be refused; v10 topic ids in the answer; v12 topics by id.
 
-    Where Kafka answers a topic that it is about to create with UNKNOWN_TOPIC_OR_PARTITION, it is ready here at once.
+    Where Kafka answers a topic that it is about to create with UNKNOWN_TOPIC_OR_PARTITION, it is ready here
+    immediately.
     """
     broker = ctx.services
     topics: list[Described]
@@ -104,16 +108,16 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
 def _wanted_topics(
     ctx: RequestContext, request: MetadataRequest, wanted: list[MetadataRequest.MetadataRequestTopic]
 ) -> list[Described]:
-    """As Kafka orders them: ids that nobody has, then the topics that are there, then the names that are not.
+    """In Kafka's order: unknown ids, then existing topics, then unknown names.
 
-    One id makes it a request by ids, in which names do not count. What comes twice is answered once.
+    With one id it is a request by ids, and names are ignored. Duplicates are answered once.
     """
     image = ctx.services.metadata
     by_id = any(topic.topic_id != ZERO_UUID for topic in wanted)
     if by_id and ctx.version < 12:
         raise InvalidRequest("Topic IDs are not supported before version 12 of the Metadata request.")
     if not by_id and any(topic.name is None for topic in wanted):
-        # v12 allows a null name beside an id; without one Kafka stumbles over it.
+        # v12 allows a null name together with an id; without an id Kafka fails on it.
         raise InvalidRequest() if ctx.version < 12 else UnknownServerError()
     unknown_ids: dict[bytes, Described] = {}
     there: dict[str, Described] = {}
@@ -140,7 +144,7 @@ def _wanted_topics(
 
 
 def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Described:
-    """A topic that is not there is refused, but made for the next who asks."""
+    """Refuse a missing topic, and create it for the next request."""
     if not is_legal_topic_name(name):
         return _refused(ctx, request, name, InvalidTopicException.code)
     # Before v4 a client could not refuse.
@@ -151,7 +155,7 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
             if ctx.services.config.shows_new_topics_at_once:
                 return _described(ctx, request, ctx.services.metadata.topics[name])
         except KafkaError:
-            pass  # a collision, too few brokers: Kafka, which creates topics in the background, only says there is none
+            pass  # Kafka creates topics in the background, so it does not report a collision or too few brokers
     return _refused(ctx, request, name, UnknownTopicOrPartition.code)
 
 
@@ -168,30 +172,39 @@ def _described(ctx: RequestContext, request: MetadataRequest, topic: TopicState)
     operations = (
         ctx.operations(ResourceType.TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_REQUESTED
     )
-    key = (ctx.version, operations, image.brokers_version)
+    listener = ctx.connection.listener.name
+    key = (ctx.version, operations, image.brokers_version, listener)
     encoded = topic.answers.get(key)
     if encoded is None:
         if len(topic.answers) >= _KEPT_ANSWERS:
             topic.answers.clear()
-        encoded = topic.answers[key] = _describe(image, topic, operations).encode_item(ctx.version)
+        encoded = topic.answers[key] = _describe(image, topic, operations, listener, ctx.version).encode_item(
+            ctx.version
+        )
     return encoded
 
 
-def _describe(image: MetadataImage, topic: TopicState, operations: int) -> MetadataResponse.MetadataResponseTopic:
-    live = image.brokers
+def _describe(
+    image: MetadataImage, topic: TopicState, operations: int, listener: str, version: int
+) -> MetadataResponse.MetadataResponseTopic:
+    live, reachable = image.brokers, _reachable(image, listener)
+    errors = {
+        leader: _leader_error(live.get(leader), listener, version)
+        for leader in {partition.leader for partition in topic.partitions.values()}
+    }
     return MetadataResponse.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponse.MetadataResponsePartition(
-                error_code=_leader_error(partition),
+                error_code=errors[partition.leader],
                 partition_index=partition.index,
-                leader_id=partition.leader,
+                leader_id=partition.leader if errors[partition.leader] == NONE else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
-                offline_replicas=_offline(partition, live),
+                offline_replicas=_offline(image, partition, reachable),
             )
             for partition in topic.partitions.values()
         ],
@@ -199,32 +212,56 @@ def _describe(image: MetadataImage, topic: TopicState, operations: int) -> Metad
     )
 
 
-def _leader_error(partition: PartitionState) -> int:
-    return NONE if partition.leader != NO_LEADER else LeaderNotAvailable.code
+def _leader_error(leader: BrokerState | None, listener: str, version: int) -> int:
+    """The client cannot use a leader without its listener; since v6 it gets the reason."""
+    if leader is not None and any(endpoint.name == listener for endpoint in leader.endpoints):
+        return NONE
+    return LeaderNotAvailable.code if leader is None or version < 6 else ListenerNotFound.code
 
 
-def _offline(partition: PartitionState, brokers: dict[int, BrokerState]) -> list[int]:
-    return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
+def _reachable(image: MetadataImage, listener: str) -> set[int]:
+    """The live brokers that have the client's listener."""
+    return {
+        broker.broker_id
+        for broker in image.brokers.values()
+        if not broker.fenced and any(endpoint.name == listener for endpoint in broker.endpoints)
+    }
+
+
+def _offline(image: MetadataImage, partition: PartitionState, reachable: Container[int]) -> list[int]:
+    """Those whose broker the client cannot reach, or whose data folder has failed."""
+    return [
+        replica
+        for replica in partition.replicas
+        if replica not in reachable or not image.has_online_folder(partition, replica)
+    ]
 
 
 @handles(
     DescribeClusterRequest,
     answered_by=AnsweredBy.ANY_BROKER,
-    permission=OpenToAll("what the sender may do is part of the answer"),
+    permission=OpenToAll("the answer contains what the sender may do"),
 )
 def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """v0–v2 (KIP-700). v1 endpoint type (KIP-919): a broker knows brokers only; v2 fenced brokers (KIP-1073)."""
+    """v0–v2 (KIP-700). v1 endpoint type (KIP-919): brokers know brokers, controllers know controllers; v2 fenced
+    brokers (KIP-1073).
+    """
     broker = ctx.services
-    if request.endpoint_type == EndpointType.CONTROLLER:
-        raise MismatchedEndpointType(
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-        )
-    if request.endpoint_type != EndpointType.BROKER:
+    own = EndpointType.CONTROLLER if broker.config.is_controller else EndpointType.BROKER
+    if request.endpoint_type not in (EndpointType.BROKER, EndpointType.CONTROLLER):
         raise UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
+    if request.endpoint_type != own:
+        raise MismatchedEndpointType(
+            f"The request was sent to an endpoint of type {own.name}, but we wanted an endpoint of type "
+            f"{EndpointType(request.endpoint_type).name}"
+        )
     response = DescribeClusterResponse(
+        endpoint_type=own,
         cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
-        brokers=[
+        controller_id=broker.metadata_log.leader_id if broker.config.is_controller else broker.controller_id,
+        brokers=_controllers(ctx)
+        if broker.config.is_controller
+        else [
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.broker_id, host=host, port=port, rack=node.rack, is_fenced=node.fenced
             )
@@ -236,6 +273,17 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             ctx.operations(ResourceType.CLUSTER) if ctx.may(AclOperation.DESCRIBE, ResourceType.CLUSTER) else 0
         )
     return response
+
+
+def _controllers(ctx: RequestContext) -> list[DescribeClusterResponse.DescribeClusterBroker]:
+    return [
+        DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=controller.controller_id, host=endpoint.host, port=endpoint.port
+        )
+        for _, controller in sorted(ctx.services.metadata.controllers.items())
+        for endpoint in controller.endpoints
+        if endpoint.name == ctx.connection.listener.name
+    ]
 
 
 def _describe_partitions_error(
@@ -276,7 +324,7 @@ def describe_topic_partitions(
             # The topic was deleted between two pages.
             names = [name for name in names if name != cursor.topic_name]
     if "" in names:
-        raise UnknownServerError  # Kafka trips over the empty name, and answers so for all of them
+        raise UnknownServerError  # Kafka fails on the empty name, and gives this answer for all of them
     left = max(min(ctx.services.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in names:
@@ -315,7 +363,9 @@ def _undescribed(
 def _described_page(
     ctx: RequestContext, topic: TopicState, first: int, after: int
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    image = ctx.services.metadata
     page = [topic.partitions[index] for index in range(first, min(after, len(topic.partitions)))]
+    reachable = _reachable(image, ctx.connection.listener.name)
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -323,15 +373,15 @@ def _described_page(
         topic_authorized_operations=ctx.operations(ResourceType.TOPIC, topic.name),
         partitions=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-                error_code=_leader_error(partition),
+                error_code=NONE if partition.leader != NO_LEADER else LeaderNotAvailable.code,
                 partition_index=partition.index,
-                leader_id=partition.leader,
+                leader_id=partition.leader if partition.leader in reachable else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=partition.eligible_leader_replicas,
                 last_known_elr=partition.last_known_elr,
-                offline_replicas=_offline(partition, ctx.services.metadata.brokers),
+                offline_replicas=_offline(image, partition, reachable),
             )
             for partition in page
         ],

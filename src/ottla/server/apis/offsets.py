@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.answers import Answer, attempt, gather, then
+from collections.abc import Sequence
+
+from ottla.answers import Answer, attempt, gather, in_slices, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.groups.offsets.offsets import FIRST_TOPIC_ID_VERSION, NO_OFFSET, refused_commit
 from ottla.enums import AclOperation, AnsweredBy, ResourceType
@@ -23,7 +25,7 @@ from ottla.wire.messages import (
 FIRST_MULTI_GROUP_VERSION = 8
 FIRST_TOP_LEVEL_ERROR_VERSION = 2
 
-# Of the authorizer: kinds of resources, and the operation that offsets are told for.
+# For the authorizer: kinds of resources, and the operation that reads offsets.
 
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _CommittedTopic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -43,7 +45,7 @@ def _model(
     answer: bytes,
     last: Repeated | None,
 ) -> Repeated | None:
-    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    """The template for the connection's next request; only if no guard runs before this handler."""
     if route.handler is not offset_commit or ctx.services.authorizer is not None:
         return None
     if not isinstance(last, RepeatedCommit) or not last.is_like(ctx.version, frame, request):
@@ -92,8 +94,12 @@ def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[Off
     if ctx.version < FIRST_MULTI_GROUP_VERSION:
         return _fetch_one(ctx, request)
     by_id = ctx.version >= FIRST_TOPIC_ID_VERSION
+
+    def fetched(groups: Sequence[OffsetFetchRequest.OffsetFetchRequestGroup]) -> list[Answer[_Group]]:
+        return [_fetch(ctx, group, by_id, request.require_stable) for group in groups]
+
     return then(
-        gather([_fetch(ctx, group, by_id, request.require_stable) for group in request.groups]),
+        then(in_slices(request.groups, requests.DESCRIBED_AT_A_TIME, fetched), gather),
         lambda groups: OffsetFetchResponse(groups=groups),
     )
 
@@ -112,14 +118,14 @@ def _fetch(
             found = requests.fetch_offsets(ctx.services.groups, group, by_id=by_id, require_stable=require_stable)
     except KafkaError as error:
         return _failed(group.group_id, error)
-    # It took too long to be committed: Kafka has its clients look for the coordinator, as old ones know how to.
+    # The commit took too long: Kafka makes its clients look for the coordinator again, which old clients can do.
     return attempt(lambda: found, lambda _: _failed(group.group_id, NotCoordinator()))
 
 
 def _fetch_allowed(
     ctx: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, by_id: bool, require_stable: bool
 ) -> Answer[_Group]:
-    """With an authorizer: of a group that may be described, the topics that may be; the others are refused if named."""
+    """With an authorizer: only groups and topics that the client may describe; others are refused if named."""
     if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
         raise GroupAuthorizationFailed()
     names = ctx.services.metadata.topics_by_id
@@ -131,7 +137,7 @@ def _fetch_allowed(
         if by_id:
             known = names.get(topic.topic_id)
             if known is None:
-                return True  # nobody's id: said by who looks for its offsets
+                return True  # an unknown id: the look-up of its offsets reports it
             name = known.name
         return ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=group.topics is not None)
 
@@ -177,7 +183,7 @@ def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[Offse
 
 
 def _older_shape(ctx: RequestContext, request: OffsetFetchRequest, found: _Group) -> OffsetFetchResponse:
-    """One group, and before v2 no error but the partitions'."""
+    """One group, and before v2 no errors except those of partitions."""
     if found.error_code and ctx.version < FIRST_TOP_LEVEL_ERROR_VERSION:
         topics = [
             OffsetFetchResponse.OffsetFetchResponseTopic(
@@ -229,6 +235,6 @@ def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Answer[O
         return requests.delete_offsets(ctx.services.groups, request)
 
     def refuse(error: KafkaError) -> OffsetDeleteResponse:
-        raise error  # an error of the group stands for all
+        raise error  # an error of the group applies to all
 
     return unknown.beside(delete, refuse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ottla.answers import Answer, Steps, paced
 from ottla.enums import AclOperation, AnsweredBy, IsolationLevel, OffsetTimestamp, ResourceType
 from ottla.errors import (
     NONE,
@@ -34,6 +35,9 @@ _SPECIAL_SINCE: dict[int, int] = {
 """The version that introduced each special timestamp (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
 
+_LOOK_UP_BYTES = 4096
+"""About how many bytes of indexes and headers a look-up reads: a request may have thousands."""
+
 Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
@@ -57,17 +61,21 @@ def _list_error(ctx: RequestContext, request: ListOffsetsRequest, error: KafkaEr
     permission=OnEach(AclOperation.DESCRIBE, ResourceType.TOPIC, "topics"),
     on_error=_list_error,
 )
-def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> Answer[ListOffsetsResponse]:
     """v0–v11. v0 answered with a list of segment offsets (4.0 dropped it); v1 one offset; v2 isolation (KIP-98);
-    v4 leader epochs (KIP-320); v7 max timestamp (KIP-734); v8–v9, v11 tiered storage, which is never there.
+    v4 leader epochs (KIP-320); v7 max timestamp (KIP-734); v8–v9, v11 tiered storage, which Ottla does not have.
     """
     if request.isolation_level not in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
         raise UnknownServerError()
+    return paced(_list(ctx, request))
+
+
+def _list(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
     counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     by_name: dict[str, dict[int, Listed]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
-            # A topic that comes twice is answered once, and so is a partition; without partitions there is no answer.
+            # A topic or partition that appears twice is answered once; a topic without partitions gets no answer.
             listed = by_name.setdefault(topic.name, {})
             twice = ctx.version >= 1 and counts[topic.name, wanted.partition_index] > 1
             try:
@@ -87,7 +95,7 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
                         ),
                     )
                 else:
-                    found = _look_up(ctx, request, partition, wanted)
+                    found = yield from _look_up(ctx, request, partition, wanted)
             except KafkaError as error:
                 found = Listed(partition_index=wanted.partition_index, error_code=error.code)
             listed[wanted.partition_index] = found
@@ -104,12 +112,12 @@ def _look_up(
     request: ListOffsetsRequest,
     partition: Partition,
     wanted: ListOffsetsRequest.ListOffsetsPartition,
-) -> Listed:
+) -> Steps[Listed]:
     timestamp = wanted.timestamp
     committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
     limit = partition.last_stable_offset if committed_only else partition.high_watermark
     if request.replica_id >= 0:
-        limit = partition.log.log_end_offset  # a follower asks where it has to go
+        limit = partition.log.log_end_offset  # a follower looks for its position
     found = Listed(partition_index=wanted.partition_index, error_code=NONE)
     if timestamp == OffsetTimestamp.LATEST:
         found.offset = limit
@@ -118,14 +126,11 @@ def _look_up(
         found.offset = partition.log_start_offset
         found.leader_epoch = partition.epoch_of_first_offset()
     elif timestamp in (OffsetTimestamp.LATEST_TIERED, OffsetTimestamp.EARLIEST_PENDING_UPLOAD):
-        # No tier but the local one: Kafka says "none" here as well.
+        # There is only the local tier: Kafka also answers "none" here.
         found.offset = -1
     else:
-        position = (
-            partition.max_timestamp()
-            if timestamp == OffsetTimestamp.MAX_TIMESTAMP
-            else partition.offset_for_time(timestamp)
-        )
+        position = yield from partition.offset_for_time(timestamp)
+        yield _LOOK_UP_BYTES
         if position is not None and position.offset < limit:
             found.timestamp, found.offset = position.timestamp, position.offset
             found.leader_epoch = position.leader_epoch

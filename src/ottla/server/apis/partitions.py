@@ -31,7 +31,9 @@ Reassigned = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 Ongoing = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 
 FIRST_STRICT_VERSION = 3
-"""Of CreatePartitions: since then a quota refuses; clients of older versions are made to wait only (KIP-599)."""
+"""The version of CreatePartitions since which a quota refuses requests; clients of older versions only have to wait
+(KIP-599).
+"""
 
 
 def _grown(name: str, error: KafkaError | None) -> Grown:
@@ -51,7 +53,9 @@ def _create_error(ctx: RequestContext, request: CreatePartitionsRequest, error: 
     on_error=_create_error,
 )
 def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """v0–v3 (KIP-195): the count that a topic shall have, never fewer. v2 flexible; v3 may be throttled (KIP-599).
+    """v0–v3 (KIP-195): the new number of partitions of a topic, never fewer.
+
+    v2 flexible; v3 may be throttled (KIP-599).
 
     The partitions are ready when the answer is sent.
     """
@@ -105,7 +109,7 @@ def _elect_error(ctx: RequestContext, request: ElectLeadersRequest, error: Kafka
 def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """v0–v2. v0 preferred leaders; v1 unclean elections (KIP-460) and an error for the whole; v2 flexible.
 
-    Asked for all partitions, those that need no election are left out of the answer.
+    If all partitions are requested, those that need no election are left out of the answer.
     """
     if request.topic_partitions is not None and not request.topic_partitions:
         return ElectLeadersResponse()
@@ -221,7 +225,7 @@ def alter_partition_reassignments(
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """v0 (KIP-455): the moves under way, of all topics or of some partitions."""
+    """v0 (KIP-455): the current moves, of all topics or of some partitions."""
     image = ctx.services.metadata
     response = ListPartitionReassignmentsResponse(error_code=NONE, error_message=None)
     if request.topics is None:

@@ -1,11 +1,12 @@
-"""Produce: record batches into the log, as they came."""
+"""Produce: appends record batches to the log, unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
-from ottla.answers import Answer, Reply
+from ottla.answers import Answer, Reply, Steps, paced, then
 from ottla.enums import AclOperation, AnsweredBy, QuotaType
 from ottla.errors import (
     NONE,
@@ -22,7 +23,7 @@ from ottla.errors import (
 )
 from ottla.metadata.java_hash_order import java_computed_map, partition_hash, uuid_hash
 from ottla.metadata.topics import INTERNAL_TOPICS
-from ottla.records.validation import shape_error
+from ottla.records.validation import LONG_BYTES, shape_error
 from ottla.server.acks_all import Acknowledgements, name_nodes
 from ottla.server.api import GuardedBy, OnTransactionalId, Repeated, RequestContext, Route, handles
 from ottla.server.apis.answers import own_message
@@ -33,12 +34,12 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.primitives import Buffer
 
 ALL = -1
-"""Of acks: every replica in sync."""
+"""The value of acks for all in-sync replicas."""
 
 _KNOWN_ACKS = (ALL, 1, 0)
 
 ADMIN_CLIENT = "__admin_client"
-"""The client id that may write into the broker's own topics, for tools that mend them."""
+"""The client id that may write to internal topics, for repair tools."""
 
 NONE_REFUSED: Mapping[TopicPartition, KafkaError] = MappingProxyType({})
 
@@ -49,10 +50,14 @@ _SHAPE_ERRORS = (InvalidRecord.code, UnsupportedCompressionType.code)
 _NOT_FOUND = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 
 _AFTER_SHAPE = (InvalidRequiredAcks, InvalidTopicException, NotEnoughReplicas, NotLeaderOrFollower)
-"""Errors found before the records are looked at, where Kafka has seen by then whether they are one batch."""
+"""Errors found before the records are checked; by then Kafka knows whether they are one batch."""
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse
+
+
+_Appended: TypeAlias = tuple[ProduceResponse | None, Acknowledgements | None]
+"""The response (None for acks=0), and what it waits for."""
 
 
 def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
@@ -64,7 +69,7 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
         name, topic_id, index = place
         return 31 * (31 + uuid_hash(topic_id)) + partition_hash((name, index))
 
-    # From a map of partitions: each of them once.
+    # Each partition once: Kafka keeps them in a map.
     places = [(topic.name, topic.topic_id, data.index) for topic in request.topic_data for data in topic.partition_data]
     topics: dict[tuple[str, bytes], TopicResponse] = {}
     for name, topic_id, index in java_computed_map(places, hash_of):
@@ -76,7 +81,7 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
 
 
 def _end_unanswered(ctx: RequestContext) -> None:
-    """There is no answer that could carry the error; a closed connection makes the client look again."""
+    """There is no answer that could have the error; a closed connection makes the client refresh its metadata."""
     ctx.connection.close("a produce request with acks=0 failed")
 
 
@@ -89,7 +94,7 @@ def _model(
     answer: bytes,
     last: Repeated | None,
 ) -> Repeated | None:
-    """What the connection's next request may be compared with; only where nobody stands before this handler."""
+    """The template for the connection's next request; only if no guard runs before this handler."""
     topics = request.topic_data
     if (
         ctx.version < FIRST_VERSION
@@ -115,10 +120,10 @@ def _model(
 def produce(ctx: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse | None]:
     """v0–v13. v0–v2 carry message sets (4.0 dropped them, 3.9 is the model) and are stored as batches; v3 batches and
     transactional ids; v8 record errors (KIP-467); v10 names the new leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12
-    partitions join the transaction by themselves (KIP-890); v13 topic ids (KIP-516).
+    partitions join the transaction implicitly (KIP-890); v13 topic ids (KIP-516).
 
-    With one replica an append is committed when it is written, so acks=all has nothing more to wait for; with more
-    it waits for the in-sync ones (server/acks_all.py).
+    With one replica an append is committed when it is written, so acks=all does not wait; with more replicas it
+    waits for the in-sync ones (server/acks_all.py).
     """
     if not holds_transaction(request):
         return _appended(ctx, request, NONE_REFUSED)
@@ -127,17 +132,31 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> Answer[ProduceRespo
     )
     if not isinstance(refused, Reply):
         return _appended(ctx, request, refused)
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if data.records is not None:
-                # The frame is given back for the next one before the coordinator answers.
-                data.records = memoryview(bytearray(data.records))
+    _own_records(request)
     return refused.then(lambda refusals: _appended(ctx, request, refusals))
 
 
 def _appended(
     ctx: RequestContext, request: ProduceRequest, refused: Mapping[TopicPartition, KafkaError]
 ) -> Answer[ProduceResponse | None]:
+    def acknowledged(appended: _Appended) -> Answer[ProduceResponse | None]:
+        response, waits = appended
+        return response if response is None or waits is None else waits.answer(response)
+
+    return then(paced(_appending(ctx, request, refused), lambda: _own_records(request)), acknowledged)
+
+
+def _own_records(request: ProduceRequest) -> None:
+    """Copy the records: their frame is reused before the request is answered."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+
+
+def _appending(
+    ctx: RequestContext, request: ProduceRequest, refused: Mapping[TopicPartition, KafkaError]
+) -> Steps[_Appended]:
     by_id = ctx.version >= 13
     responses = []
     failed = False
@@ -149,7 +168,10 @@ def _appended(
         name = _name_of(ctx, topic.topic_id) if by_id else topic.name
         for data in topic.partition_data:
             refusal = refused.get((name, data.index)) if refused and name is not None else None
-            outcome = _append(ctx, name, data, request.acks) if refusal is None else _refuse(ctx, name, data, refusal)
+            if refusal is None:
+                outcome = yield from _append(ctx, name, data, request.acks)
+            else:
+                outcome = _refuse(ctx, name, data, refusal)
             if misshapen and outcome.error_code not in _NOT_FOUND:
                 error = misshapen.get((topic.name, topic.topic_id, data.index))
                 if error is not None:
@@ -169,19 +191,19 @@ def _appended(
     if request.acks == 0:
         if failed:
             _end_unanswered(ctx)
-        return None
+        return None, None
     response = ProduceResponse(responses=_refused_last(responses) if failed else responses)
     if failed and ctx.version >= 10:
         name_nodes(ctx, response)
-    return response if waits is None else waits.answer(response)
+    return response, waits
 
 
 def _each_once(
     topics: list[ProduceRequest.TopicProduceData], version: int
 ) -> tuple[list[ProduceRequest.TopicProduceData], Mapping[tuple[str, bytes, int], KafkaError]]:
-    """Of a partition that is named twice, the last records count, as in Kafka; a topic without any is not answered.
+    """If a partition is named twice, the last records count, as in Kafka; a topic without partitions gets no answer.
 
-    Records that are no batch do not count, but are what such a partition is answered about: the errors.
+    Records that are not a batch do not count, but the answer has their error.
     """
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics, _NONE_MISSHAPEN
@@ -216,8 +238,8 @@ def _each_once(
 def _writable(
     ctx: RequestContext, topics: list[ProduceRequest.TopicProduceData]
 ) -> Iterator[tuple[TopicPartition, Buffer]]:
-    """What can reach a log. The rest has its own error, and Kafka does not ask about its transaction: not even whether
-    all records are of one producer."""
+    """The partitions that can be written. The others have their own errors, and Kafka does not check their
+    transaction, not even whether all records are from one producer."""
     for topic in _each_once(topics, ctx.version)[0]:
         name = _name_of(ctx, topic.topic_id) if ctx.version >= 13 else topic.name
         found = ctx.services.metadata.topics.get(name) if name is not None else None
@@ -233,7 +255,7 @@ def _shape_error(data: ProduceRequest.PartitionProduceData, version: int) -> Kaf
 
 
 def _refused_last(responses: list[TopicResponse]) -> list[TopicResponse]:
-    """In Kafka's order: what went to a log comes first, then what does not exist, then what is no batch."""
+    """In Kafka's order: first written partitions, then unknown ones, then those without a valid batch."""
 
     def rank(outcome: PartitionResponse) -> int:
         if outcome.error_code in _NOT_FOUND:
@@ -255,7 +277,7 @@ def _refused_last(responses: list[TopicResponse]) -> list[TopicResponse]:
 def _refuse(
     ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, error: KafkaError
 ) -> PartitionResponse:
-    """Refused by the transaction that the records belong to."""
+    """The transaction of the records refuses them."""
     response = PartitionResponse(
         index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
     )
@@ -271,7 +293,7 @@ def _name_of(ctx: RequestContext, topic_id: bytes) -> str | None:
 
 def _append(
     ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, acks: int
-) -> PartitionResponse:
+) -> Steps[PartitionResponse]:
     partition = None
     try:
         if topic is None:
@@ -283,7 +305,14 @@ def _append(
             partition.leadership.check_enough_replicas()
         if topic in INTERNAL_TOPICS and data.records and ctx.client_id != ADMIN_CLIENT:
             raise InvalidTopicException(f"Cannot append to internal topic {topic}")
-        info = partition.append(data.records if data.records is not None else b"", ctx.version)
+        size = partition.bytes_to_check(data.records or b"")
+        if size:
+            yield size
+        # Only now: the records were copied if other requests ran in between.
+        validated = yield from partition.checked(data.records or b"", ctx.version, in_thread=size > LONG_BYTES)
+        if ctx.connection.services.replicas.leader(topic, data.index) is not partition:
+            raise NotLeaderOrFollower  # it was moved or recreated while the records were checked
+        info = partition.append_checked(validated)
     except _AFTER_SHAPE as error:
         found = _shape_error(data, ctx.version) or error
         return failure(ctx.services, ctx.version, topic, data.index, partition, found)

@@ -1,4 +1,4 @@
-"""What a produce request's answer says of a partition whose records were not taken."""
+"""The part of a produce answer for a partition whose records were refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _WITHOUT_LOG_START = (
 def failure(
     services: Services, version: int, topic: str | None, index: int, partition: Partition | None, error: KafkaError
 ) -> PartitionResponse:
-    """`partition` is None where the error came before it was found, `topic` where its id is unknown."""
+    """`partition` is None if the error came before it was found, `topic` if its id is unknown."""
     response = PartitionResponse(index=index, error_code=error.code, base_offset=-1)
     if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
         response.log_start_offset = partition.log_start_offset

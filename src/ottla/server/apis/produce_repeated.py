@@ -1,12 +1,12 @@
-"""Produce requests that differ from the one before in nothing but their records.
+"""Produce requests that differ from the previous one only in their records.
 
-A producer fills a partition for a while: the same topic, partition, acks and timeout, one request after the other. What
-was decoded from one of them holds for all that begin with the same bytes, and answers without an error differ in three
-numbers only. So a connection that has sent the like twice has the next ones served from memory: no request is decoded
-and no response is built, which is a third of what a small request costs. And requests that arrived together are written
-together: a file system takes one large write for much less than five small ones. Anything that is not quite the same
-takes the ordinary way, and so does everything where somebody guards or watches the handler, or followers are to be
-waited for.
+A producer often writes to one partition for a while, with the same acks and timeout. What was decoded from one request
+is valid for all that begin with the same bytes, and answers without an error differ in only three numbers. So after two
+such requests, the next ones of the connection use a template: no request is decoded and no response is built, which
+saves a third of the cost of a small request. And requests that arrive together are written together: one large write
+costs a file system much less than five small ones. Requests that differ in
+anything else take the ordinary way. So do all requests if a guard or a fault watches the handler, or if the answer has
+to wait for followers.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION = 5
-"""From here on an answer holds the three numbers in a row: base offset, append time, log start offset."""
+"""From this version on, an answer has three numbers in a row: base offset, append time, log start offset."""
 
 _LENGTH = Struct(">i")
 _FEW = Struct(">I")
-"""The bytes in which the length of the records stands: at most as many as four, and then the records' own begin."""
+"""The number of bytes of the records' length: at most four, followed by the records."""
 _LENGTH_BITS = _FEW.size * 8
 _PREFIX_START = KIND_BYTES + ID_BYTES
-"""In a frame: behind what says the kind of request, and the correlation id."""
+"""The position in a frame after the kind of request and the correlation id."""
 
 
 @lru_cache(maxsize=256)
 def _head(prefix_bytes: int) -> Struct:
-    """Of a request: its size, kind and correlation id, what comes then, and the length of its records."""
+    """The head of a request: its size, kind and correlation id, what follows, and the length of its records."""
     return Struct(f">i{KIND_BYTES}si{prefix_bytes}sI")
 
 
 class RepeatedProduce:
-    """The latest produce request of a connection, as a model for the next."""
+    """The latest produce request of a connection, as a template for the next."""
 
     __slots__ = (
         "_answers_like",
@@ -71,14 +71,14 @@ class RepeatedProduce:
     )
 
     def __init__(self, version: int, request: ProduceRequest) -> None:
-        """Remember where it went. That it is worth a closer look, only its repetition tells."""
+        """Remember its partition. Only a repetition shows that it is worth a template."""
         topic = request.topic_data[0]
         self._version = version
         self._topic = topic.name
         self._topic_id = topic.topic_id
         self._index = topic.partition_data[0].index
         self.route: Route | None = None
-        """Set when there is a model: requests that take this route may be like it."""
+        """Set when there is a template: requests on this route may match it."""
 
     def is_like(self, version: int, request: ProduceRequest) -> bool:
         topic = request.topic_data[0]
@@ -98,7 +98,7 @@ class RepeatedProduce:
         response: ProduceResponse,
         answer: bytes,
     ) -> None:
-        """Make a model of the request and of its answer, if they have the usual shape."""
+        """Make a template of the request and its answer, if they have the usual shape."""
         topic, answered = request.topic_data[0], response.responses[0].partition_responses[0]
         records = topic.partition_data[0].records
         if answered.error_code or records is None or request.transactional_id is not None:
@@ -107,7 +107,7 @@ class RepeatedProduce:
         if topic.topic_id != ZERO_UUID:
             name = broker.metadata.topics_by_id[topic.topic_id].name
         self._flexible = route.flexible_request
-        # Tags of the partition, of the topic and of the request: there are none that anybody knows.
+        # Tags of the partition, of the topic and of the request: none are defined.
         self._request_tail = b"\0\0\0" if self._flexible else b""
         length = encode_uvarint(len(records) + 1) if self._flexible else _LENGTH.pack(len(records))
         prefix_end = len(frame) - len(length) - len(records) - len(self._request_tail)
@@ -127,9 +127,9 @@ class RepeatedProduce:
         self.route = route
 
     def serve(self, buffer: memoryview, start: int, end: int, out: deque[Any]) -> int:
-        """Append the records of all frames from `start` on that are like the model, and put their answers into `out`.
+        """Append the records of all frames from `start` that match the template, and put their answers into `out`.
 
-        Returns where the first frame begins that is not like it, or not whole: nothing was done about that.
+        Returns the start of the first frame that does not match or is incomplete; that frame is not served.
         """
         broker, partition = self._broker, self._partition
         if broker.registry.route(ProduceRequest.API_KEY, self._version) is not self.route:
@@ -172,11 +172,14 @@ class RepeatedProduce:
             if offsets:
                 out.append(self._answers(ids, offsets, partition.log_start_offset))
                 return stops[len(offsets) - 1]
-        out.append(self._answer(partition, run[0], ids[0]))
+        answer = self._answer(partition, run[0], ids[0])
+        if answer is None:
+            return start
+        out.append(answer)
         return stops[0]
 
     def _place(self, buffer: memoryview, start: int, frame_end: int) -> tuple[int, int]:
-        """Where the records of a frame begin and end, from its start on; (0, 0) if that cannot be."""
+        """Where the records of a frame begin and end, from its start; (0, 0) if the frame is invalid."""
         position = start + self._head.size - _FEW.size
         if self._flexible:
             size = buffer[position]
@@ -201,9 +204,12 @@ class RepeatedProduce:
             ]
         )
 
-    def _answer(self, partition: Partition, batch: Batch, correlation_id: int) -> bytes:
+    def _answer(self, partition: Partition, batch: Batch, correlation_id: int) -> bytes | None:
+        """None if the batch takes long: the normal path serves others in between."""
         try:
             info = partition.append_batch(batch, self._version)
+            if info is None:
+                return None
         except Exception as error:
             return self._refusal(partition, error, correlation_id)
         template = self._answers_like

@@ -30,9 +30,9 @@ def _init_error(ctx: RequestContext, request: InitProducerIdRequest, error: Kafk
 )
 def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Answer[InitProducerIdResponse]:
     """v0–v5. v3 lets a producer keep its id after an error (KIP-360); v4 PRODUCER_FENCED; v5 transactions v2 (KIP-890).
-    v6, two-phase commit (KIP-939), is left out as Kafka 4.3 does not offer it.
+    v6, two-phase commit (KIP-939), is left out because Kafka 4.3 does not offer it.
 
-    A producer without a transactional id always gets a new id with epoch 0: it bumps its own epoch by itself.
+    A producer without a transactional id always gets a new id with epoch 0: it bumps its own epoch.
     """
     has_id, has_epoch = request.producer_id != NO_ID, request.producer_epoch != NO_EPOCH
     if has_id != has_epoch:

@@ -1,7 +1,8 @@
-"""DescribeQuorum, UnregisterBroker, AddRaftVoter and RemoveRaftVoter: the metadata quorum, which is this broker."""
+"""DescribeQuorum, UnregisterBroker, AddRaftVoter and RemoveRaftVoter: the metadata quorum and its members."""
 
 from __future__ import annotations
 
+from ottla.answers import Answer, then
 from ottla.enums import AclOperation, AnsweredBy
 from ottla.errors import (
     NONE,
@@ -9,9 +10,10 @@ from ottla.errors import (
     InconsistentClusterId,
     InvalidRequest,
     UnknownTopicOrPartition,
-    UnsupportedVersion,
 )
+from ottla.metadata.metadata_source import QuorumReplica, QuorumView
 from ottla.metadata.topics import CLUSTER_METADATA_TOPIC
+from ottla.raft.voters import Endpoint, Voter
 from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages.quorum import (
     AddRaftVoterRequest,
@@ -37,8 +39,8 @@ Partition = DescribeQuorumResponse.PartitionData
 def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """v0–v2 (KIP-595). v1 times of the last fetch (KIP-836); v2 error messages, directory ids and nodes (KIP-853).
 
-    As the voters are fixed (kraft.version 0) directory ids are zero. Only the one partition of the metadata log may be
-    asked for, alone.
+    With kraft.version 0 the directory ids of voters are zero. Only the one partition of the metadata log may be
+    requested.
     """
     asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
     topic_data = DescribeQuorumResponse.TopicData
@@ -59,47 +61,46 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
                 for topic in request.topics
             ]
         )
-    broker = ctx.services
-    now_ms = broker.clock.now_ms()
-    end_offset = broker.metadata_log.last_offset + 1
+    view = ctx.services.metadata_log.describe_quorum()
     partition = Partition(
         partition_index=0,
         error_code=NONE,
-        leader_id=broker.controller_id,
-        leader_epoch=broker.metadata_log.leader_epoch,
-        high_watermark=end_offset,
-        current_voters=[
-            DescribeQuorumResponse.ReplicaState(
-                replica_id=broker.controller_id,
-                log_end_offset=end_offset,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            )
-        ],
-        observers=[
-            DescribeQuorumResponse.ReplicaState(
-                replica_id=follower,
-                log_end_offset=follower_end,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            )
-            for follower, follower_end in broker.metadata_log.observers()
-        ],
+        leader_id=view.leader_id,
+        leader_epoch=view.leader_epoch,
+        high_watermark=view.high_watermark,
+        current_voters=[_replica_state(replica) for replica in view.voters],
+        observers=[_replica_state(replica) for replica in view.observers],
     )
     return DescribeQuorumResponse(
         topics=[topic_data(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
-        nodes=_voters(ctx),
+        nodes=_voter_nodes(ctx, view),
     )
 
 
-def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
-    """The controller has no port of its own: what is sent to a controller is answered where clients are served."""
+def _replica_state(replica: QuorumReplica) -> DescribeQuorumResponse.ReplicaState:
+    return DescribeQuorumResponse.ReplicaState(
+        replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id,
+        log_end_offset=replica.end_offset,
+        last_fetch_timestamp=replica.last_fetch_ms,
+        last_caught_up_timestamp=replica.last_caught_up_ms,
+    )
+
+
+def _voter_nodes(ctx: RequestContext, view: QuorumView) -> list[DescribeQuorumResponse.Node]:
+    """A controller without its own port is part of its broker, which answers requests for the controller."""
     name = ctx.services.config["controller.listener.names"][0]
+    endpoints = view.endpoints or {
+        node.broker_id: [(name, host, port)]
+        for node, host, port in ctx.services.directory.nodes(ctx.connection)
+        if node.broker_id == view.leader_id
+    }
     listener = DescribeQuorumResponse.Listener
     return [
-        DescribeQuorumResponse.Node(node_id=node.broker_id, listeners=[listener(name=name, host=host, port=port)])
-        for node, host, port in ctx.services.directory.nodes(ctx.connection)
-        if node.broker_id == ctx.services.controller_id
+        DescribeQuorumResponse.Node(
+            node_id=node_id, listeners=[listener(name=name, host=host, port=port) for name, host, port in addresses]
+        )
+        for node_id, addresses in endpoints.items()
     ]
 
 
@@ -109,16 +110,11 @@ def _voters(ctx: RequestContext) -> list[DescribeQuorumResponse.Node]:
     permission=OnCluster(AclOperation.ALTER),
 )
 def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """v0 (KIP-631): forgets a broker that is gone for good.
-
-    Kafka lets a broker be forgotten while it serves. Alone it would leave its cluster without one: that is refused.
-    """
+    """v0 (KIP-631): unregisters a broker, even a running one: it leads nothing until its next start."""
     broker = ctx.services
     known = broker.metadata.brokers.get(request.broker_id)
     if known is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
-    if request.broker_id == broker.node_id and broker.is_controller:
-        raise InvalidRequest(f"Broker ID {request.broker_id} is the one that serves this request")
     broker.controller.commit(broker.controller.broker_changes.unregistered(request.broker_id))
     return UnregisterBrokerResponse(error_code=NONE, error_message="")
 
@@ -132,11 +128,11 @@ def _check_cluster(ctx: RequestContext, cluster_id: str | None) -> None:
 
 @handles(
     AddRaftVoterRequest,
-    answered_by=AnsweredBy.ANY_BROKER,
+    answered_by=AnsweredBy.CONTROLLER,
     permission=OnCluster(AclOperation.ALTER),
 )
-def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """v0–v1 (KIP-853). The voters are fixed (kraft.version 0), so that none can be added."""
+def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> Answer[AddRaftVoterResponse]:
+    """v0–v1 (KIP-853). Needs kraft.version 1; the new voter must already fetch the log."""
     _check_cluster(ctx, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise InvalidRequest("Add voter request didn't include a valid voter")
@@ -150,17 +146,20 @@ def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaft
             f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{given}}})) "
             f"for the default listener ListenerName({name})"
         )
-    raise UnsupportedVersion("Cluster doesn't support adding voter because the kraft.version feature is 0")
+    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
+    voter = Voter(request.voter_id, request.voter_directory_id, endpoints)
+    return then(ctx.services.metadata_log.add_voter(voter), lambda _: AddRaftVoterResponse(error_code=NONE))
 
 
 @handles(
     RemoveRaftVoterRequest,
-    answered_by=AnsweredBy.ANY_BROKER,
+    answered_by=AnsweredBy.CONTROLLER,
     permission=OnCluster(AclOperation.ALTER),
 )
-def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    """v0 (KIP-853). The voters are fixed (kraft.version 0), so that none can be removed."""
+def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> Answer[RemoveRaftVoterResponse]:
+    """v0 (KIP-853). Needs kraft.version 1. The leader may be removed; then it resigns."""
     _check_cluster(ctx, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise InvalidRequest("Remove voter request didn't include a valid voter")
-    raise UnsupportedVersion("Cluster doesn't support removing voter because the kraft.version feature is 0")
+    voter = Voter(request.voter_id, request.voter_directory_id)
+    return then(ctx.services.metadata_log.remove_voter(voter), lambda _: RemoveRaftVoterResponse(error_code=NONE))

@@ -70,7 +70,7 @@ def _alter_error(
     on_error=_alter_error,
 )
 def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """v0–v1 (KIP-546). v1 flexible. Of an entity's part that comes twice the last counts, as in Kafka."""
+    """v0–v1 (KIP-546). v1 flexible. If a part of an entity appears twice, the last one counts, as in Kafka."""
     records, outcomes = alter_quotas(
         ctx.services.metadata,
         [

@@ -1,4 +1,4 @@
-"""DeleteRecords and DescribeProducers: what a partition's log holds, beside the records themselves."""
+"""DeleteRecords and DescribeProducers: about the log of a partition, except reading its records."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def _refused(index: int, error: KafkaError) -> TrimmedPartition:
     on_error=_delete_error,
 )
 def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer[DeleteRecordsResponse]:
-    """v0–v2 (KIP-107): moves the start of a log; -1 stands for the high watermark. v2 flexible.
+    """v0–v2 (KIP-107): moves the start of a log; -1 means the high watermark.
 
-    The low watermark is the smallest start of all live replicas: of one replica, at once; with more the answer waits
-    until they have followed.
+    v2 flexible. The low watermark is the smallest start of all live replicas: with one replica, the answer is
+    immediate; with more, it waits for them.
     """
     followed: list[Answer[None]] = []
     offsets: dict[str, dict[int, int]] = {}
     for topic in request.topics:
-        for wanted in topic.partitions:  # of a partition that comes twice the last offset counts
+        for wanted in topic.partitions:  # if a partition appears twice, the last offset counts
             offsets.setdefault(topic.name, {})[wanted.partition_index] = wanted.offset
     trimmed: dict[str, dict[int, TrimmedPartition]] = {}
     for name, wanted_offsets in offsets.items():
@@ -78,7 +78,7 @@ def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer
                     followed.append(_trimmed(ctx, partition.leadership, result, request.timeout_ms))
             except KafkaError as error:
                 results[index] = _refused(index, error)
-    # Kafka asks no log then, and collects the refusals in another kind of map.
+    # In this case Kafka collects the errors in another kind of map.
     all_unknown = all(
         result.error_code == UnknownTopicOrPartition.code for results in trimmed.values() for result in results.values()
     )
@@ -92,7 +92,7 @@ def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer
 
 
 def _trimmed(ctx: RequestContext, leadership: Leadership, result: TrimmedPartition, timeout_ms: int) -> Answer[None]:
-    """Wait for the followers; what they did not do in time is done later all the same."""
+    """Wait for the followers; those that time out still do it later."""
     trimmed: Reply[KafkaError | None] = Reply()
     timer = ctx.services.timer.schedule(max(timeout_ms, 1), lambda: trimmed.resolve(RequestTimedOut()))
     trimmed.on_cancel = timer.cancel
@@ -151,7 +151,7 @@ def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition
                 error_code=UnknownTopicOrPartition.code,
                 error_message=UnknownTopicOrPartition.default_message,
             )
-        # A follower has learnt of the same producers, and is asked the same.
+        # A follower knows the same producers, and answers the same.
         partition = ctx.services.replicas.replica(name, index)
     except (InvalidTopicException, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
         return DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))

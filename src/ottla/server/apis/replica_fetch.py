@@ -1,4 +1,4 @@
-"""Fetch as followers use it: up to the end of the log, and what they ask for tells how far they are."""
+"""Fetch for followers: up to the end of the log. The requested offset shows a follower's progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.wire.primitives import INT64_MAX
 
 
 def replica_fetch(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> Answer[FetchResponse]:
-    """A follower's offsets count when its request arrives, not again when a long poll reads anew."""
+    """A follower's offsets count when its request arrives, not when a long poll reads again."""
     state = request.replica_state
     replica_id, broker_epoch = (state.replica_id, state.replica_epoch) if state else (request.replica_id, -1)
     reading = ReplicaReading(ctx, request, plan, replica_id, broker_epoch)
@@ -51,12 +51,12 @@ class ReplicaReading(Reading):
             for topic in request.topics
             for wanted in topic.partitions
         }
-        """The high watermarks that the follower knows of (KIP-1166)."""
+        """The high watermarks that the follower knows (KIP-1166)."""
         self.leaderships: dict[PartitionKey, Leadership] = {}
         self.changes_only = ctx.connection.wants_changes_only
 
     def read(self) -> None:
-        """Most partitions of a follower are as they were at its last fetch: there is nothing to read in those."""
+        """Most partitions of a follower have not changed since its last fetch: skip them."""
         wanted = self.plan.partitions
         if self.changes_only and self.arriving:
             broker = self.ctx.services
@@ -68,7 +68,7 @@ class ReplicaReading(Reading):
         self.plan.partitions = wanted
 
     def _is_idle(self, key: PartitionKey, wanted: SessionPartition, now_ms: float) -> bool:
-        """Whether leader and follower agree about everything; that they do counts as a fetch."""
+        """Whether leader and follower agree on everything; this counts as a fetch."""
         broker = self.ctx.services
         topic = broker.metadata.topics_by_id.get(key[0]) if isinstance(key[0], bytes) else None
         partition = broker.replicas.get(topic.name, key[1]) if topic is not None else None
@@ -122,7 +122,7 @@ class ReplicaReading(Reading):
         partition.check_leads()
         leadership = partition.leadership
         if leadership is None:
-            # Nobody follows here. As where somebody does: with an epoch that fits, that may just not be known yet.
+            # There are no followers. As with followers: if the epoch matches, the follower may just not be known yet.
             raise NotLeaderOrFollower() if wanted.current_leader_epoch == -1 else UnknownLeaderEpoch()
         follower = leadership.check_follower(self.replica_id, self.broker_epoch, wanted.current_leader_epoch != -1)
         self.leaderships[key] = leadership
@@ -144,7 +144,7 @@ class ReplicaReading(Reading):
             leadership.follower_fetched(follower, wanted.fetch_offset, wanted.log_start_offset, self.broker_epoch)
         known = self._known.get(key, INT64_MAX)
         if min(partition.high_watermark, wanted.fetch_offset) > known or (
-            # A log starts nowhere behind what its replica knows to be committed.
+            # A log never starts after its replica's high watermark.
             self.changes_only and min(partition.log_start_offset, known) > wanted.log_start_offset
         ):
             self.has_news = True
@@ -179,9 +179,9 @@ class ReplicaPoll:
         self.end()
 
     def end(self) -> None:
-        """Answer soon, with what there is."""
+        """Answer soon, with what is available."""
         if not self._scheduled and not self.reply.done:
-            # Not at once: whoever appends may append to more partitions.
+            # Not immediately: the same request may append to more partitions.
             self._scheduled = True
             self._reading.ctx.services.loop.call_soon(self._answer)
 

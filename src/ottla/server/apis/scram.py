@@ -57,7 +57,7 @@ def _alter_error(
 def alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """v0 (KIP-554): sets and removes credentials; one outcome a user."""
+    """v0 (KIP-554): sets and removes credentials; one result per user."""
     records, outcomes = alter_credentials(
         ctx.services.metadata,
         [(deletion.name, deletion.mechanism) for deletion in request.deletions],

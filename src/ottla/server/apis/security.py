@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate, where they are out of place, and delegation tokens.
+"""SaslHandshake and SaslAuthenticate at the wrong time, and delegation tokens.
 
 Authentication itself comes before any handler: see `ottla.server.security.sasl`.
 """
@@ -38,17 +38,17 @@ _ANONYMOUS = "User:ANONYMOUS"
 @handles(
     SaslHandshakeRequest,
     answered_by=AnsweredBy.ANY_BROKER,
-    permission=OpenToAll("it comes before a client has a name"),
+    permission=OpenToAll("it comes before authentication"),
 )
 def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """v0–v1. Here it comes from a connection that needs no authentication, or has it already."""
+    """v0–v1. Here it comes from a connection that needs no authentication, or is already authenticated."""
     return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
 
 
 @handles(
     SaslAuthenticateRequest,
     answered_by=AnsweredBy.ANY_BROKER,
-    permission=OpenToAll("it comes before a client has a name"),
+    permission=OpenToAll("it comes before authentication"),
 )
 def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """v0–v2. As above."""
@@ -60,7 +60,7 @@ def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> 
 
 
 def _check_allowed(ctx: RequestContext) -> None:
-    """Tokens are for who has proved an identity, and not by a token."""
+    """Tokens are for clients that have authenticated, but not with a token."""
     connection = ctx.connection
     protocol = connection.listener.security_protocol
     if protocol == "PLAINTEXT" or connection.token_authenticated or (protocol == "SSL" and ctx.principal == _ANONYMOUS):
@@ -98,15 +98,15 @@ def _owner(ctx: RequestContext, request: CreateDelegationTokenRequest) -> str:
 @handles(
     CreateDelegationTokenRequest,
     answered_by=AnsweredBy.CONTROLLER,
-    permission=ChecksItself("CREATE_TOKENS on the owner, if it is somebody else"),
+    permission=ChecksItself("CREATE_TOKENS on the owner, if it is another user"),
     on_error=_create_error,
 )
 def create_delegation_token(
     ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """v0–v3 (KIP-48). v3 for another owner, by who may create tokens for that user (KIP-373)."""
+    """v0–v3 (KIP-48). v3 for another owner, with the permission to create tokens for that user (KIP-373)."""
     if request.owner_principal_name and request.owner_principal_type is None:
-        raise UnknownServerError()  # a name of no type: Kafka trips over it
+        raise UnknownServerError()  # a name without a type: Kafka fails on it
     _check_allowed(ctx)
     broker = ctx.services
     owner = _owner(ctx, request)
@@ -149,7 +149,7 @@ def _renew_error(
     on_error=_renew_error,
 )
 def renew_delegation_token(ctx: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """v0–v2 (KIP-48): by the owner or a renewer, up to the token's last day."""
+    """v0–v2 (KIP-48): by the owner or a renewer, up to the token's maximum lifetime."""
     _check_allowed(ctx)
     broker = ctx.services
     records, expiry_ms = broker.security.token_rules.renew(
@@ -174,7 +174,7 @@ def _expire_error(
 def expire_delegation_token(
     ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """v0–v2 (KIP-48): by the owner or a renewer; a negative period ends it at once."""
+    """v0–v2 (KIP-48): by the owner or a renewer; a negative period ends it immediately."""
     _check_allowed(ctx)
     broker = ctx.services
     records, expiry_ms = broker.security.token_rules.expire(
@@ -187,12 +187,14 @@ def expire_delegation_token(
 @handles(
     DescribeDelegationTokenRequest,
     answered_by=AnsweredBy.ANY_BROKER,
-    permission=ChecksItself("DESCRIBE_TOKENS on the owner, or DESCRIBE on the token, unless it is one's own"),
+    permission=ChecksItself("DESCRIBE_TOKENS on the owner, or DESCRIBE on the token, unless it is the client's own"),
 )
 def describe_delegation_token(
     ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """v0–v3 (KIP-48): the tokens that the asker owns, may renew or may describe. v3 who asked for each (KIP-373)."""
+    """v0–v3 (KIP-48): the tokens that the client owns, may renew or may describe. v3 the requester of each
+    (KIP-373).
+    """
     _check_allowed(ctx)
     rules = ctx.services.security.token_rules
     rules.check_enabled()

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): membership, records, offsets. What serves them is loaded with the first request."""
+"""Share groups (KIP-932): membership, records, offsets. The code is loaded with the first request."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaEr
     carries_records=True,
 )
 def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[ShareFetchResponse]:
-    """v1–v2. Records to work on, one by one, for as long as their lock lasts; and acknowledgements of earlier ones. v2
+    """v1–v2. Acquires records for as long as their lock lasts, and acknowledges earlier ones. v2
     takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
     return fetching.share_fetch(ctx, request)
 
@@ -112,7 +112,9 @@ def _acknowledge_error(
     on_error=_acknowledge_error,
 )
 def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> Answer[ShareAcknowledgeResponse]:
-    """v1–v2. What became of records: accepted, released, rejected, absent, and from v2 on still in work (KIP-1222)."""
+    """v1–v2. The results of records: accepted, released, rejected, absent, and since v2 still in progress
+    (KIP-1222).
+    """
     return fetching.share_acknowledge(ctx, request)
 
 
@@ -138,7 +140,7 @@ def _offsets_error(
 def describe_share_group_offsets(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> Answer[DescribeShareGroupOffsetsResponse]:
-    """v0–v1. Where groups stand in their partitions; v1 how far they are behind (KIP-1226)."""
+    """v0–v1. The start offsets of groups; v1 also their lag (KIP-1226)."""
     return started(groups.describe_offsets(ctx, request))
 
 
@@ -151,7 +153,7 @@ def describe_share_group_offsets(
 def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Answer[AlterShareGroupOffsetsResponse]:
-    """v0. Of groups without members."""
+    """v0. For groups without members."""
     return groups.alter_offsets(ctx, request)
 
 
@@ -164,5 +166,5 @@ def alter_share_group_offsets(
 def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> Answer[DeleteShareGroupOffsetsResponse]:
-    """v0. Of groups without members, topic by topic."""
+    """v0. For groups without members, topic by topic."""
     return groups.delete_offsets(ctx, request)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply, started
 from ottla.coordinator.share_state.state import ShareKey, StateBatch
-from ottla.enums import AclOperation, AnsweredBy
-from ottla.errors import KafkaError
+from ottla.enums import AclOperation, AnsweredBy, ApiKey
+from ottla.errors import KafkaError, UnknownTopicOrPartition
 from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages import (
     RESPONSES,
@@ -30,17 +30,30 @@ if TYPE_CHECKING:
     from ottla.coordinator.share_state.state import ShareKey, ShareState
 
 
+def _topic_type(request: Any) -> Any:
+    """The type of a topic's results: `WriteStateResult` for WriteShareGroupState."""
+    name = type(request).__name__.removesuffix("Request").replace("ShareGroup", "") + "Result"
+    return getattr(RESPONSES[request.API_KEY], name)
+
+
 async def _each(
     ctx: RequestContext,
     request: Any,
-    topic_type: str,
     run: Callable[[ShareKey, Any], Callable[[ShareStateShard], Result[Any]]],
     fill: Callable[[Any, ShareState], None] | None = None,
+    *,
+    must_exist: bool = False,
 ) -> Any:
-    """One answer for each share partition; without a group there is none."""
+    """One answer for each share partition. The answer is empty if the request has no group, no topics, or a topic
+    without partitions; InitializeShareGroupState accepts such a topic.
+
+    With `must_exist` the partitions have to be in the metadata. For the other requests Kafka looks for the state first.
+    """
     response_type: Any = RESPONSES[ctx.api_key]
     response = response_type(results=[])
     if not request.group_id:
+        return response
+    if ctx.api_key != ApiKey.INITIALIZE_SHARE_GROUP_STATE and not all(topic.partitions for topic in request.topics):
         return response
     states = ctx.services.share.states
     for topic in request.topics:
@@ -49,7 +62,8 @@ async def _each(
             key = ShareKey(request.group_id, topic.topic_id, wanted.partition)
             result = response_type.PartitionResult(partition=wanted.partition)
             try:
-                answer = states.run(key, run(key, wanted))
+                operation = run(key, wanted)
+                answer = states.run(key, _if_it_exists(ctx, key, operation) if must_exist else operation)
                 if isinstance(answer, Reply):
                     answer = await answer
                 if fill is not None:
@@ -57,17 +71,31 @@ async def _each(
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
             results.append(result)
-        response.results.append(getattr(response_type, topic_type)(topic_id=topic.topic_id, partitions=results))
+        response.results.append(_topic_type(request)(topic_id=topic.topic_id, partitions=results))
     return response
 
 
+def _if_it_exists(
+    ctx: RequestContext, key: ShareKey, operation: Callable[[ShareStateShard], Result[Any]]
+) -> Callable[[ShareStateShard], Result[Any]]:
+    """The operation for a share partition that is in the metadata. NOT_COORDINATOR comes first, as in Kafka."""
+
+    def checked(shard: ShareStateShard) -> Result[Any]:
+        topic = ctx.services.metadata.topics_by_id.get(key.topic_id)
+        if topic is None or key.partition not in topic.partitions:
+            raise UnknownTopicOrPartition
+        return operation(shard)
+
+    return checked
+
+
 def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
-    """Each share partition is told of the error."""
+    """The error is set for each share partition."""
     response_type: Any = RESPONSES[ctx.api_key]
-    topic_type = type(request).__name__.removesuffix("Request").replace("ShareGroup", "") + "Result"
+    topic_type = _topic_type(request)
     return response_type(
         results=[
-            getattr(response_type, topic_type)(
+            topic_type(
                 topic_id=topic.topic_id,
                 partitions=[
                     response_type.PartitionResult(
@@ -91,12 +119,12 @@ def _failed(ctx: RequestContext, request: Any, error: KafkaError) -> Any:
 def initialize_share_group_state(
     ctx: RequestContext, request: InitializeShareGroupStateRequest
 ) -> Answer[InitializeShareGroupStateResponse]:
-    """v0. A group begins to read partitions, or is sent to other offsets."""
+    """v0. A group starts to read partitions, or its offsets are changed."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.initialize(key, wanted.state_epoch, wanted.start_offset)
 
-    return started(_each(ctx, request, "InitializeStateResult", run))
+    return started(_each(ctx, request, run, must_exist=True))
 
 
 @handles(
@@ -109,7 +137,7 @@ def initialize_share_group_state(
 def read_share_group_state(
     ctx: RequestContext, request: ReadShareGroupStateRequest
 ) -> Answer[ReadShareGroupStateResponse]:
-    """v0. A partition's leader begins to serve a group."""
+    """v0. A partition's leader starts to serve a group."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.read(key, wanted.leader_epoch)
@@ -124,7 +152,7 @@ def read_share_group_state(
             for first, last, mark, count in state.batches
         ]
 
-    return started(_each(ctx, request, "ReadStateResult", run, fill))
+    return started(_each(ctx, request, run, fill))
 
 
 @handles(
@@ -153,7 +181,7 @@ def write_share_group_state(
             changed,
         )
 
-    return started(_each(ctx, request, "WriteStateResult", run))
+    return started(_each(ctx, request, run))
 
 
 @handles(
@@ -166,12 +194,12 @@ def write_share_group_state(
 def delete_share_group_state(
     ctx: RequestContext, request: DeleteShareGroupStateRequest
 ) -> Answer[DeleteShareGroupStateResponse]:
-    """v0. A group is deleted, or forgets a topic."""
+    """v0. A group is deleted, or its offsets of a topic."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.delete(key)
 
-    return started(_each(ctx, request, "DeleteStateResult", run))
+    return started(_each(ctx, request, run, must_exist=True))
 
 
 @handles(
@@ -184,7 +212,7 @@ def delete_share_group_state(
 def read_share_group_state_summary(
     ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> Answer[ReadShareGroupStateSummaryResponse]:
-    """v0–v1. Where a group stands; v1 how many records are done beyond that (KIP-1226)."""
+    """v0–v1. The start offset of a group; v1 how many records are done beyond it (KIP-1226)."""
 
     def run(key: ShareKey, wanted: Any) -> Callable[[ShareStateShard], Result[Any]]:
         return lambda shard: shard.summary(key)
@@ -195,4 +223,4 @@ def read_share_group_state_summary(
         result.start_offset = state.start_offset
         result.delivery_complete_count = state.done_count
 
-    return started(_each(ctx, request, "ReadStateSummaryResult", run, fill))
+    return started(_each(ctx, request, run, fill, must_exist=True))

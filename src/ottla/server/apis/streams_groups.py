@@ -39,7 +39,7 @@ def _heartbeat_error(
 def streams_group_heartbeat(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> Answer[StreamsGroupHeartbeatResponse]:
-    """v0 (KIP-1071). The broker makes the internal topics that the topology needs."""
+    """v0 (KIP-1071). The broker creates the internal topics of the topology."""
     _check_enabled(ctx)
     if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed

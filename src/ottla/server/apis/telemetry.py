@@ -31,7 +31,7 @@ def _traits(ctx: RequestContext, instance_id: bytes) -> ClientTraits:
 def get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """v0 (KIP-714): a client without an id gets one, and hears which metrics to push, and how often."""
+    """v0 (KIP-714): a client without an id gets one, and which metrics to push, and how often."""
     broker = ctx.services
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:
@@ -56,7 +56,7 @@ def get_telemetry_subscriptions(
     permission=OpenToAll("clients report only about themselves"),
 )
 def push_telemetry(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """v0 (KIP-714): metrics in OTLP; they are checked, and dropped as nobody collects them."""
+    """v0 (KIP-714): metrics in OTLP; they are checked, and then dropped because nothing collects them."""
     instance_id = request.client_instance_id
     ctx.services.client_metrics.push(
         instance_id,

@@ -34,7 +34,7 @@ Result = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
 FIRST_STRICT_CREATION, FIRST_STRICT_DELETION = 6, 5
-"""Versions since which a quota refuses; clients of older ones are made to wait only (KIP-599)."""
+"""Versions since which a quota refuses requests; clients of older versions only have to wait (KIP-599)."""
 
 
 def _create_error(ctx: RequestContext, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -54,11 +54,11 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
     """v0–v7. v1 validate only; v4 broker defaults for counts (KIP-464); v5 returns the topic's configs (KIP-525);
     v7 returns its id.
 
-    The topics are ready to be written when the answer is sent, so that only a timeout of nothing at all runs out.
+    The topics are ready when the answer is sent, so only a timeout of 0 can expire.
     """
     counts = Counter(topic.name for topic in request.topics)
     if request.timeout_ms <= 0 and 1 in counts.values():
-        raise RequestTimedOut()  # what comes twice is refused without the controller
+        raise RequestTimedOut()  # duplicates are refused without the controller
     wanted = [
         _new_topic(topic)
         for topic in request.topics
@@ -82,7 +82,7 @@ def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTo
 
 
 def _repeated(request: CreateTopicsRequest, counts: Counter[str]) -> list[str]:
-    """The names that come more than once, in the order of the hash set that Kafka adds them to the second time."""
+    """The names that appear more than once, in the order of Kafka's hash set."""
     if len(counts) == len(request.topics):
         return []
     seen: set[str] = set()
@@ -127,9 +127,10 @@ def _created(ctx: RequestContext, topic: TopicState, new: NewTopic) -> Result:
 def _topic_configs(
     config: Config, overrides: tuple[tuple[str, str], ...]
 ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
-    """The configs of a new topic. Most topics have the same, and describing them costs more than making the topic.
+    """The configs of a new topic.
 
-    What was given is answered as it was written, blanks and all.
+    Most topics have the same, and describing them costs more than creating the topic. Given values are returned exactly
+    as they were sent, including spaces.
     """
     given = dict(overrides)
     return [
@@ -163,15 +164,15 @@ def _named(ctx: RequestContext, request: DeleteTopicsRequest) -> list[tuple[str 
     DeleteTopicsRequest,
     answered_by=AnsweredBy.CONTROLLER,
     permission=[
-        GuardedBy("topics.deleted_names", "DESCRIBE to see the name of a topic that an id names"),
-        GuardedBy("topics.delete_topics", "DELETE on each topic"),
+        GuardedBy("topics.deleted_names", "DESCRIBE to see the name of a topic given by its id"),
+        GuardedBy("topics.delete_topics", "DELETE on the cluster or on each topic"),
     ],
     on_error=_delete_error,
 )
 def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """v0–v6. v5 error messages; v6 topics by id (KIP-516).
 
-    A name or an id that comes twice is refused, and so is a topic that comes by both.
+    A name or an id that appears twice is refused, and so is a topic given by both.
     """
     if not ctx.services.config["delete.topic.enable"]:
         raise TopicDeletionDisabled() if ctx.version >= 3 else InvalidRequest("Topic deletion is disabled.")

@@ -1,10 +1,10 @@
-"""Transactions: partitions and offsets that join one, its end, its markers, and looking at them."""
+"""Transactions: adding partitions and offsets, the end, the markers, and descriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ottla.answers import Answer, Reply, attempt, gather, then
+from ottla.answers import Answer, Reply, attempt, gather, in_slices, then
 from ottla.coordinator.groups import requests
 from ottla.coordinator.transactions.shard import Marker
 from ottla.coordinator.transactions.state import EPOCH_BUMP_VERSION, Identity, TopicPartition
@@ -36,6 +36,7 @@ from ottla.replication.partition import Partition
 from ottla.server.api import GuardedBy, OnCluster, OnEach, OnGroup, OnTransactionalId, RequestContext, handles
 from ottla.server.apis.answers import Unknown
 from ottla.server.apis.groups import client_of
+from ottla.server.transaction_markers import when_committed
 from ottla.server.transactions import ABORTABLE_OFFSETS_VERSION, ADDING_OFFSETS_VERSION, Refusals
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -54,16 +55,18 @@ from ottla.wire.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-# Of the authorizer: a kind of resource, and an operation.
+# For the authorizer: a kind of resource, and an operation.
 
 FIRST_FENCED_VERSION = 2
-"""Of the requests of a running transaction; older clients know INVALID_PRODUCER_EPOCH only (KIP-588)."""
+"""For requests of a running transaction; older clients know only INVALID_PRODUCER_EPOCH (KIP-588)."""
 FIRST_BATCHED_VERSION = 4
 FIRST_BUMPING_END_VERSION = 5
 FIRST_LOADING_VERSION = 2
-"""Of TxnOffsetCommit: older clients stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+"""For TxnOffsetCommit: older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 _NO_PRODUCER = -1
+_DESCRIBED_AT_A_TIME = 1000
+"""Transactions described in one step, which takes a few milliseconds; other requests run between two steps."""
 
 AddTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AddTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -106,7 +109,7 @@ def add_partitions_to_txn(
     """v0–v5. v2 PRODUCER_FENCED (KIP-588); v4 brokers send many transactions at once and may only ask whether the
     partitions are in (KIP-890); v5 TRANSACTION_ABORTABLE.
 
-    One partition that cannot be added keeps out all others of its transaction.
+    If one partition cannot be added, none of its transaction is.
     """
     if ctx.version < FIRST_BATCHED_VERSION:
         only = AddTransaction(
@@ -143,7 +146,7 @@ def _batched(outcomes: Iterable[tuple[str, TopicResults]]) -> AddPartitionsToTxn
 
 
 def _added(ctx: RequestContext, transaction: AddTransaction, topics: Sequence[AddTopic]) -> Answer[TopicResults]:
-    """`topics` is what an answer for all of them names."""
+    """`topics` are the topics that an answer for all of them names."""
     partitions = _partitions_of(transaction.topics)
     refused = _unwritable(ctx, partitions)
     if refused:
@@ -205,7 +208,7 @@ def _topic_results(codes: Codes) -> list[AddTopicResult]:
 
 
 def _same_for_all(topics: Iterable[AddTopic], code: int) -> TopicResults:
-    """One code for what was named, as it was named: twice if it was."""
+    """One code for everything that was named, including duplicates."""
     return [
         AddTopicResult(
             name=topic.name,
@@ -233,7 +236,7 @@ def _add_offsets_error(
     on_error=_add_offsets_error,
 )
 def add_offsets_to_txn(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> Answer[AddOffsetsToTxnResponse]:
-    """v0–v4. The offsets of a group join the transaction: the partition that keeps them does. v2 PRODUCER_FENCED."""
+    """v0–v4. Adds the offsets of a group to the transaction: the partition that keeps them. v2 PRODUCER_FENCED."""
     partition = (GROUP_METADATA_TOPIC, ctx.services.groups.partition_for(request.group_id))
     added = ctx.services.transactions.coordinator.add_partitions(
         request.transactional_id, Identity(request.producer_id, request.producer_epoch), (partition,), 0
@@ -272,15 +275,13 @@ def _offsets_error(ctx: RequestContext, request: TxnOffsetCommitRequest, error: 
 )
 def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Answer[TxnOffsetCommitResponse]:
     """v0–v5. v2 leader epoch (KIP-320); v3 group membership (KIP-447); v4 TRANSACTION_ABORTABLE; v5 the offsets join
-    the transaction by themselves (KIP-890).
-
-    They count when the transaction commits, and not before.
+    the transaction implicitly (KIP-890). They take effect when the transaction commits.
     """
     unknown = Unknown(
         TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic, TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
     )
     request.topics = unknown.set_apart(ctx.services.metadata, request.topics)
-    if not request.topics:  # a request about nothing that exists does not reach Kafka's coordinators
+    if not request.topics:  # a request without existing topics does not reach Kafka's coordinators
         return TxnOffsetCommitResponse(topics=list(unknown.topics.values()))
     if not unknown.topics:
         return _commit_offsets(ctx, request)
@@ -314,7 +315,7 @@ def _refused_offsets(ctx: RequestContext, request: TxnOffsetCommitRequest) -> An
         return {}
     known = producers.producers.get(producer.producer_id)
     if known is not None and known.epoch > producer.producer_epoch:
-        raise InvalidProducerEpoch()  # the log knows better; the coordinator is not asked, as with records
+        raise InvalidProducerEpoch()  # the log has newer state; the coordinator is not asked, as with records
     return broker.transactions.admit(
         request.transactional_id,
         producer,
@@ -339,7 +340,7 @@ def _end_error(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -
 )
 def end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer[EndTxnResponse]:
     """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer has the
-    producer id and epoch to go on with (KIP-890).
+    producer id and epoch to continue with (KIP-890).
     """
     bumps = ctx.version >= FIRST_BUMPING_END_VERSION
     ended = ctx.services.transactions.coordinator.end(
@@ -380,7 +381,7 @@ def _markers_error(ctx: RequestContext, request: WriteTxnMarkersRequest, error: 
     on_error=_markers_error,
 )
 def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer[WriteTxnMarkersResponse]:
-    """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 tells the
+    """v0–v2. From coordinators, and from operators who abort a hanging transaction (KIP-664). v2 has the
     transaction version, under which a marker with the producer's own epoch is a late one (KIP-1228).
 
     A marker counts when it is committed: with more than one replica that takes a while.
@@ -395,8 +396,8 @@ def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> A
             entry.transaction_result,
             entry.transaction_version,
         )
-        # The id that stands for none, and a negative epoch, are no producer's; other negative ids are but numbers.
-        # Kafka trips over a marker of none, and with it goes the request, unless there is nowhere to write it.
+        # The id for "none" and a negative epoch belong to no producer; other negative ids are valid. Kafka fails
+        # on such a marker, and the whole request fails, unless it has nothing to write.
         if (marker.producer_id == _NO_PRODUCER or marker.producer_epoch < 0) and any(
             _is_led(ctx, topic.name, index) for topic in entry.topics for index in topic.partition_indexes
         ):
@@ -408,11 +409,13 @@ def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> A
                 written = _write_marker(ctx, marker, topic.name, index)
                 by_partition[place] = written if isinstance(written, int) else NONE
                 if not isinstance(written, int) and written[1] >= written[0].high_watermark:
-                    uncommitted.append(_committed(by_partition, place, *written))
+                    uncommitted.append(_committed(ctx, by_partition, place, *written))
     return then(gather(uncommitted), lambda _: _markers_response(codes))
 
 
-def _committed(codes: Codes, place: TopicPartition, partition: Partition, offset: int) -> Answer[None]:
+def _committed(
+    ctx: RequestContext, codes: Codes, place: TopicPartition, partition: Partition, offset: int
+) -> Answer[None]:
     """Wait until a marker is committed; an error that it gets instead goes into `codes`."""
     committed: Reply[None] = Reply()
 
@@ -421,7 +424,7 @@ def _committed(codes: Codes, place: TopicPartition, partition: Partition, offset
             codes[place] = error.code
         committed.resolve(None)
 
-    partition.when_committed(offset, done)
+    when_committed(ctx.services, partition, offset, done)
     return committed
 
 
@@ -445,7 +448,7 @@ def _markers_response(codes: dict[int, Codes]) -> WriteTxnMarkersResponse:
     topic_result = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
     for producer_id in java_concurrent_map(codes, long_hash):
         by_partition = codes[producer_id]
-        # Kafka notes what it does not have first, and adds the rest when it is written.
+        # Kafka lists unknown partitions first, and adds the others when they are written.
         absent = [place for place, code in by_partition.items() if code == UnknownTopicOrPartition.code]
         written = [place for place, code in by_partition.items() if code != UnknownTopicOrPartition.code]
         by_topic: dict[str, WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = {}
@@ -491,10 +494,15 @@ def _describe_error(
     ],
     on_error=_describe_error,
 )
-def describe_transactions(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+def describe_transactions(
+    ctx: RequestContext, request: DescribeTransactionsRequest
+) -> Answer[DescribeTransactionsResponse]:
     """v0 (KIP-664)."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_described(ctx, name) for name in request.transactional_ids]
+    return then(
+        in_slices(
+            request.transactional_ids, _DESCRIBED_AT_A_TIME, lambda names: [_described(ctx, name) for name in names]
+        ),
+        lambda states: DescribeTransactionsResponse(transaction_states=states),
     )
 
 

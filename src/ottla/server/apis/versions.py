@@ -15,24 +15,24 @@ from ottla.wire.interpreting import interpreting_item_encoder
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
-"""Names and versions of client software become metric names, hence Kafka's narrow alphabet (KIP-511)."""
+"""Names and versions of client software become metric names, so Kafka allows few characters (KIP-511)."""
 
 
 def _finalized_order(names: Iterable[str]) -> list[str]:
-    """As Kafka's map has them, which is just large enough; the version of the metadata is put there last."""
+    """In the order of Kafka's map, which is exactly large enough; metadata.version is added last."""
     return java_map(sorted(names, key=lambda name: (name == METADATA_VERSION, name)), java_hash, 1)
 
 
 @handles(
     ApiVersionsRequest,
     answered_by=AnsweredBy.ANY_BROKER,
-    permission=OpenToAll("it comes before a client has a name"),
+    permission=OpenToAll("it comes before authentication"),
 )
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
     """v0–v4. v3 brought the client's software (KIP-511) and the features (KIP-584); v4 shows features that start at 0.
 
-    A version from the future is the one request that gets an answer all the same (`request` is None then): v0, with
-    the error and only ApiVersions in the list, so that the client can try again with a version we know.
+    A request with an unknown, newer version still gets an answer (`request` is None then): v0, with
+    the error and only ApiVersions in the list, so that the client can retry with a known version.
     """
     apis = ctx.services.registry.apis
     if request is None:
@@ -67,7 +67,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> Api
 
 
 def _advertised(registry: Registry, version: int) -> list[bytes]:
-    """An entry for each API; what is encoded once need not be compiled."""
+    """An entry for each API; it is encoded only once, so the codec is not compiled."""
     entries = registry.advertised.get(version)
     if entries is None:
         entry = ApiVersionsResponse.ApiVersion

@@ -1,4 +1,4 @@
-"""A response becomes what a connection sends: byte strings, and the parts of files between them."""
+"""Turns a response into what a connection sends: byte strings, and parts of files between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FLEXIBLE_HEADER = Struct(">iib").pack
 
 
 def queue_answer(out: deque[Any], route: Route, correlation_id: int, response: Message) -> None:
-    """Add the frame of an answer to what is to be sent; whatever fails, fails before that."""
+    """Add the frame of an answer to the send queue. If anything fails, nothing is added."""
     parts: list[Any] = []
     route.encode(response, parts)
     if not route.carries_records:
@@ -36,7 +36,7 @@ def queue_answer(out: deque[Any], route: Route, correlation_id: int, response: M
 
 
 def _queue_with_regions(out: deque[Any], head: bytes, parts: list[Any]) -> None:
-    """The bytes between two file regions become one piece, and a few of a file's go with them."""
+    """The bytes between two file regions become one piece, together with small file regions."""
     run: list[Any] = [head]
     for part in parts:
         if part.__class__ is FileRegion:

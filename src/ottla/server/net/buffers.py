@@ -1,16 +1,16 @@
-"""Receive buffers: one shared by all connections, and a few of its own for a frame that arrives in pieces.
+"""Receive buffers: one is shared by all connections, and a frame that arrives in pieces gets its own.
 
-An idle connection owns no buffer at all. A frame that was received whole is served straight from the shared buffer;
-only a frame that is still partial gets a buffer, and gives it back when it has been served.
+An idle connection owns no buffer. A complete frame is served directly from the shared buffer; only a partial frame gets
+its own buffer, which is returned when the frame has been served.
 """
 
 from __future__ import annotations
 
-import mmap
+from ottla import system
 
 SHARED_BYTES = 2 << 20
-"""Room for what a producer of large batches has under way, which costs less to receive in few pieces; untouched pages
-cost nothing."""
+"""Enough for the requests in flight of a producer of large batches: receiving in few pieces costs less, and untouched
+pages cost nothing."""
 
 POOLED_BYTES_MAX = 4 << 20
 """Frames above this are rare: they get anonymous memory, whose pages cost nothing until the bytes really arrive."""
@@ -24,15 +24,15 @@ class ReceiveBuffers:
     __slots__ = ("_free", "_free_bytes", "shared")
 
     def __init__(self) -> None:
-        # Anonymous memory too: to fill a megabyte with zeros takes as long as all else that a new broker does.
-        self.shared = memoryview(mmap.mmap(-1, SHARED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        # Anonymous memory too: zeroing a megabyte takes as long as the rest of a broker's start.
+        self.shared = system.memory(SHARED_BYTES)
         self._free: dict[int, list[memoryview]] = {}
         self._free_bytes = 0
 
     def take(self, size: int) -> memoryview:
         """A writable view of at least `size` bytes."""
         if size > POOLED_BYTES_MAX:
-            return memoryview(mmap.mmap(-1, size))
+            return system.memory(size)
         rounded = 1 << max(10, (size - 1).bit_length())
         free = self._free.get(rounded)
         if free:

@@ -1,8 +1,8 @@
 """Staying with a client that sends its next request as soon as it has its answer.
 
-With one request under way at a time, two processes that sleep and wake each other take longer for that than for the
-request itself. So the broker looks for the next request a little longer before it goes to sleep: with the one
-connection that is busy, after a row of requests that came quickly, and for about as long as waking up would take.
+With one request in flight at a time, sleeping and waking up takes two processes longer than the request itself. So the
+broker polls for the next request for a moment before it sleeps: only if one connection is busy, after several quick
+requests, and for about as long as waking up would take.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from time import perf_counter_ns
 
 _QUICK_NS = 200_000
 _QUICK_REQUESTS = 8
-"""That many in a row, each so soon after the last answer, and the next is expected as soon."""
+"""After this many requests in a row, each this soon after the last answer, the next is expected as soon."""
 
 _LOOK_NS = 100_000
 _STAY_NS = 500_000
-"""Others get their turn twice in a millisecond."""
+"""Others get their turn twice per millisecond."""
 
 _ALONE_NS = 5_000_000
-"""Nobody else for that long, and nobody is likely to be kept waiting."""
+"""If no other connection was active for this long, probably none has to wait."""
 
 
 def pace_of_process() -> Pace | None:
-    """For a process that does nothing but serve; None where its clients could not run meanwhile."""
+    """For a process that only serves clients; None if its clients could not run at the same time."""
     return Pace() if (os.cpu_count() or 1) > 1 else None
 
 
 class Pace:
-    """How quickly the one connection comes back that was served last."""
+    """How quickly the last served connection sends its next request."""
 
     __slots__ = ("_answered_ns", "_came_ns", "_last", "_quick")
 
@@ -41,11 +41,11 @@ class Pace:
 
     @property
     def is_with_one(self) -> bool:
-        """Whether the connection that was served last is the only one that has been lately."""
+        """Whether the last served connection is the only recently active one."""
         return perf_counter_ns() - self._came_ns > _ALONE_NS
 
     def stay(self, connection: object, began_ns: int, serve_next: Callable[[int], bool]) -> None:
-        """A request was served, from `began_ns` on. `serve_next` looks for one more until the time it is given."""
+        """A request was served, starting at `began_ns`. `serve_next` polls for one more until the given time."""
         now_ns = perf_counter_ns()
         if self._last is not connection:
             self._came_ns, self._quick = began_ns, 0
@@ -57,7 +57,7 @@ class Pace:
             leave_ns = now_ns + _STAY_NS
             while now_ns < leave_ns:
                 if not serve_next(now_ns + _LOOK_NS):
-                    self._quick = 0  # in vain: it takes another row
+                    self._quick = 0  # nothing came: wait for another series of quick requests
                     break
                 now_ns = perf_counter_ns()
         self._last = connection

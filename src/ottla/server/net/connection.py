@@ -1,12 +1,12 @@
 """One client connection: serves its frames one at a time, in order, and writes the answers.
 
-It is put together from parts, each of which can be read alone: a transport moves bytes (`transport.py`, or TLS), the
-`FrameReader` cuts them into frames (`framing.py`), an authentication stage may stand before the first request (SASL, a
+It is built from parts that can be read separately: a transport moves bytes (`transport.py`, or TLS), the
+`FrameReader` cuts them into frames (`framing.py`), an authentication stage may come before the first request (SASL, a
 client certificate), and `dispatch` calls the handlers.
 
 The socket is driven directly with `add_reader`/`recv_into` instead of an asyncio transport: that saves one copy of
-every produced byte and lets a fetch hand file bytes to `sendfile`. As in Kafka one request of a connection is in work
-at a time, so the order of answers comes for free and a long poll holds back only its own connection.
+every produced byte and lets a fetch hand file bytes to `sendfile`. As in Kafka, a connection handles one request at a
+time, so answers are in order, and a long poll delays only its own connection.
 
 State: a connection is *busy* while a request is pending (a long poll, say) or while the peer does not take the bytes
 it was sent; a busy connection reads nothing, which is the back-pressure. Frames that had already arrived behind the
@@ -33,15 +33,17 @@ from ottla.server.dispatch import dispatch, give_up
 from ottla.server.net.answering import queue_answer
 from ottla.server.net.framing import FRAME_BYTES_MIN, FrameError, FrameReader
 from ottla.server.net.transport import HandshakeFailed, PlainTransport, TransportError
+from ottla.server.net.turns import TURN_NS
 from ottla.wire.frames import decode_request_header, skip_header_tags
-from ottla.wire.primitives import MalformedMessage
+from ottla.wire.primitives import REPLACING, MalformedMessage
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.config import Listener
-    from ottla.server.broker import Broker
+    from ottla.server.net.connections import Connections
     from ottla.server.net.transport import Transport
     from ottla.server.security.quotas import Quotas
+    from ottla.server.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +51,17 @@ _HEADER = Struct(">hhih").unpack_from
 _HEADER_BYTES = 10
 
 _LARGE_READ = 32 << 10
-"""A read of this size is likely to be a part of a large frame."""
+"""A read of this size is probably part of a large frame."""
 
 _QUEUE_MAX = 256
-"""Answers' parts that may queue up before they are written: pipelined requests must not pile up large answers."""
+"""The most queued parts of answers before they are written: pipelined requests must not pile up large answers."""
 
 
 class Authentication(Protocol):
-    """What a peer must get through before its requests are served, and while they are if its session can end."""
+    """The authentication of a peer, before its requests are served, and later if its session can expire."""
 
     def admits(self, frame: memoryview) -> bool:
-        """Whether a frame is a request to be served. If it is not, it has been dealt with."""
+        """Whether a frame is a request to serve. If not, it has already been handled."""
 
 
 class Connection:
@@ -72,6 +74,7 @@ class Connection:
         "_client_id_bytes",
         "_closed",
         "_closing",
+        "_connections",
         "_fd",
         "_frames",
         "_loop",
@@ -81,11 +84,11 @@ class Connection:
         "_reading",
         "_repeated",
         "_route",
+        "_sends_much",
         "_sock",
         "_transport",
         "_writing",
         "authentication",
-        "broker",
         "client_host",
         "client_software",
         "idle_timer",
@@ -103,15 +106,16 @@ class Connection:
 
     def __init__(
         self,
-        broker: Broker,
+        services: Services,
+        connections: Connections,
         listener: Listener,
         sock: socket.socket,
         peer: str,
         host: str,
         transport: Transport | None = None,
     ) -> None:
-        self.broker = broker
-        self.services = broker.services
+        self.services = services
+        self._connections = connections
         self.listener = listener
         self.peer = peer
         self.local_host: str = sock.getsockname()[0]
@@ -120,17 +124,17 @@ class Connection:
         self.principal = "User:ANONYMOUS"
         self.state: dict[str, Any] | None = None
         self.idle_timer: TimerHandle | None = None
-        self.last_active_ms = broker.clock.monotonic_ms()
-        self._route = broker.registry.route
-        self._loop = broker.loop
+        self.last_active_ms = services.clock.monotonic_ms()
+        self._route = services.registry.route
+        self._loop = services.loop
         self._sock = sock
         self._fd = sock.fileno()
         self._transport: Transport = transport if transport is not None else PlainTransport(sock)
-        self._frames = FrameReader(broker.buffers, FRAME_BYTES_MIN, broker.request_bytes_max)
+        self._frames = FrameReader(connections.buffers, FRAME_BYTES_MIN, connections.request_bytes_max)
         self.authentication: Authentication | None = None
-        """Stands before the dispatcher until it is through; None where there is nothing to check."""
+        """Runs before the dispatcher until it is complete; None if there is nothing to check."""
         self.token_authenticated = False
-        """Whether a delegation token, and no password or key, was the proof of identity."""
+        """Whether the client authenticated with a delegation token."""
         self._out: deque[Any] = deque()
         self._pending: Reply[Message | None] | None = None
         self._repeated: Repeated | None = None
@@ -139,6 +143,7 @@ class Connection:
         self._closed = False
         self._closing = False
         self._muted = False
+        self._sends_much = False
         self.serving_since_ns = 0
         self.spent_ns = 0
         self._writing = False
@@ -147,24 +152,32 @@ class Connection:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
+    @property
+    def client_id(self) -> str | None:
+        """The name in the last request."""
+        return self._client_id
+
     def _on_readable(self) -> None:
         if self._pending is not None or self._out:
             self._readable_while_busy()
             return
-        frames, transport = self._frames, self._transport
+        frames, transport, turns = self._frames, self._transport, self._connections.turns
+        turns.take(self)
         is_partial = frames.partial is not None
         try:
-            received = transport.receive(frames.room)
+            room = turns.room(self, frames.room) if self._sends_much else frames.room
+            received = transport.receive(room)
+            self._sends_much = is_partial or received > _LARGE_READ
             if received > _LARGE_READ:
-                received = self._more(received)
+                received = self._more(room, received)
         except Exception as error:
             self._not_received(error)
             return
         if received == 0:
             self.close()
             return
-        self.last_active_ms = self.broker.clock.monotonic_ms()
-        pace = None if is_partial or not transport.can_poll else self.broker.pace
+        self.last_active_ms = self.services.clock.monotonic_ms()
+        pace = None if is_partial or not transport.can_poll else self._connections.pace
         began_ns = perf_counter_ns() if pace is not None else 0
         try:
             frames.received(received)
@@ -183,12 +196,12 @@ class Connection:
     def _not_received(self, error: Exception) -> None:
         if isinstance(error, (BlockingIOError, InterruptedError)):
             if self._transport.unsent:
-                self._flush()  # a handshake goes to and fro
+                self._flush()  # a handshake needs several messages
         elif isinstance(error, HandshakeFailed):
-            self._flush()  # the alert that says why
+            self._flush()  # the TLS alert with the reason
             if not self._closed:
                 self.log_refusal("TLS handshake with %s failed: %s", self.peer, error)
-                self.mute(self.broker.config["connection.failed.authentication.delay.ms"], self.close)
+                self.mute(self.services.config["connection.failed.authentication.delay.ms"], self.close)
         elif isinstance(error, TransportError):
             self.close(str(error))
         elif isinstance(error, OSError):
@@ -197,15 +210,15 @@ class Connection:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """A mistake in the broker, found in a callback of the event loop: what the peer may do next is unknown, so it
-        may do nothing."""
+        """A bug in the broker, found in a callback of the event loop: the state of the connection is unknown, so it
+        is closed."""
         if not self._closed:
             self.log_refusal("serving %s failed", self.peer, exc_info=error)
         self.close()
 
     def _serve_buffered(self) -> None:
-        """Serve what the transport has received already, as long as nothing holds the connection up: the socket says
-        nothing of it any more."""
+        """Serve what the transport has already received, unless the connection must wait: the socket will not report
+        these bytes again."""
         frames, transport = self._frames, self._transport
         while transport.buffered and not (self._pending is not None or self._out or self._closed or self._closing):
             try:
@@ -224,7 +237,7 @@ class Connection:
             self._flush()
 
     def _served_next(self, until_ns: int) -> bool:
-        """Serve one more request if it comes until then."""
+        """Serve one more request if it arrives by then."""
         frames, receive = self._frames, self._transport.receive
         while self._pending is None and not self._out and frames.partial is None and not self._closed:
             try:
@@ -246,21 +259,21 @@ class Connection:
             return True
         return False
 
-    def _more(self, received: int) -> int:
-        """The rest of a large frame usually follows at once: taking it now saves a copy and a round of the loop."""
-        room, end = self._frames.room, self._frames.wanted()
+    def _more(self, room: memoryview, received: int) -> int:
+        """The rest of a large frame usually follows immediately: reading it now saves a copy and a loop iteration."""
+        end = min(self._frames.wanted(), len(room))
         while received < end:
             try:
                 more = self._transport.receive(room[received:end])
             except (BlockingIOError, InterruptedError):
                 break
             if more == 0:
-                break  # the end of the stream is found again by the next read
+                break  # the next read finds the end of the stream again
             received += more
         return received
 
     def _readable_while_busy(self) -> None:
-        """More bytes, or the end of the stream, arrived behind a request that still waits."""
+        """More bytes, or the end of the stream, arrived while a request is pending."""
         try:
             if not self._sock.recv(1, socket.MSG_PEEK):
                 self.close()
@@ -273,8 +286,8 @@ class Connection:
         self._pause_reading()
 
     def _keep_watching(self) -> None:
-        """Find a reset behind bytes that were read just now: uvloop reports a socket's error once and stops watching.
-        An answer would fail, so this is only needed where none was sent."""
+        """Find a reset after bytes that were just read: uvloop reports a socket's error once and stops watching. An
+        answer would fail, so this is needed only if none was sent."""
         if not self._closed and self._reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._loop.remove_reader(self._fd)
             self._loop.add_reader(self._fd, self._on_readable)
@@ -285,8 +298,9 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def _serve_frames(self) -> None:
-        """Serve the whole frames that have arrived, up to one that has to wait."""
+        """Serve the complete frames that have arrived, up to one that must wait."""
         frames, out = self._frames, self._out
+        leave_ns = perf_counter_ns() + TURN_NS
         while frames.start < frames.end:
             repeated = self._repeated
             if (
@@ -310,6 +324,9 @@ class Connection:
                 if self._closed:
                     return
             if self._pending is not None or (len(out) > _QUEUE_MAX and not self._drained()):
+                break
+            if frames.start < frames.end and perf_counter_ns() > leave_ns:
+                self.mute(0)  # until others have had their turn
                 break
         if frames.start < frames.end or frames.partial is not None:
             frames.keep()
@@ -338,7 +355,7 @@ class Connection:
                         raise MalformedMessage("the client id runs past the end of the frame")
                     raw = bytes(frame[_HEADER_BYTES:position])
                     if raw != self._client_id_bytes:
-                        self._client_id_bytes, self._client_id = raw, raw.decode(errors="replace")
+                        self._client_id_bytes, self._client_id = raw, raw.decode("utf-8", REPLACING)
                 elif self._client_id_bytes is not None:
                     self._client_id_bytes = self._client_id = None
                 if route.flexible_request:
@@ -346,8 +363,8 @@ class Connection:
                         position += 1
                     else:
                         position = skip_header_tags(frame, position)
-                # Bytes behind the request are ignored, as Kafka does: librdkafka sends some with its admin requests.
-                request, _ = route.decode(frame, position, self.broker.request_elements_max)
+                # Bytes after the request are ignored, as in Kafka: librdkafka sends some with its admin requests.
+                request, _ = route.decode(frame, position, self._connections.request_elements_max)
         except (MalformedMessage, StructError) as error:
             self.close(f"malformed request: {error}")
             return
@@ -374,11 +391,11 @@ class Connection:
             self._wait_for(ctx, route, result)
 
     def _unserved(self, frame: memoryview, api_key: int, version: int) -> tuple[Route | None, int]:
-        """Only ApiVersions has an answer for versions nobody knows; anything else ends the connection."""
+        """Only ApiVersions has an answer for unknown versions; anything else ends the connection."""
         if api_key == ApiKey.API_VERSIONS:
-            decode_request_header(frame)  # of whatever version, the header has to be whole
+            decode_request_header(frame)  # the header must be complete in any version
             return self._route(api_key, 0), -1
-        api = self.broker.registry.apis.get(api_key)
+        api = self.services.registry.apis.get(api_key)
         if api is None:
             self.close(f"unknown api key {api_key}")
         else:
@@ -388,7 +405,7 @@ class Connection:
     def _wait_for(self, ctx: RequestContext, route: Route, reply: Reply[Message | None]) -> None:
         self._pending = reply
         if self.serving_since_ns:
-            # Waiting is not working: only what the handler took itself counts against a quota.
+            # Waiting is not counted: only the handler's own time counts against a quota.
             self.spent_ns, self.serving_since_ns = perf_counter_ns() - self.serving_since_ns, 0
 
         def answer(reply: Reply[Message | None]) -> None:
@@ -396,7 +413,7 @@ class Connection:
                 return
             self._pending = None
             if reply.error is not None:
-                self.close()  # whatever the answer was waiting for was cancelled
+                self.close()  # what the answer was waiting for was cancelled
                 return
             try:
                 response = reply.value
@@ -418,11 +435,11 @@ class Connection:
             give_up(route.api, ctx, error)
 
     def answer_raw(self, content: bytes) -> None:
-        """Queue bytes that are no answer to a request."""
+        """Queue bytes that are not an answer to a request."""
         self._out.append(content)
 
     def _go_on(self) -> None:
-        """A pending request was answered: write, serve what had arrived behind it, and read again."""
+        """A pending request was answered: write, serve what arrived after it, and read again."""
         if self._out:
             self._flush()
         frames = self._frames
@@ -441,7 +458,7 @@ class Connection:
     # -- writing -----------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Write as much of the queue as the peer takes now; the rest when it takes more."""
+        """Write as much of the queue as the peer accepts now; the rest when it accepts more."""
         out = self._out
         try:
             self._transport.send(out)
@@ -462,7 +479,7 @@ class Connection:
             self._loop.remove_writer(self._fd)
 
     def _pin_regions(self) -> bool:
-        """Keep the files of answers that have to wait; without a handle left, the slow reader is given up."""
+        """Keep the files of answers that must wait; if no file handle is left, disconnect the slow reader."""
         try:
             for item in self._out:
                 if item.__class__ is FileRegion:
@@ -476,7 +493,7 @@ class Connection:
         try:
             self._flush()
             if not self._out and not self._closed:
-                self.last_active_ms = self.broker.clock.monotonic_ms()
+                self.last_active_ms = self.services.clock.monotonic_ms()
                 self._go_on()
         except Exception as error:
             self._failed(error)
@@ -484,7 +501,7 @@ class Connection:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def mute(self, delay_ms: float, then: Callable[[], None] | None = None) -> None:
-        """Neither read nor serve for a while; answers still go out. Afterwards do `then`, and go on."""
+        """Do not read or serve for a while; answers are still sent. Afterwards call `then`, and continue."""
         if self._closed:
             return
         muted: Reply[Message | None] = Reply()
@@ -504,7 +521,7 @@ class Connection:
         if delay_ms <= 0:
             self._loop.call_soon(unmute)
             return
-        muted.on_cancel = self.broker.timer.schedule(delay_ms, unmute).cancel
+        muted.on_cancel = self.services.timer.schedule(delay_ms, unmute).cancel
 
     def _settle(self, quotas: Quotas, ctx: RequestContext, response: Message | None) -> None:
         if (throttle_ms := quotas.settle(ctx, response)) > 0:
@@ -514,22 +531,22 @@ class Connection:
         return perf_counter_ns() - self.serving_since_ns if self.serving_since_ns else self.spent_ns
 
     def limit_frames(self, frame_min: int, frame_max: int) -> None:
-        """What sizes of frames are taken from here on."""
+        """Set the allowed sizes of frames."""
         self._frames.frame_min, self._frames.frame_max = frame_min, frame_max
 
     def authenticated(self, principal: str, *, by_token: bool = False) -> None:
-        """The peer has shown who it is: its requests are served."""
+        """The peer is authenticated: its requests are served."""
         self.principal = principal
         self.token_authenticated = by_token
-        self.limit_frames(FRAME_BYTES_MIN, self.broker.request_bytes_max)
+        self.limit_frames(FRAME_BYTES_MIN, self._connections.request_bytes_max)
 
     def log_refusal(self, message: str, *arguments: object, exc_info: Exception | None = None) -> None:
-        """A line about something that this peer was refused; few of them for each address."""
+        """Log that something was refused to this peer; limited for each address."""
         level = logging.WARNING if exc_info is None else logging.ERROR
-        self.broker.security.refusals.log(level, self.client_host, message, *arguments, exc_info=exc_info)
+        self.services.security.refusals.log(level, self.client_host, message, *arguments, exc_info=exc_info)
 
     def hold_back(self) -> None:
-        """Read nothing until `let_go`, as a process that is stopped."""
+        """Read nothing until `let_go`, like a stopped process."""
         self._pause_reading()
 
     def let_go(self) -> None:
@@ -537,7 +554,7 @@ class Connection:
             self._go_on()
 
     def finish(self) -> None:
-        """Close as soon as the request in work, if any, has been answered and its answer taken."""
+        """Close as soon as the current request, if any, has been answered and its answer sent."""
         self._closing = True
         if (self._pending is None or self._muted) and not self._out:
             self.close()
@@ -548,7 +565,7 @@ class Connection:
             return
         self._closed = True
         if reason is not None:
-            self.broker.security.refusals.log(
+            self.services.security.refusals.log(
                 level, self.client_host, "closing connection from %s: %s", self.peer, reason
             )
         self._pause_reading()
@@ -563,4 +580,4 @@ class Connection:
         self._out.clear()
         self._frames.close()
         self._sock.close()
-        self.broker.connection_closed(self)
+        self._connections.closed(self)

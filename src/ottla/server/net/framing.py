@@ -1,16 +1,16 @@
-"""Cuts a stream of bytes into frames, without any input or output of its own.
+"""Cuts a stream of bytes into frames, without input or output.
 
-A frame is a size (four bytes) and that many bytes. The reader says where the next bytes belong (`room`), is told how
-many came (`received`), and gives out the whole frames (`next`):
+A frame is a size (four bytes) and that many bytes. The reader says where the next bytes belong (`room`), how many
+arrived (`received`), and returns complete frames (`next`):
 
     count = transport.receive(reader.room)
     reader.received(count)
     while (frame := reader.next()) is not None:
         serve(frame)
 
-Bytes are received into the buffer that all connections share, and a frame that arrived whole is served from there
-without a copy. A frame that is still partial gets a buffer of its own, and `room` is then the missing part of it. Who
-stops in the middle of several frames calls `keep`, because the shared buffer is about to be used by others.
+Bytes are received into the buffer that all connections share, and a complete frame is served from there without a
+copy. A partial frame gets its own buffer, and `room` is then the missing part of it. A
+caller that stops in the middle of several frames calls `keep`, because the shared buffer is about to be used by others.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FRAME_BYTES_MIN = 10
 
 
 class FrameError(Exception):
-    """A size that no frame may have; the rest of the stream cannot be read."""
+    """An invalid frame size; the rest of the stream cannot be read."""
 
 
 class FrameReader:
-    """One connection's place in its stream of frames."""
+    """One connection's position in its stream of frames."""
 
     __slots__ = ("_buffers", "_have", "buffer", "end", "frame_max", "frame_min", "partial", "room", "start")
 
     def __init__(self, buffers: ReceiveBuffers, frame_min: int, frame_max: int) -> None:
         self._buffers = buffers
         self.partial: memoryview | None = None
-        """The pooled buffer of a frame that arrives in pieces, and how much of it is there."""
+        """The pooled buffer of a frame that arrives in pieces, and how much of it has arrived."""
         self._have = 0
         self.frame_min = frame_min
         self.frame_max = frame_max
@@ -49,10 +49,10 @@ class FrameReader:
         self.buffer = buffers.shared
         self.start = 0
         self.end = 0
-        """What was received and not given out yet: buffer[start:end]."""
+        """What was received and not returned yet: buffer[start:end]."""
 
     def wanted(self) -> int:
-        """How much of `room` the frame fills that begins there, after its size was received."""
+        """How much of `room` the current frame needs, after its size was received."""
         if self.partial is not None:
             return len(self.room)
         size: int = _SIZE(self.room, 0)[0]
@@ -71,7 +71,7 @@ class FrameReader:
             self.buffer, self.start, self.end = own, 0, self._have
 
     def next(self) -> memoryview | None:
-        """The next whole frame, without its size; None if more bytes are needed. Raises FrameError."""
+        """The next complete frame, without its size; None if more bytes are needed. Raises FrameError."""
         start, end = self.start, self.end
         size = -1
         if end - start >= _SIZE_BYTES:
@@ -92,7 +92,7 @@ class FrameReader:
         return None
 
     def _begin_partial(self, size: int) -> None:
-        """Move what there is of a frame into a buffer of its own; as long as its size is unknown, one for that."""
+        """Move the beginning of a frame into its own buffer; while its size is unknown, a buffer for the size."""
         rest = self.buffer[self.start : self.end]
         have = len(rest)
         need = _SIZE_BYTES + size if size >= 0 else _SIZE_BYTES
@@ -104,16 +104,16 @@ class FrameReader:
         self.buffer, self.start, self.end = self._buffers.shared, 0, 0
 
     def keep(self) -> None:
-        """Keep what was not given out yet; it is there when `next` is called again."""
+        """Keep what was not returned yet, for the next call of `next`."""
         is_own = self.buffer is self.partial
-        if self.start < self.end:
+        if self.start < self.end and (is_own or self.buffer is self._buffers.shared):
             rest = memoryview(bytearray(self.buffer[self.start : self.end]))
             self.buffer, self.start, self.end = rest, 0, len(rest)
         if is_own:
             self._release()
 
     def _release(self) -> None:
-        """Give the own buffer back: what it held was given out, or is elsewhere by now."""
+        """Return the frame's buffer: its content was returned or copied."""
         if self.partial is not None:
             self._buffers.give_back(self.partial)
             self.partial = None

@@ -1,4 +1,4 @@
-"""A listening socket: binds early so that a port in use is found before anything is touched, accepts later."""
+"""A listening socket: binds early, so that a port in use is found before anything changes, and accepts later."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ottla.config import Listener
+from ottla.system import check_loop
 
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKEUP = 64
-"""Connections taken at once: a burst is answered quickly, and the ones already connected are not starved."""
+"""Connections accepted at once: a burst is handled quickly, and existing connections do not starve."""
 
 _ACCEPT_PAUSE_S = 1.0
 """How long to leave connections in the kernel's queue when the process is out of file handles."""
 
 _TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
 _UNPACED = b"reno"
-"""Every Linux has it and lets everybody use it. Between two processes of one machine there is no path to be gentle to,
-and what measures one (BBR, the default of many servers) sends small pieces by the clock: twice the work a gigabyte."""
+"""Every Linux has it, and every user may use it. Between two processes of one machine there is no network to protect,
+and BBR, the default of many servers, sends small timed pieces: twice the work per gigabyte."""
 
 
 class ListenError(Exception):
@@ -56,10 +57,11 @@ class BoundListener:
         loop: asyncio.AbstractEventLoop,
         on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None],
     ) -> None:
-        """Begin to accept."""
+        """Start to accept."""
         self._loop = loop
         self._on_connect = on_connect
         self._sock.listen(self._backlog)
+        check_loop(loop)
         loop.add_reader(self._sock.fileno(), self._accept)
 
     def _accept(self) -> None:
@@ -92,7 +94,7 @@ class BoundListener:
             self._on_connect(self, sock, address[:2])
 
     def _pause(self, error: OSError) -> None:
-        """Out of file handles: say so and try again a little later, the waiting connections stay queued."""
+        """Out of file handles: log it and retry a little later; waiting connections stay queued."""
         assert self._loop is not None
         logger.error("cannot accept on %s: %s; trying again", self.config, error.strerror)
         self.hold(_ACCEPT_PAUSE_S)
@@ -128,15 +130,15 @@ class BoundListener:
 
 
 def _send_unpaced(sock: socket.socket) -> None:
-    """Do without congestion control towards a client on this machine, where the system lets us."""
+    """Disable congestion control for a client on this machine, if the system allows it."""
     if _TCP_CONGESTION is not None:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)
 
 
 def not_bound(host: str, port: int, error: OSError) -> ListenError:
-    """What to tell those who wanted this address."""
-    if error.errno == errno.EADDRINUSE:  # asyncio has a longer way to say it
+    """The error for an address that cannot be bound."""
+    if error.errno == errno.EADDRINUSE:  # shorter than asyncio's message
         advice = "is another broker running? Port 0 takes a free one"
         return ListenError(f"cannot listen on {host}:{port}: Address already in use ({advice})")
     return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")
@@ -147,7 +149,7 @@ def bind(host: str, port: int) -> socket.socket:
     host = host or "0.0.0.0"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            # As text it would load the tables for names in other scripts.
+            # As text it would load the tables for international names.
             host.encode() if host.isascii() else host,
             port,
             type=socket.SOCK_STREAM,

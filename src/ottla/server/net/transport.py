@@ -1,63 +1,67 @@
-"""How bytes get to a peer and from it: straight through the socket, or inside TLS (`server/security/tls_transport.py`).
+"""How bytes travel to and from a peer: directly through the socket, or inside TLS (`server/security/tls_transport.py`).
 
 A connection owns the socket and the queue of what is to be sent; a transport moves bytes between them. It never waits:
-what the socket does not take or have now is tried again when the event loop says so.
+if the socket is not ready, the event loop triggers a retry.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ottla import system
 from ottla.log.files import FileRegion
+from ottla.server.net.turns import SEND_BYTES
 
 _SEND_BUFFERS_MAX = 512
-"""Buffers handed to one sendmsg: well under IOV_MAX (1024) everywhere."""
+"""Buffers passed to one sendmsg: well under IOV_MAX (1024) everywhere."""
 
 _LARGE_REGION = 32 << 10
-"""From here on a part of a file is cheaper to send when its first packet does not begin with other bytes."""
+"""From this size on, a file region is cheaper to send if its first packet does not begin with other bytes."""
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class TransportError(Exception):
-    """The connection cannot go on; the message says why, for the log."""
+    """The connection cannot continue; the message is for the log."""
 
 
 class HandshakeFailed(Exception):
-    """The peer is not let in: what it brought is not accepted."""
+    """The peer is refused in the handshake."""
 
 
 class Transport(Protocol):
-    """Raises BlockingIOError where nothing can be moved now, and OSError at the end of the connection."""
+    """Raises BlockingIOError if nothing can be moved now, and OSError at the end of the connection."""
 
     @property
     def receive(self) -> Callable[[memoryview], int]:
-        """Puts bytes into the given room and returns how many came, 0 at the end of the stream."""
+        """Receives bytes into `room` and returns how many, 0 at the end of the stream."""
 
     @property
     def can_poll(self) -> bool:
-        """Whether looking for the next bytes costs a system call and no more (see `busy_poll`)."""
+        """Whether polling for the next bytes costs only a system call (see `busy_poll`)."""
 
     @property
     def buffered(self) -> bool:
-        """Whether there are received bytes inside, of which the socket says nothing any more."""
+        """Whether the transport holds received bytes that the socket will not report again."""
 
     @property
     def unsent(self) -> bool:
         """Whether the transport has something of its own to send."""
 
     def send(self, out: deque[Any]) -> None:
-        """Send byte strings and file regions from the head of the queue on, and take out what the peer took."""
+        """Send byte strings and file regions from the head of the queue, and remove what was sent.
+
+        The rest is sent in the next turn.
+        """
 
 
 class PlainTransport:
-    """Bytes as they are, and files without a copy through this process."""
+    """Plain bytes, and files without a copy through this process."""
 
-    __slots__ = ("_fd", "_send", "_sendmsg", "receive")
+    __slots__ = ("_send", "_sendmsg", "_sock", "receive")
 
     can_poll = True
     buffered = False
@@ -66,14 +70,17 @@ class PlainTransport:
     def __init__(self, sock: socket.socket) -> None:
         self.receive: Callable[[memoryview], int] = sock.recv_into
         self._send = sock.send
-        self._sendmsg = sock.sendmsg
-        self._fd = sock.fileno()
+        self._sendmsg = system.sendmsg_of(sock)
+        self._sock = sock
 
     def send(self, out: deque[Any]) -> None:
+        left = SEND_BYTES
         while out:
             head = out[0]
             if head.__class__ is FileRegion:
-                self._send_region(out, head)
+                left -= self._send_region(out, head, left)
+                if left <= 0:
+                    return
             elif len(out) == 1:
                 sent = self._send(head)
                 if sent < len(head):
@@ -84,7 +91,7 @@ class PlainTransport:
                 return
 
     def _send_several(self, out: deque[Any]) -> bool:
-        """Send the byte strings at the head of the queue; False when the peer took less than all of them."""
+        """Send the byte strings at the head of the queue; False if the peer accepted only a part."""
         buffers, flags = _next_buffers(out)
         sent = self._send(buffers[0], flags) if len(buffers) == 1 else self._sendmsg(buffers, (), flags)
         for buffer in buffers:
@@ -96,25 +103,29 @@ class PlainTransport:
             sent -= length
         return True
 
-    def _send_region(self, out: deque[Any], region: FileRegion) -> None:
-        """Send the file bytes at the head of the queue straight from the page cache."""
+    def _send_region(self, out: deque[Any], region: FileRegion, at_most: int) -> int:
+        """Send the file bytes at the head of the queue directly from the page cache; returns how many."""
         fd = region.fileno()
         if fd is None:
             out.popleft()
             out.extendleft(reversed(region.parts()))
-            return
-        while len(region):
-            sent = os.sendfile(self._fd, fd, region.position, len(region))
+            return 0
+        left = at_most
+        while len(region) and left > 0:
+            sent = system.sendfile(self._sock, fd, region.position, min(len(region), left))
             if sent == 0:
                 raise file_too_short()
             region.skip(sent)
-        region.release()
-        out.popleft()
+            left -= sent
+        if not len(region):
+            region.release()
+            out.popleft()
+        return at_most - left
 
 
 def file_too_short() -> TransportError:
-    """The file was truncated under the read: the answer that was begun cannot be completed."""
-    return TransportError("log file shorter than the answer that was begun")
+    """The file was truncated during the read: the answer cannot be completed."""
+    return TransportError("the log file is shorter than the answer in progress")
 
 
 def _next_buffers(out: deque[Any]) -> tuple[list[bytes | memoryview], int]:

@@ -1,1 +1,1 @@
-"""TLS, SASL, access control, quotas and the limits on connections. None of it is imported where nothing asks for it."""
+"""TLS, SASL, access control, quotas and the limits on connections. Nothing is imported unless it is used."""

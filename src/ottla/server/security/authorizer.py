@@ -1,8 +1,8 @@
 """Who may do what: the rules of Kafka's StandardAuthorizer over the ACLs in the metadata.
 
 A super user may do everything. Otherwise a matching DENY beats any ALLOW; without either, the answer is "no" if the
-resource has any ACL at all, and `allow.everyone.if.no.acl.found` if it has none. Decisions are kept until an ACL
-changes, so that a check on the data path costs one look-up.
+resource has any ACL at all, and `allow.everyone.if.no.acl.found` if it has none. Decisions are cached until an
+ACL changes, so a check on the data path costs one or two look-ups.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ DECISION_CHARACTERS_MAX = 8 << 20
 """Decisions kept, and characters in their names: those come from clients, so the memory for them must be bounded."""
 
 _SHOWN_NAME_MAX = 249
-"""Of a denied name the log shows as much as a topic's name may have; some resources allow names of 32 KB."""
+"""The log shows at most this much of a denied name; some resources allow names of 32 KB."""
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def authorizer_from(config: Config, image: MetadataImage, clock: Clock) -> Authorizer | None:
-    """The authorizer that the configuration asks for, if it does."""
+    """The configured authorizer, if any."""
     name: str = config["authorizer.class.name"]
     if not name:
         return None
@@ -53,7 +53,7 @@ def authorizer_from(config: Config, image: MetadataImage, clock: Clock) -> Autho
 
 
 def super_users(text: str) -> frozenset[str]:
-    """`super.users`: principals with semicolons between them, as names of certificates have commas."""
+    """`super.users`: principals separated by semicolons, because names of certificates have commas."""
     users = set()
     for user in filter(None, (part.strip() for part in text.split(";"))):
         if ":" not in user:
@@ -63,7 +63,7 @@ def super_users(text: str) -> frozenset[str]:
 
 
 class Authorizer:
-    """Decides; one for a broker."""
+    """Makes the decisions; one per broker."""
 
     def __init__(
         self, image: MetadataImage, superusers: Iterable[str], allow_if_no_acl: bool, clock: Clock | None = None
@@ -74,7 +74,7 @@ class Authorizer:
         self._audit = RateLimitedLog(logging.getLogger("ottla.authorizer"), clock)
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
         self.decision_characters = 0
-        """Of the names in `_decisions`."""
+        """The characters of the names in `_decisions`."""
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
         self._prefix_lengths: dict[int, list[int]] = {}
@@ -105,13 +105,15 @@ class Authorizer:
         self, principal: str, host: str, operation: int, kind: int, name: str = CLUSTER_NAME, *, audit: bool = True
     ) -> bool:
         """Whether `principal`, coming from the address `host`, may do `operation` with a resource."""
+        if principal in self.super_users:
+            return True
         key = (principal, host, operation, kind, name)
         allowed = self._decisions.get(key)
         if allowed is None:
             if len(self._decisions) >= DECISIONS_MAX or self.decision_characters >= DECISION_CHARACTERS_MAX:
                 self._forget_decisions()
             self.decision_characters += len(principal) + len(name)
-            allowed = self._decisions[key] = principal in self.super_users or self._decide(*key)
+            allowed = self._decisions[key] = self._decide(*key)
         if not allowed and audit:
             self._audit.info(
                 principal,
@@ -138,7 +140,7 @@ class Authorizer:
         return allowed or (self.allow_if_no_acl and not found)
 
     def _applying(self, kind: int, name: str) -> Iterable[Acl]:
-        """The ACLs whose pattern fits a resource."""
+        """The ACLs whose pattern matches a resource."""
         yield from self._literal.get((kind, name), ())
         if name != WILDCARD:
             yield from self._literal.get((kind, WILDCARD), ())
@@ -147,7 +149,7 @@ class Authorizer:
                 yield from self._prefixed.get((kind, name[:length]), ())
 
     def allows_any(self, principal: str, host: str, operation: int, kind: int) -> bool:
-        """Whether there is any resource of this kind, known or not, that `operation` is allowed on.
+        """Whether `operation` is allowed on any resource of this kind, known or not.
 
         That is the case if an ALLOW pattern is not covered by a DENY: a DENY of everything, of the same literal, or
         of a prefix of it.
@@ -187,7 +189,7 @@ class Authorizer:
 
 
 def _shown(kind: ResourceType) -> str:
-    """As Kafka's log has it: `TransactionalId`."""
+    """As in Kafka's log: `TransactionalId`."""
     return kind.name.title().replace("_", "")
 
 

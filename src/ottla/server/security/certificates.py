@@ -1,4 +1,4 @@
-"""Who a certificate is made out to: as much of X.509 as it takes to see whether a new one is for the same server."""
+"""The names in a certificate: just enough of X.509 to see whether a new one is for the same server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Names(NamedTuple):
 
 
 def names_of(pem: bytes) -> Names | None:
-    """Those of the first certificate, which is the server's own; None if they cannot be read."""
+    """The names in the first certificate, which is the server's own; None if they cannot be read."""
     found = _PEM.search(pem)
     if found is None:
         return None
@@ -36,12 +36,13 @@ def names_of(pem: bytes) -> Names | None:
 
 
 def check_same_server(old: Names | None, new: Names | None, *, allow_dn: bool, allow_san: bool) -> None:
-    """Kafka lets a certificate that is replaced at run time have other names only where that is said."""
+    """As in Kafka, a certificate that is replaced at run time may have other names only if the settings allow it."""
     if old is None or new is None:
         return
     if not allow_dn and new.subject != old.subject:
         raise ConfigError(
-            "the new certificate has another distinguished name than the old one (ssl.allow.dn.changes=true allows it)"
+            "the new certificate has a different distinguished name than the old one (ssl.allow.dn.changes=true "
+            "allows it)"
         )
     if not allow_san and not new.alternatives >= old.alternatives:
         raise ConfigError(
@@ -50,7 +51,7 @@ def check_same_server(old: Names | None, new: Names | None, *, allow_dn: bool, a
 
 
 class Attribute(NamedTuple):
-    """One attribute of a distinguished name, as it is encoded."""
+    """One encoded attribute of a distinguished name."""
 
     name: bytes
     """The content of its object identifier."""
@@ -79,9 +80,9 @@ def dotted(object_id: bytes) -> str:
 
 
 def _fields(certificate: bytes) -> list[tuple[int, bytes]]:
-    """Of what is signed: serial number, algorithm, issuer, validity, subject, and more."""
+    """The signed fields: serial number, algorithm, issuer, validity, subject, and more."""
     ((_, content),) = _parts(certificate)
-    signed = next(_parts(content))[1]
+    signed = _first(content)
     return [part for part in _parts(signed) if part[0] != _VERSION]
 
 
@@ -105,12 +106,19 @@ def _names(certificate: bytes) -> Names:
     for tag, extensions in fields:
         if tag != _EXTENSIONS:
             continue
-        for _, extension in _parts(next(_parts(extensions))[1]):
+        for _, extension in _parts(_first(extensions)):
             parts = list(_parts(extension))
             if parts[0] == (_OBJECT_ID, _SAN):
-                listed = next(_parts(parts[-1][1]))[1]
+                listed = _first(parts[-1][1])
                 alternatives = frozenset(bytes([kind]) + value for kind, value in _parts(listed))
     return Names(tuple(pairs), alternatives)
+
+
+def _first(data: bytes) -> bytes:
+    """The content of the first element. ValueError if there is none."""
+    for _, content in _parts(data):
+        return content
+    raise ValueError("no element")
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -124,6 +132,6 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
             size = int.from_bytes(data[position : position + count], "big")
             position += count
         if position + size > len(data):
-            raise ValueError("longer than what is there")
+            raise ValueError("longer than the data")
         yield tag, data[position : position + size]
         position += size

@@ -1,4 +1,4 @@
-"""JAAS lines, as far as a broker needs them: `some.LoginModule required key="value" other=value;`"""
+"""JAAS lines, in the form that a broker needs: `some.LoginModule required key="value" other=value;`"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN = re.compile(
 
 
 class LoginModule(NamedTuple):
-    """One entry: the class (its last name is what counts) and its options."""
+    """One entry: the class (only its last part counts) and its options."""
 
     name: str
     options: dict[str, str]

@@ -1,6 +1,6 @@
 """The keys that sign bearer tokens, from a file or the web.
 
-They are read at the start, again now and then, and when a token names one that is not known.
+They are read at the start, then periodically, and when a token names an unknown key.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ottla.server.security.jwt import KeySet
 from ottla.server.security.stores import key_store, key_store_context, trust_store
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Broker
+    from ottla.server.services import SecurityServices
 
 logger = logging.getLogger(__name__)
 
 DOCUMENT_BYTES_MAX = 1 << 20
-"""A JWKS larger than this is nobody's list of keys."""
+"""A JWKS larger than this cannot be a list of keys."""
 
 _READ_TIMEOUT_S = 10
 _KEY_ID_LENGTH_MAX = 1000
 _MISSING_MAX = 16
 _MISSING_MS = 60_000.0
-"""A key that was looked for and not found is not looked for again so soon. These three are Kafka's."""
+"""A key that was not found is not looked up again for this time. These three values are Kafka's."""
 
 _EXPEDITED_GAP_MS = 1_000.0
-"""Tokens that name ever new keys must not make us hammer the provider."""
+"""Tokens with ever new key ids must not cause too many requests to the provider."""
 
 
 class JwksSettings(NamedTuple):
@@ -48,14 +48,14 @@ class JwksSettings(NamedTuple):
     backoff_ms: int
     backoff_max_ms: int
     options: tuple[tuple[str, str], ...] = ()
-    """`ssl.` options of the JAAS line: whom to trust at an https address, and whom to be."""
+    """`ssl.` options of the JAAS line: the trusted servers of an https address, and our own certificate."""
 
 
 class KeySource:
-    """The keys of one listener. If they cannot be read anew, those that are known stay."""
+    """The keys of one listener. If they cannot be read again, the known ones stay."""
 
     def __init__(
-        self, settings: JwksSettings, broker: Broker, spawn: Callable[[Coroutine[Any, Any, None]], object]
+        self, settings: JwksSettings, services: SecurityServices, spawn: Callable[[Coroutine[Any, Any, None]], object]
     ) -> None:
         if not settings.url.startswith(("file:", "http://", "https://")):
             raise ConfigError("sasl.oauthbearer.jwks.endpoint.url begins with file:, http:// or https://")
@@ -63,7 +63,7 @@ class KeySource:
             raise ConfigError("sasl.oauthbearer.jwks.endpoint.refresh.ms must be positive")
         self.settings = settings
         self.keys: KeySet | None = None
-        self._broker = broker
+        self._services = services
         self._spawn = spawn
         self._context = _tls_context(dict(settings.options)) if settings.url.startswith("https:") else None
         self._timer: TimerHandle | None = None
@@ -72,16 +72,16 @@ class KeySource:
         self._expedited_ms: float | None = None
 
     async def load(self) -> None:
-        """The first time. Without keys nobody could come in, so a start without them fails, as Kafka's does."""
+        """The first load. Without keys nobody could log in, so the start fails, as in Kafka."""
         try:
             await self._read()
         except (OSError, ValueError) as error:
             url = self.settings.url
             raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url: cannot read the keys at {url}: {error}") from None
-        self._timer = self._broker.timer.schedule(self.settings.refresh_ms, self._on_time)
+        self._timer = self._services.timer.schedule(self.settings.refresh_ms, self._on_time)
 
     def replace(self, old: KeySource | None) -> None:
-        """Begin while the broker runs; what an older source knows is good until there is an answer."""
+        """Start while the broker runs; the keys of the old source are used until there is an answer."""
         if old is not None:
             self.keys = old.keys
             if old._timer is not None:
@@ -89,8 +89,8 @@ class KeySource:
         self._on_time()
 
     def expedite(self, key_id: str | None) -> None:
-        """A token names a key that is not there: perhaps it is a new one."""
-        now_ms = self._broker.clock.monotonic_ms()
+        """A token names an unknown key: it may be a new one."""
+        now_ms = self._services.clock.monotonic_ms()
         name = key_id or ""
         if self._is_busy or len(name) > _KEY_ID_LENGTH_MAX or self._missing_until_ms.get(name, 0.0) > now_ms:
             return
@@ -104,13 +104,13 @@ class KeySource:
         self._spawn(self._refresh())
 
     def _on_time(self) -> None:
-        self._timer = self._broker.timer.schedule(self.settings.refresh_ms, self._on_time)
+        self._timer = self._services.timer.schedule(self.settings.refresh_ms, self._on_time)
         if not self._is_busy:
             self._spawn(self._refresh())
 
     async def _refresh(self) -> None:
-        """Read the keys anew; try again, with pauses that double, until `…retry.backoff.max.ms` are over."""
-        settings, clock = self.settings, self._broker.clock
+        """Read the keys again; retry, with pauses that double, until `…retry.backoff.max.ms` has passed."""
+        settings, clock = self.settings, self._services.clock
         self._is_busy = True
         try:
             pause_ms = float(settings.backoff_ms)
@@ -122,7 +122,7 @@ class KeySource:
                 except (OSError, ValueError) as error:
                     left_ms = end_ms - clock.monotonic_ms()
                     if left_ms <= 0:
-                        logger.error("cannot read the JWKS at %s, the known keys stay: %s", settings.url, error)
+                        logger.error("cannot read the JWKS at %s, the known keys are kept: %s", settings.url, error)
                         return
                 await self._pause(min(max(pause_ms, 1.0), left_ms))
                 pause_ms *= 2
@@ -131,7 +131,7 @@ class KeySource:
 
     async def _pause(self, pause_ms: float) -> None:
         over = asyncio.Event()
-        handle = self._broker.timer.schedule(pause_ms, over.set)
+        handle = self._services.timer.schedule(pause_ms, over.set)
         try:
             await over.wait()
         finally:
@@ -139,7 +139,7 @@ class KeySource:
 
     async def _read(self) -> None:
         url, context = self.settings.url, self._context
-        self.keys = keys = KeySet(await _in_thread(self._broker.loop, lambda: read_document(url, context)))
+        self.keys = keys = KeySet(await _in_thread(self._services.loop, lambda: read_document(url, context)))
         for name in [name for name in self._missing_until_ms if keys.knows(name or None)]:
             del self._missing_until_ms[name]
 
@@ -149,7 +149,7 @@ def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=trusted)
     except (ssl.SSLError, ValueError):
-        raise ConfigError("sasl.jaas.config: there is no certificate that can be read in ssl.truststore.*") from None
+        raise ConfigError("sasl.jaas.config: there is no readable certificate in ssl.truststore.*") from None
     if options.get("ssl.keystore.location") or options.get("ssl.keystore.key"):
         key_store_context(context, key_store(options.get))
     return context
@@ -174,7 +174,7 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], bytes])
             value = work()
         except Exception as problem:
             error = problem if isinstance(problem, (OSError, ValueError)) else ValueError(repr(problem))
-        with suppress(RuntimeError):  # the loop may be closed by now
+        with suppress(RuntimeError):  # the loop may already be closed
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=run, name="ottla-jwks", daemon=True).start()
@@ -182,8 +182,8 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], bytes])
 
 
 class _SameServer(HTTPRedirectHandler):
-    """Follows a redirect to another path of the same server only: keys come from where the settings say, and the broker
-    does not ask addresses that somebody else chose."""
+    """Follows a redirect to another path of the same server only: keys come only from the configured server, and the
+    broker does not contact addresses that others choose."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         old, new = urlsplit(req.full_url), urlsplit(newurl)
@@ -201,7 +201,7 @@ def read_document(url: str, context: ssl.SSLContext | None = None) -> bytes:
     try:
         answer = opener.open(url, timeout=_READ_TIMEOUT_S)
     except HTTPError as error:
-        error.close()  # it is an answer too, and holds a socket
+        error.close()  # it is also an answer, and holds a socket
         raise ValueError(str(error)) from None
     with answer as response:
         while chunk := response.read1(1 << 16):

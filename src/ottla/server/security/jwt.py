@@ -1,4 +1,4 @@
-"""Bearer tokens: JSON Web Tokens signed by a key of a JWKS, or, where that is asked for, not signed at all."""
+"""Bearer tokens: JSON Web Tokens signed by a key of a JWKS, or, if configured, unsigned."""
 
 from __future__ import annotations
 
@@ -13,20 +13,13 @@ from ottla.lazy_imports import import_late, lazy
 from ottla.server.security.mechanisms import BearerToken, InvalidToken
 
 if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+    import jwt
 else:
-    exceptions = lazy("cryptography.exceptions")
-    hashes = lazy("cryptography.hazmat.primitives.hashes")
-    ec = lazy("cryptography.hazmat.primitives.asymmetric.ec")
-    padding = lazy("cryptography.hazmat.primitives.asymmetric.padding")
-    rsa = lazy("cryptography.hazmat.primitives.asymmetric.rsa")
-    utils = lazy("cryptography.hazmat.primitives.asymmetric.utils")
+    jwt = lazy("jwt")
 
-_RSA_HASHES = {"RS256": "SHA256", "RS384": "SHA384", "RS512": "SHA512"}
-_PSS_HASHES = {"PS256": "SHA256", "PS384": "SHA384", "PS512": "SHA512"}
-_EC_HASHES = {"ES256": ("SHA256", "P-256"), "ES384": ("SHA384", "P-384"), "ES512": ("SHA512", "P-521")}
+_KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC"}
+_CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", *_CURVES)
 _RSA_BITS_MIN = 2048
 
 Claims = Mapping[str, Any]
@@ -49,16 +42,16 @@ def _object(part: str) -> dict[str, Any]:
     return value
 
 
-def split_token(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
-    """(header, claims, what is signed, signature)"""
+def split_token(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """(header, claims, signature)"""
     parts = token.split(".")
     if len(parts) != 3 or not parts[0] or not parts[1]:
         raise InvalidToken("a token has three parts")
-    return _object(parts[0]), _object(parts[1]), f"{parts[0]}.{parts[1]}".encode(), _decoded(parts[2])
+    return _object(parts[0]), _object(parts[1]), _decoded(parts[2])
 
 
 class KeySet:
-    """The public keys of a JWKS by their ids, ready to verify with."""
+    """The public keys of a JWKS by their ids, ready to verify with. PyJWT reads the keys and checks signatures."""
 
     def __init__(self, document: bytes) -> None:
         try:
@@ -66,7 +59,7 @@ class KeySet:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError("it is not a JSON document with a list of `keys`") from None
         if not isinstance(keys, list):
-            raise ValueError("its `keys` are no list")
+            raise ValueError("its `keys` are not a list")
         self._keys: list[tuple[str | None, Mapping[str, Any]]] = [
             (key.get("kid"), key) for key in keys if isinstance(key, dict) and key.get("use", "sig") == "sig"
         ]
@@ -74,48 +67,28 @@ class KeySet:
     def knows(self, key_id: str | None) -> bool:
         return any(key_id is None or known == key_id for known, _ in self._keys)
 
-    def verify(self, algorithm: str, key_id: str | None, signed: bytes, signature: bytes) -> bool:
-        """Whether any fitting key made the signature. The algorithm must fit the kind of key: no confusion of both."""
+    def verify(self, algorithm: str, key_id: str | None, token: str) -> bool:
+        """Whether a matching key signed the token. The algorithm must match the kind of key."""
         return any(
-            _verified(key, algorithm, signed, signature)
+            _verified(key, algorithm, token)
             for known, key in self._keys
             if (key_id is None or known == key_id) and key.get("alg", algorithm) == algorithm
         )
 
 
-def _number(value: object) -> int:
-    return int.from_bytes(_decoded(value if isinstance(value, str) else ""), "big")
-
-
-def _verified(key: Mapping[str, Any], algorithm: str, signed: bytes, signature: bytes) -> bool:
-    kind = key.get("kty")
+def _verified(key: Mapping[str, Any], algorithm: str, token: str) -> bool:
+    if algorithm not in _ALGORITHMS or key.get("kty") != _KEY_TYPES[algorithm[:2]]:
+        return False
+    if key.get("crv") != _CURVES.get(algorithm):
+        return False
     try:
-        if kind == "RSA" and (algorithm in _RSA_HASHES or algorithm in _PSS_HASHES):
-            public = rsa.RSAPublicNumbers(_number(key.get("e")), _number(key.get("n"))).public_key()
-            if public.key_size < _RSA_BITS_MIN:
-                return False
-            if algorithm in _RSA_HASHES:
-                hashed = getattr(hashes, _RSA_HASHES[algorithm])()
-                public.verify(signature, signed, padding.PKCS1v15(), hashed)
-            else:
-                hashed = getattr(hashes, _PSS_HASHES[algorithm])()
-                public.verify(signature, signed, padding.PSS(padding.MGF1(hashed), hashed.digest_size), hashed)
-            return True
-        if kind == "EC" and algorithm in _EC_HASHES and key.get("crv") == _EC_HASHES[algorithm][1]:
-            curve: ec.EllipticCurve = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}[
-                key["crv"]
-            ]
-            size = (curve.key_size + 7) // 8
-            if len(signature) != 2 * size:
-                return False
-            point = ec.EllipticCurvePublicNumbers(_number(key.get("x")), _number(key.get("y")), curve).public_key()
-            halves = (int.from_bytes(signature[:size], "big"), int.from_bytes(signature[size:], "big"))
-            hashed = getattr(hashes, _EC_HASHES[algorithm][0])()
-            point.verify(utils.encode_dss_signature(*halves), signed, ec.ECDSA(hashed))
-            return True
-    except (exceptions.InvalidSignature, ValueError, InvalidToken):
-        pass
-    return False
+        public = jwt.PyJWK(dict(key), algorithm).key
+        if algorithm not in _CURVES and public.key_size < _RSA_BITS_MIN:
+            return False
+        jwt.PyJWS(algorithms=_ALGORITHMS).decode(token, public, algorithms=[algorithm])
+    except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
+        return False  # the last three: fields of a key that are not text or numbers
+    return True
 
 
 class Expectations:
@@ -146,12 +119,12 @@ class Expectations:
             raise InvalidToken(f"no user in the claim `{self.user_claim}`")
         expires_ms = _time_ms(claims, "exp")
         if expires_ms is None:
-            raise InvalidToken("no time of expiry")
+            raise InvalidToken("no expiry time")
         if now_ms - self.clock_skew_ms >= expires_ms:
             raise InvalidToken("expired")
         issued_ms = _time_ms(claims, "iat")
         if issued_ms is None and self.needs_issue_time:
-            raise InvalidToken("no time of issue")
+            raise InvalidToken("no issue time")
         if issued_ms is not None and (issued_ms > expires_ms or issued_ms - self.clock_skew_ms > now_ms):
             raise InvalidToken("issued in the future")
         not_before_ms = _time_ms(claims, "nbf")
@@ -171,7 +144,7 @@ class Expectations:
 
 
 def _is_text(value: str) -> bool:
-    """JSON can say half of a surrogate pair, which nothing could ever write down."""
+    """JSON can contain half of a surrogate pair, which cannot be encoded."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -195,7 +168,7 @@ def _scope(value: object) -> set[str]:
 
 
 class Keys(Protocol):
-    """Where the keys come from; `expedite` is told of one that is missing."""
+    """Where the keys come from; `expedite` looks for a missing one."""
 
     keys: KeySet | None
 
@@ -211,36 +184,37 @@ class SignedTokens:
         self._source = source
 
     def validate(self, token: str) -> BearerToken:
-        header, claims, signed, signature = split_token(token)
+        header, claims, _ = split_token(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or (key_id is not None and not isinstance(key_id, str)) or "crit" in header:
-            raise InvalidToken("a header that cannot be understood")
+            raise InvalidToken("an invalid header")
         keys = self._source.keys
         if keys is None or not keys.knows(key_id):
             self._source.expedite(key_id)
             raise InvalidToken("signed with a key that the JWKS does not have")
-        if not keys.verify(algorithm, key_id, signed, signature):
-            raise InvalidToken("the signature does not fit")
+        if not keys.verify(algorithm, key_id, token):
+            raise InvalidToken("the signature does not match")
         return self._expected.check(claims, self._now_ms())
 
 
 class UnsecuredTokens:
-    """Accepts tokens that nobody signed: for tests, where somebody asks for it."""
+    """Accepts unsigned tokens: for tests, if configured."""
 
     def __init__(self, expected: Expectations, now_ms: Callable[[], int]) -> None:
         self._expected = expected
         self._now_ms = now_ms
 
     def validate(self, token: str) -> BearerToken:
-        header, claims, _, signature = split_token(token)
+        header, claims, signature = split_token(token)
         if header.get("alg") != "none" or signature:
-            raise InvalidToken("a signed token where unsecured ones are expected")
+            raise InvalidToken("a signed token, but unsigned ones are expected")
         return self._expected.check(claims, self._now_ms())
 
 
-def need_cryptography(why: str) -> None:
-    """Say what to install before the first client finds out."""
+def need_package(why: str, module: str) -> None:
+    """Report a missing package before the first client connects."""
     try:
-        import_late("cryptography")
+        import_late(module)
     except ImportError:
-        raise ConfigError(f"{why} needs the package `cryptography`: pip install 'ottla[security]'") from None
+        name = "PyJWT" if module == "jwt" else module
+        raise ConfigError(f"{why} needs the package `{name}`: pip install 'ottla[security]'") from None

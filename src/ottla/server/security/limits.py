@@ -1,9 +1,8 @@
-"""How many connections there may be, and how fast new ones may come.
+"""Limits on the number of connections, and on the rate of new ones.
 
 At `max.connections` new connections wait in the kernel's queue until an old one closes; on the listener between brokers
-they do not wait, and the connection of another listener that was quiet for the longest time has to go. An address with
-more than `max.connections.per.ip` is turned away at once; one that comes faster than its quota is made to wait before
-it is.
+they do not wait: the least active connection of another listener is closed instead. An address with more than
+`max.connections.per.ip` is refused immediately; one above its rate quota is refused after a delay.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from ottla.server.security.rates import WindowedRate
 if TYPE_CHECKING:
     from ottla.config import Config
     from ottla.metadata import quotas as quotas_module
-    from ottla.server.broker import Broker
     from ottla.server.net.listener import BoundListener
+    from ottla.server.services import SecurityServices
 else:
     quotas_module = lazy("ottla.metadata.quotas")
 
@@ -34,9 +33,9 @@ _RATE_KEY = "connection_creation_rate"
 class ConnectionLimits:
     """Counts the connections of a broker and decides about new ones."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = RateLimitedLog(logging.getLogger(__name__), broker.clock)
+    def __init__(self, services: SecurityServices) -> None:
+        self._services = services
+        self._log = RateLimitedLog(logging.getLogger(__name__), services.clock)
         self._total = 0
         self._by_listener: Counter[str] = Counter()
         self._by_address: Counter[str] = Counter()
@@ -47,18 +46,18 @@ class ConnectionLimits:
         self._config: Config | None = None
 
     def admit(self, bound: BoundListener, sock: socket.socket, address: str) -> bool:
-        """Count a connection in; or turn it away, and close its socket now or a little later."""
+        """Count a new connection, or refuse it and close its socket now or a little later."""
         config = self._current()
         limit = self._overrides.get(address, config["max.connections.per.ip"])
         if self._by_address[address] >= limit:
-            self._log.warning(address, "turned away %s: %d connections (max.connections.per.ip)", address, limit)
+            self._log.warning(address, "refused %s: %d connections (max.connections.per.ip)", address, limit)
             self._by_address += Counter()  # forgets zeros
             sock.close()
             return False
         wait_ms = self._address_wait_ms(address)
         if wait_ms > 0:
-            self._log.warning(address, "turned away %s: above its %s quota", address, _RATE_KEY)
-            self._broker.timer.schedule(wait_ms, sock.close)
+            self._log.warning(address, "refused %s: above its %s quota", address, _RATE_KEY)
+            self._services.timer.schedule(wait_ms, sock.close)
             return False
         name = bound.config.name
         self._total += 1
@@ -70,10 +69,10 @@ class ConnectionLimits:
         return True
 
     def _make_room(self, protected: str) -> None:
-        others = (one for one in self._broker.connections if one.listener.name != protected)
+        others = (one for one in self._services.connections if one.listener.name != protected)
         victim = min(others, key=lambda one: one.last_active_ms, default=None)
         if victim is not None:
-            victim.close(f"max.connections is reached, and a place was needed on {protected}")
+            victim.close(f"max.connections is reached, and a connection was needed on {protected}")
 
     def closed(self, listener: str, address: str) -> None:
         self._total -= 1
@@ -93,7 +92,7 @@ class ConnectionLimits:
                     bound.release()
 
     def _current(self) -> Config:
-        config = self._broker.config
+        config = self._services.config
         if config is not self._config:
             self._config = config
             self._overrides = _by_address(parse_ip_limits(config["max.connections.per.ip.overrides"]))
@@ -108,15 +107,15 @@ class ConnectionLimits:
 
     @staticmethod
     def _is_protected(name: str, config: Config) -> bool:
-        """The listener between brokers keeps working where there are others."""
+        """The listener between brokers is protected if there are other listeners."""
         return len(config.listeners) > 1 and name == config.inter_broker_listener
 
     def _maybe_hold(self, bound: BoundListener, config: Config, address: str) -> None:
-        """Stop accepting while everything is taken, or for as long as the rate of new connections is too high."""
+        """Stop accepting at the limit, or while the rate of new connections is too high."""
         if self._is_full(bound, config):
             self._log.warning(
                 "full",
-                "%s took the last place: no more connections on %s until one closes (max.connections)",
+                "%s is the last connection: no more are accepted on %s until one closes (max.connections)",
                 address,
                 bound.config,
             )
@@ -141,13 +140,13 @@ class ConnectionLimits:
     def _wait_ms(self, key: str, limit: int) -> int:
         if limit >= _UNLIMITED:
             return 0
-        now_ms = self._broker.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         rate = self._rates.setdefault(key, self._new_rate())
         rate.record(1, now_ms)
         return rate.excess_ms(max(limit, 1e-9), now_ms)
 
     def _address_wait_ms(self, address: str) -> int:
-        quotas = self._broker.metadata.quotas
+        quotas = self._services.metadata.quotas
         if not quotas:
             return 0
         values = quotas.get(((quotas_module.IP, address),)) or {}
@@ -156,23 +155,23 @@ class ConnectionLimits:
             limit = (quotas.get(((quotas_module.IP, None),)) or {}).get(_RATE_KEY)
         if limit is None:
             return 0
-        now_ms = self._broker.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         if len(self._address_rates) >= _ADDRESSES_MAX:
             self._address_rates.clear()
         rate = self._address_rates.setdefault(address, self._new_rate())
         rate.record(1, now_ms)
         wait_ms = rate.excess_ms(limit, now_ms)
         if wait_ms > 0:
-            rate.record(-1, now_ms)  # turned away, so it does not count
+            rate.record(-1, now_ms)  # refused, so it does not count
         return min(wait_ms, int(rate.window_ms))
 
     def _new_rate(self) -> WindowedRate:
-        config = self._broker.config
+        config = self._services.config
         return WindowedRate(config["quota.window.size.seconds"] * 1000, config["quota.window.num"])
 
 
 def _by_address(limits: dict[str, int]) -> dict[str, int]:
-    """Overrides may name hosts; they are looked up once, when they are set."""
+    """Overrides may name hosts; they are resolved once, when they are set."""
     found: dict[str, int] = {}
     for host, limit in limits.items():
         try:

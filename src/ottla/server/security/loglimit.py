@@ -1,4 +1,4 @@
-"""A log that a hostile peer cannot flood: a few lines a second for each key, and one that counts the rest."""
+"""A log that a hostile peer cannot flood: a few lines per second for each key, and a line that counts the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINES_PER_WINDOW = 5
 _WINDOW_MS = 10_000.0
 _KEYS_MAX = 1024
 _LINES_OF_ALL = 100
-"""Whoever has many addresses does not get more lines than this in a window."""
+"""A client with many addresses gets no more lines than this in a window."""
 
 
 class RateLimitedLog:
@@ -46,7 +46,7 @@ class RateLimitedLog:
         self._log.log(level, message, *arguments, exc_info=exc_info)
 
     def _admit(self, key: str) -> int | None:
-        """None for a line too many; else how many of the last window were."""
+        """None if the limit is reached; otherwise how many lines the last window left out."""
         now_ms = self._clock.monotonic_ms() if self._clock is not None else 0.0
         left_out = self._admit_of_key(key, now_ms)
         if left_out is None:

@@ -1,4 +1,4 @@
-"""A memory for things by names that clients choose, bounded in number and in size: the entry unused longest goes."""
+"""A cache for names that clients choose, limited in number and size: the least recently used entry is removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = tuple[str, ...]
 
 
 class LruCache(Generic[T]):
-    """The last `entries_max` entries used, and fewer if the names in their keys have more than `characters_max`."""
+    """The `entries_max` most recently used entries, or fewer if the names in their keys exceed `characters_max`."""
 
     __slots__ = ("_entries", "characters", "characters_max", "entries_max")
 
@@ -18,7 +18,7 @@ class LruCache(Generic[T]):
         self.entries_max = entries_max
         self.characters_max = characters_max
         self.characters = 0
-        """Of all names in the keys."""
+        """The characters of all names in the keys."""
         self._entries: OrderedDict[Key, T] = OrderedDict()
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class LruCache(Generic[T]):
         return entry
 
     def put(self, key: Key, entry: T) -> T:
-        """Keep a new entry; gives it back."""
+        """Add a new entry and return it."""
         entries = self._entries
         entries[key] = entry
         self.characters += _length(key)

@@ -15,22 +15,22 @@ from ottla.metadata.scram import ITERATIONS_MIN
 
 
 class Refused(Exception):
-    """Wrong credentials, or none that can be understood; the text is for the log and never for the client."""
+    """Wrong or invalid credentials; the text is for the log and never for the client."""
 
 
 class RefusedOpenly(Refused):
-    """The same with a text that the client is told."""
+    """The same with a text that the client gets."""
 
 
 class Mechanism(Protocol):
-    """One conversation; `complete` says that the client is who it says, and `user` who that is."""
+    """One conversation; `complete` says that the client is authenticated, and `user` is its name."""
 
     complete: bool
     user: str
     expires_ms: int | None
-    """When the credential itself runs out, in epoch time."""
+    """When the credential itself expires, in epoch time."""
     by_token: bool
-    """Whether a delegation token vouched for the user."""
+    """Whether the client used a delegation token."""
 
     def evaluate(self, token: bytes) -> bytes: ...
 
@@ -76,7 +76,7 @@ class Plain:
 
 
 class TokenCredential(NamedTuple):
-    """What SCRAM needs to know of a delegation token."""
+    """What SCRAM needs to know about a delegation token."""
 
     owner: str
     expires_ms: int
@@ -97,11 +97,11 @@ _CLIENT_FINAL = re.compile(
 
 
 _SCRAM_BYTES_MAX = 32 << 10
-"""Names, nonces and proofs are far shorter; looking through a whole frame would cost more than refusing it."""
+"""Names, nonces and proofs are far shorter; parsing a whole frame would cost more than refusing it."""
 
 
 class Scram:
-    """RFC 5802: the password never travels, and the server does not have it either."""
+    """RFC 5802: the password is never sent, and the server does not have it."""
 
     __slots__ = (
         "_credential",
@@ -132,7 +132,7 @@ class Scram:
         self._credential: ScramCredential | None = None
         self._first = ""
         self._header = ""
-        """What stands before the first message proper: whether the channel is bound (it is not), and to whom."""
+        """The header of the first message: channel binding (which is not used) and the authorization id."""
         self._nonce = ""
         self.complete = False
         self.user = ""
@@ -141,7 +141,7 @@ class Scram:
 
     def evaluate(self, token: bytes) -> bytes:
         if len(token) > _SCRAM_BYTES_MAX:
-            raise Refused("a SCRAM message of absurd length")
+            raise Refused("a SCRAM message that is too long")
         try:
             text = token.decode()
         except UnicodeDecodeError:
@@ -151,13 +151,13 @@ class Scram:
     def _on_first(self, text: str) -> bytes:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None:
-            raise Refused("a first SCRAM message that cannot be understood")
+            raise Refused("an invalid first SCRAM message")
         user = found["user"].replace("=2C", ",").replace("=3D", "=")
         extensions = dict(part.split("=", 1) for part in found["extensions"].split(",") if part)
         if extensions.get("tokenauth", "").lower() == "true":
             known = self._find_token(user)
             if known is None:
-                raise Refused("a delegation token that nobody has")
+                raise Refused("an unknown delegation token")
             self.user, self.expires_ms, self._credential = known
             self.by_token = True
         else:
@@ -181,9 +181,9 @@ class Scram:
         found = _CLIENT_FINAL.fullmatch(text)
         credential, self._credential = self._credential, None
         if found is None or credential is None:
-            raise Refused("a final SCRAM message that cannot be understood")
+            raise Refused("an invalid final SCRAM message")
         if found["nonce"] != self._nonce:
-            raise Refused("another nonce than the one that was agreed on")
+            raise Refused("a nonce that differs from the agreed one")
         if found["binding"] != base64.b64encode(self._header.encode()).decode():
             raise Refused("a channel binding that does not repeat the header of the first message")
         proven = f"{self._first},{found['unproven']}".encode()
@@ -209,7 +209,7 @@ class BearerToken(NamedTuple):
 
 
 class InvalidToken(Exception):
-    """A token that is not accepted; `status` (and `scope`) are told to the client, the text is for the log."""
+    """A token that is not accepted; the client gets `status` (and `scope`), the text is for the log."""
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
@@ -224,7 +224,7 @@ _KVSEP = b"\x01"
 
 
 class OAuthBearer:
-    """RFC 7628: a token that somebody else gave out. A refused client hears why, acknowledges, and is then failed."""
+    """RFC 7628: a token from another server. A refused client gets the reason, acknowledges it, and is then failed."""
 
     __slots__ = ("_error", "_validate", "by_token", "complete", "expires_ms", "user")
 
@@ -242,7 +242,7 @@ class OAuthBearer:
         self._error = None
         found = _BEARER.fullmatch(token)
         if found is None:
-            raise Refused("an OAUTHBEARER message that cannot be understood")
+            raise Refused("an invalid OAUTHBEARER message")
         pairs = dict(pair.split(b"=", 1) for pair in found["pairs"].split(_KVSEP) if pair)
         scheme, _, value = pairs.get(b"auth", b"").decode("ascii").strip().partition(" ")
         if scheme.lower() != "bearer" or not value.strip():

@@ -1,4 +1,4 @@
-"""Names of certificates as principals: the distinguished name in the form that Java writes, and the mapping rules."""
+"""Names of certificates as principals: the distinguished name in Java's form, and the mapping rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def distinguished_name(certificate: bytes) -> str:
     """The subject of a certificate, given as DER, as RFC 2253 text, most specific part first, as Java writes it.
 
     Only the subject is read: alternative names and the rest may hold anything. Raises ValueError or IndexError for
-    bytes that are no certificate.
+    bytes that are not a certificate.
     """
     return ",".join("+".join(map(_attribute, part)) for part in reversed(subject_of(certificate)))
 
@@ -60,7 +60,7 @@ _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([
 
 
 class PrincipalMapping:
-    """`ssl.principal.mapping.rules`: the first rule whose pattern fits the whole name makes the principal."""
+    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole name makes the principal."""
 
     def __init__(self, rules: str) -> None:
         self._rules: list[_Rule] = []
@@ -71,7 +71,7 @@ class PrincipalMapping:
             if found is None:
                 raise ConfigError(
                     f"ssl.principal.mapping.rules: cannot read '{text[position:]}' "
-                    "(RULE:pattern/replacement/ with L or U behind, or DEFAULT; commas between)"
+                    "(RULE:pattern/replacement/ with L or U at the end, or DEFAULT; separated by commas)"
                 )
             position = found.end()
             if found[1]:
@@ -80,11 +80,13 @@ class PrincipalMapping:
             try:
                 pattern = re.compile(found[2])
             except re.error as error:
-                raise ConfigError(f"ssl.principal.mapping.rules: '{found[2]}' is no pattern: {error}") from None
+                raise ConfigError(
+                    f"ssl.principal.mapping.rules: '{found[2]}' is not a valid pattern: {error}"
+                ) from None
             self._rules.append(_Rule(pattern, found[3], found[4]))
 
     def name(self, subject: str) -> str | None:
-        """The name of the user, or None if no rule fits."""
+        """The name of the user, or None if no rule matches."""
         for rule in self._rules:
             if rule.pattern is None:
                 return subject
@@ -99,13 +101,13 @@ _REFERENCE = re.compile(r"\\(.)|\$(\d+)")
 
 
 def _expanded(replacement: str, found: re.Match[str]) -> str:
-    """Java's replacement text: $1 is a group, a backslash makes the next character stand for itself."""
+    """Java's replacement text: $1 is a group, a backslash escapes the next character."""
 
     def piece(part: re.Match[str]) -> str:
         if part[1] is not None:
             return part[1]
         digits, rest = part[2], ""
-        # Of $12 with fewer than twelve groups the 2 is text; a group that is not there at all is text as a whole.
+        # In $12 with fewer than twelve groups, the 2 is text; a reference to a missing group is plain text.
         while len(digits) > 1 and int(digits) > len(found.groups()):
             digits, rest = digits[:-1], digits[-1] + rest
         return (found[int(digits)] or "") + rest if int(digits) <= len(found.groups()) else part[0]

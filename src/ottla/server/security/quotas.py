@@ -1,9 +1,9 @@
 """Client quotas: produced and fetched bytes, time on the broker, and changes to topics, by user and client id.
 
 The most specific quota counts: user and client id, user with the default of client ids, user, default user with the
-client id, default of both, default user, client id, default client id. A quota that names a user only is shared by
-the user's clients; one that names a client id only by all users of it. The answer to a client above its quota has
-`throttle_time_ms`, and nothing is read from the client for that long (KIP-219).
+client id, default of both, default user, client id, default client id. A quota for a user only is shared by the
+user's clients; one for a client id only is shared by all users of it. The answer to a client above its quota has
+`throttle_time_ms`, and nothing is read from the client for that time (KIP-219).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _NS_TO_PERCENT = 100 / 1e9
 
 METERS_MAX = 10_000
 METER_CHARACTERS_MAX = 4 << 20
-"""Clients choose their ids: of meters and of quotas looked up, the last so many are kept, with so many characters in
-their names. Kafka forgets a meter after an hour without use, however many there are until then."""
+"""Clients choose their ids, so the number of meters and cached quotas is limited, and the characters in their names.
+Kafka removes a meter after an hour without use, without a limit on their number."""
 
 Meter = tuple[float | None, tuple[str, str, str]]
 
 
 class Quotas:
-    """The quotas of a broker. It only exists while there are any, so that without them no request pays."""
+    """The quotas of a broker. It exists only while there are any, so requests cost nothing without them."""
 
     def __init__(self, image: MetadataImage, config: Config, clock: Clock) -> None:
         self._image = image
@@ -54,7 +54,7 @@ class Quotas:
 
     @classmethod
     def followed(cls, known: Quotas | None, image: MetadataImage, config: Config, clock: Clock) -> Quotas | None:
-        """What is in force after the metadata changed; None where there is no quota, so that nobody pays for it."""
+        """The quotas after a metadata change; None if there are none."""
         if not cls.wanted(image):
             return None
         if known is None:
@@ -72,7 +72,7 @@ class Quotas:
         return any(isinstance(record, stored.ClientQuotaRecord) for record in records)
 
     def reload(self) -> None:
-        """Quotas changed: look them up again; what was measured stays."""
+        """Quotas changed: look them up again; measured rates are kept."""
         self._found.clear()
 
     # -- looking up ----------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Quotas:
         return rate if rate is not None else self._rates.put(key, WindowedRate(self._window_ms, self._windows))
 
     def _record(self, key: str, ctx: RequestContext, value: float) -> int:
-        """Count it, and say how long to wait."""
+        """Count it, and return how long to wait."""
         limit, meter = self._meter(key, ctx.connection, ctx.client_id)
         if limit is None:
             return 0
@@ -115,17 +115,17 @@ class Quotas:
         return rate.excess_ms(limit, now_ms)
 
     def _record_time(self, ctx: RequestContext) -> int:
-        # A pause for time is never longer than a window: the rate is known no better than that.
+        # A pause for request time is never longer than a window, which is the precision of the rate.
         return int(min(self._record(TIME, ctx, ctx.connection.work_ns() * _NS_TO_PERCENT), self._window_ms))
 
     # -- requests ------------------------------------------------------------------------------------------------
 
     def settle(self, ctx: RequestContext, response: Any) -> int:
-        """Before an answer goes out (None stands for none): count the request, and note in the answer how many
-        milliseconds the client has to wait. Returns them."""
+        """Called before an answer is sent (None if there is none): count the request, and set the throttle
+        time in the answer. Returns the time in milliseconds."""
         quota = ctx.services.registry.apis[ctx.api_key].quota
         if quota is QuotaType.FETCH:
-            throttle_ms = response.throttle_time_ms  # counted where the answer was made
+            throttle_ms = response.throttle_time_ms  # counted when the answer was made
         else:
             throttle_ms = self._record_time(ctx)
             if quota is QuotaType.PRODUCE:
@@ -135,7 +135,7 @@ class Quotas:
         return int(throttle_ms)
 
     def fetch_throttle_ms(self, ctx: RequestContext, response_bytes: int) -> int:
-        """How long a fetch has to wait; an answer that is not sent is not counted."""
+        """How long a fetch must wait; an answer that is not sent is not counted."""
         time_ms = self._record_time(ctx)
         limit, meter = self._meter(FETCHED, ctx.connection, ctx.client_id)
         if limit is None:
@@ -149,17 +149,17 @@ class Quotas:
         return throttle_ms
 
     def share_fetch_throttle_ms(self, ctx: RequestContext, response_bytes: int) -> int:
-        """As for a fetch, but the answer is sent: the records are the member's already. Kafka sends none, and nobody
-        gets them until their locks run out."""
+        """Like a fetch, but the answer is sent, because the member has already acquired the records. Kafka does not
+        send it, and nobody gets the records until their locks expire."""
         return self._record(FETCHED, ctx, response_bytes)
 
     def fetch_bytes_max(self, ctx: RequestContext) -> int:
-        """The most that one fetch may read: no more than the quota allows in all windows but one."""
+        """The most that one fetch may read: what the quota allows in all windows except one."""
         limit, _ = self._meter(FETCHED, ctx.connection, ctx.client_id)
         return 1 << 31 if limit is None else int(limit * (self._windows - 1) * self._window_ms / 1000)
 
     def mutations(self, ctx: RequestContext, *, strict: bool) -> Mutations | None:
-        """The quota for changes to topics; a strict one refuses what is too much, another only counts it."""
+        """The quota for changes to topics; a strict one refuses requests above it, the other only counts them."""
         limit, meter = self._meter(MUTATIONS, ctx.connection, ctx.client_id)
         if limit is None:
             return None

@@ -1,4 +1,4 @@
-"""How fast something goes, measured as Kafka does: a rate over a row of windows, and a bucket of tokens."""
+"""Rates, measured as in Kafka: a rate over several windows, and a token bucket."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import deque
 class WindowedRate:
     """A sum over the last windows, divided by the time that they span.
 
-    A young rate counts as if all windows but one had passed, so that a burst after silence is not held against
-    anybody.
+    A new rate counts as if all windows except one had passed, so a burst after silence is not
+    penalised.
     """
 
     __slots__ = ("_samples", "count", "window_ms")
@@ -27,7 +27,7 @@ class WindowedRate:
             samples.append([now_ms, value])
 
     def measure(self, now_ms: float) -> tuple[float, float]:
-        """(amount a second, milliseconds that it was measured over)"""
+        """(amount per second, measured milliseconds)"""
         samples = self._samples
         while samples and samples[0][0] + self.count * self.window_ms <= now_ms:
             samples.popleft()
@@ -39,13 +39,15 @@ class WindowedRate:
         return sum(value for _, value in samples) / elapsed_ms * 1000, elapsed_ms
 
     def excess_ms(self, bound: float, now_ms: float) -> int:
-        """How long to pause until the rate is down at `bound`; 0 where it is not above it."""
+        """How long to pause until the rate is down to `bound`; 0 if it is not above it."""
         rate, span_ms = self.measure(now_ms)
         return round((rate - bound) / bound * span_ms) if rate > bound else 0
 
 
 class TokenBucket:
-    """Fills at a rate up to a burst; may be overdrawn once, and is refused until it is no longer empty (KIP-599)."""
+    """Fills at a rate up to a burst; may be overdrawn once, and refuses further requests until it is no longer empty
+    (KIP-599).
+    """
 
     __slots__ = ("_last_ms", "_tokens")
 

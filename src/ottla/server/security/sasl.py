@@ -1,4 +1,4 @@
-"""SASL on a listener: which mechanisms it takes, and the conversation that each connection has to get through.
+"""SASL on a listener: its mechanisms, and the conversation of each connection.
 
     state        takes                        then
     ----------   --------------------------   ----------------------------------------------------------
@@ -7,11 +7,11 @@
     HANDSHAKE    SaslHandshake                the same
     TOKENS       SaslAuthenticate, or raw     TOKENS until the mechanism is through, then DONE; FAILED
                  tokens after handshake v0
-    DONE         everything else              a handshake starts anew from HANDSHAKE if the session has an end
+    DONE         everything else              a handshake starts again from HANDSHAKE if the session has an end
                                               (KIP-368), and is answered with ILLEGAL_SASL_STATE if it has none
     FAILED       nothing                      closed after `connection.failed.authentication.delay.ms`
 
-Whatever else comes closes the connection; where a token was due, the answer of that API says ILLEGAL_SASL_STATE first.
+Any other request closes the connection. In the state TOKENS it is first answered with ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class SaslListener:
-    """The SASL settings of one listener; made anew when they change."""
+    """The SASL settings of one listener; replaced when they change."""
 
     def __init__(self, config: Config, listener: str, security: Security) -> None:
         self.name = listener
@@ -65,7 +65,7 @@ class SaslListener:
             self.mechanisms[mechanism] = self._maker(config, mechanism, security)
             self.lifetimes_ms[mechanism] = config.for_listener(listener, "connections.max.reauth.ms", mechanism)
         if not self.mechanisms:
-            raise ConfigError(f"sasl.enabled.mechanisms: listener {listener} speaks SASL, but takes no mechanism")
+            raise ConfigError(f"sasl.enabled.mechanisms: listener {listener} uses SASL, but has no mechanism")
         self.frame_bytes_max: int = config.for_listener(listener, "sasl.server.max.receive.size")
         self.failure_delay_ms: int = config.for_listener(listener, "connection.failed.authentication.delay.ms")
 
@@ -77,13 +77,13 @@ class SaslListener:
         handler = config.for_listener(self.name, "sasl.server.callback.handler.class", mechanism)
         if handler:
             raise ConfigError(
-                f"sasl.server.callback.handler.class of listener {self.name}: {handler} is a class of the JVM, which "
-                "cannot be run here"
+                f"sasl.server.callback.handler.class of listener {self.name}: {handler} is a JVM class, which cannot "
+                "run here"
             )
         if mechanism == "PLAIN":
             if module is None or module.short_name != "PlainLoginModule":
                 raise ConfigError(
-                    f"{self._jaas_key(mechanism)} must hold the users: org.apache.kafka.common.security.plain."
+                    f"{self._jaas_key(mechanism)} must define the users: org.apache.kafka.common.security.plain."
                     'PlainLoginModule required user_alice="…";'
                 )
             users = {
@@ -99,7 +99,7 @@ class SaslListener:
         return f"listener.name.{self.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
     def _login_module(self, config: Config, mechanism: str) -> LoginModule | None:
-        """Kafka too reads a broker's JAAS line only under the name of its listener and mechanism."""
+        """Like Kafka, read a broker's JAAS line only under the name of its listener and mechanism."""
         key = self._jaas_key(mechanism)
         text = config.get(key)
         return parse_jaas(text, key) if text else None
@@ -114,7 +114,7 @@ class State(Enum):
 
 
 class SaslAuthentication:
-    """The authentication of a connection, and how far it has come. See the table at the top."""
+    """The authentication of a connection, and its state. See the table at the top."""
 
     __slots__ = (
         "_connection",
@@ -141,20 +141,20 @@ class SaslAuthentication:
         connection.limit_frames(0, listener.frame_bytes_max)
 
     def admits(self, frame: memoryview) -> bool:
-        """Whether a frame is a request to be served: of a session that has begun, and not ended."""
+        """Whether a frame is a request to serve: in an authenticated session that has not ended."""
         if self._state is State.DONE:
             if self._goes_on(int.from_bytes(frame[:2], "big")):
                 return True
             if self._state is State.DONE:
-                return False  # closed: the session is over
+                return False  # closed: the session has ended
         return self._hear(frame)
 
     # -- after authentication ----------------------------------------------------------------------------------------
 
     def _goes_on(self, api_key: int) -> bool:
-        """Whether the session lasts. It is over when its time is up, or when the client authenticates again."""
+        """Whether the session continues. It ends when its time is up, or when the client authenticates again."""
         assert self._expires_at_ms is not None
-        now_ms = self._connection.broker.clock.monotonic_ms()
+        now_ms = self._connection.services.clock.monotonic_ms()
         if api_key == ApiKey.SASL_HANDSHAKE and (
             self._last_start_ms is None or now_ms - self._last_start_ms >= _REAUTHENTICATION_MIN_MS
         ):
@@ -170,23 +170,23 @@ class SaslAuthentication:
     # -- before it ---------------------------------------------------------------------------------------------------
 
     def _hear(self, frame: memoryview) -> bool:
-        """One frame of a connection that is not authenticated; whether it is one that everybody may send."""
+        """Handle one frame of a connection that is not authenticated; returns whether anyone may send it."""
         if self._state is State.FAILED:
             return False
         if self._state is State.TOKENS and self._is_raw:
             self._raw_token(bytes(frame))
             return False
         if self._state is State.START and frame[:2] == _API_VERSIONS_BYTES:
-            # Also in a version that nobody knows, whose header cannot be read: that is answered too.
+            # Also in an unknown version, whose header cannot be read: it gets an answer too.
             if (
-                self._connection.broker.registry.route(ApiKey.API_VERSIONS, int.from_bytes(frame[2:4], "big"))
+                self._connection.services.registry.route(ApiKey.API_VERSIONS, int.from_bytes(frame[2:4], "big"))
                 is not None
             ):
                 self._state = State.HANDSHAKE
             return True
         try:
             header, position = decode_request_header(frame)
-            route = self._connection.broker.registry.route(header.api_key, header.api_version)
+            route = self._connection.services.registry.route(header.api_key, header.api_version)
             ctx = RequestContext(
                 self._connection,
                 header.api_key,
@@ -224,7 +224,7 @@ class SaslAuthentication:
             return
         request, _ = route.decode(frame, position)
         if self._previous is not None and self._previous[0] != self._mechanism_name:
-            # Kafka agrees to the handshake and then closes without a word.
+            # Kafka accepts the handshake and then closes without an answer.
             self._fail(f"came back with {self._mechanism_name} after {self._previous[0]}")
             return
         if ctx.api_key != ApiKey.SASL_AUTHENTICATE:
@@ -253,7 +253,7 @@ class SaslAuthentication:
         except Refused as refused:
             self._fail(str(refused))
             return
-        # There is always an answer, if only an empty one, so that the client knows that it is through.
+        # There is always an answer, even an empty one, so that the client knows that it is authenticated.
         self._connection.answer_raw(_SIZE(len(answer)) + answer)
 
     def _told(self, refused: Refused) -> str:
@@ -265,13 +265,13 @@ class SaslAuthentication:
         )
 
     def _evaluate(self, token: bytes) -> tuple[bytes, int]:
-        """The answer to a token, and how long the session may last (0: as long as it likes)."""
+        """The answer to a token, and how long the session may last (0: without limit)."""
         assert self._mechanism is not None
         try:
             answer = self._mechanism.evaluate(token)
         except Refused:
             raise
-        except Exception as error:  # a mistake of ours must not leave a connection half-way in
+        except Exception as error:  # a bug must not leave a connection half authenticated
             logger.error("%s from %s failed", self._mechanism_name, self._connection.peer, exc_info=error)
             raise Refused("a token that made us fail") from None
         if not self._mechanism.complete:
@@ -283,25 +283,25 @@ class SaslAuthentication:
         return answer, self._succeed(principal)
 
     def _succeed(self, principal: str) -> int:
-        mechanism, broker = self._mechanism, self._connection.broker
+        mechanism, clock = self._mechanism, self._connection.services.clock
         assert mechanism is not None
         lifetimes = [self._listener.lifetimes_ms[self._mechanism_name]]
         limits = [limit for limit in lifetimes if limit > 0]
         if mechanism.expires_ms is not None:
-            limits.append(mechanism.expires_ms - broker.clock.now_ms())
+            limits.append(mechanism.expires_ms - clock.now_ms())
         lifetime_ms = max(0, min(limits)) if limits else 0
-        self._expires_at_ms = broker.clock.monotonic_ms() + lifetime_ms if limits else None
+        self._expires_at_ms = clock.monotonic_ms() + lifetime_ms if limits else None
         self._mechanism = None
         self._state = State.DONE
         self._connection.authenticated(principal, by_token=mechanism.by_token)
-        # A session without an end needs nobody who watches it.
+        # A session without an end needs no timer.
         self._connection.authentication = self if limits else None
         return lifetime_ms
 
     def _fail(
         self, reason: str, ctx: RequestContext | None = None, route: Route | None = None, response: Any = None
     ) -> None:
-        """Answer and close, after a while: guessing must take time."""
+        """Answer and close after a delay: guessing must be slow."""
         self._state = State.FAILED
         self._mechanism = None
         connection = self._connection

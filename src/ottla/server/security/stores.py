@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import ConfigError
 from ottla.lazy_imports import lazy
-from ottla.server.security.jwt import need_cryptography
+from ottla.server.security.jwt import need_package
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives import serialization
@@ -25,18 +25,18 @@ _JKS_MAGIC = bytes.fromhex("feedfeed")
 _BEGIN = "-----BEGIN "
 
 Setting = Callable[[str], str | None]
-"""The value of an `ssl.` key for the listener at hand."""
+"""The value of an `ssl.` key for the current listener."""
 
 
 class KeyStore(NamedTuple):
-    """The chain of certificates and the private key, and the password of the key where it has one."""
+    """The chain of certificates and the private key, and the password of the key, if it has one."""
 
     pem: bytes
     password: str | None
 
 
 def key_store(setting: Setting) -> KeyStore:
-    """What `ssl.keystore.*` says."""
+    """The key store of `ssl.keystore.*`."""
     kind = (setting("ssl.keystore.type") or "JKS").upper()
     location, key = setting("ssl.keystore.location"), setting("ssl.keystore.key")
     chain = setting("ssl.keystore.certificate.chain")
@@ -47,7 +47,7 @@ def key_store(setting: Setting) -> KeyStore:
                 "ssl.keystore.location"
             )
         if not key or not chain:
-            raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain are only of use together")
+            raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain must be set together")
         return KeyStore(f"{_lines(key)}\n{_lines(chain)}\n".encode(), setting("ssl.key.password"))
     if not location:
         raise ConfigError("ssl.keystore.location is missing: a listener with TLS needs a certificate and its key")
@@ -68,13 +68,13 @@ def key_store_context(context: ssl.SSLContext, store: KeyStore) -> None:
             context.load_cert_chain(path, password=lambda: store.password or "")
         except ssl.SSLError as error:
             why = _lacking(store.pem) or error.reason or "they cannot be read"
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {why}") from None
+            raise ConfigError(f"the certificate and the key of ssl.keystore.* cannot be used: {why}") from None
         except OSError as error:
-            raise ConfigError(f"the certificate and the key of ssl.keystore.* are of no use: {error}") from None
+            raise ConfigError(f"the certificate and the key of ssl.keystore.* cannot be used: {error}") from None
 
 
 def _lacking(pem: bytes) -> str | None:
-    """What a PEM file should hold and does not; OpenSSL does not say."""
+    """What is missing in a PEM file; OpenSSL does not say."""
     if b"PRIVATE KEY-----" not in pem:
         return "there is no private key"
     return None if b"BEGIN CERTIFICATE-----" in pem else "there is no certificate"
@@ -82,7 +82,9 @@ def _lacking(pem: bytes) -> str | None:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """OpenSSL's binding reads keys from files only: one in memory where there is such a thing, else one just for us."""
+    """Python's OpenSSL binding reads keys from files only: use a file in memory if possible, otherwise a private
+    one.
+    """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("ottla-key")
         path = f"/proc/self/fd/{fd}"
@@ -100,7 +102,7 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 
 def trust_store(setting: Setting) -> str | None:
-    """What `ssl.truststore.*` says, as PEM; None where nothing is set."""
+    """The trust store of `ssl.truststore.*` as PEM; None if nothing is set."""
     kind = (setting("ssl.truststore.type") or "JKS").upper()
     location, inline = setting("ssl.truststore.location"), setting("ssl.truststore.certificates")
     if inline:
@@ -120,7 +122,7 @@ def trust_store(setting: Setting) -> str | None:
 
 
 def _lines(pem: str) -> str:
-    """PEM in a properties file may stand on one line, with blanks for line ends."""
+    """PEM in a properties file may be on one line, with spaces for line ends."""
 
     def block(found: re.Match[str]) -> str:
         body = "".join(found[2].split())
@@ -144,13 +146,13 @@ def _refuse_jks(content: bytes, kind: str, location: str, key: str) -> None:
             f"{key}.location: {location} is a JKS store, which only Java reads; convert it: keytool -importkeystore "
             f"-srckeystore {location} -destkeystore {location}.p12 -deststoretype PKCS12, and set {key}.type=PKCS12"
         )
-    # Java reads PKCS12 under the name of JKS too, which is the default of the key.
+    # Java also reads PKCS12 as type JKS, which is the default of the key.
     if kind not in ("PKCS12", "JKS"):
-        raise ConfigError(f"{key}.type: {kind} is not known here; use PEM or PKCS12")
+        raise ConfigError(f"{key}.type: {kind} is not supported; use PEM or PKCS12")
 
 
 def _pem_of_pkcs12(content: bytes, password: str | None, location: str, key: str, *, trust: bool = False) -> bytes:
-    need_cryptography(f"{key}.type=PKCS12")
+    need_package(f"{key}.type=PKCS12", "cryptography")
     try:
         store = pkcs12.load_pkcs12(content, password.encode() if password is not None else None)
     except ValueError:

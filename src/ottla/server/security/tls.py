@@ -1,4 +1,4 @@
-"""TLS on a listener: its settings as an OpenSSL context, and who a client certificate names.
+"""TLS on a listener: its settings as an OpenSSL context, and the names in client certificates.
 
 How bytes travel inside TLS is in `tls_transport.py`.
 """
@@ -31,7 +31,7 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 class TlsListener:
-    """The TLS settings of one listener; `reload` puts a changed certificate in force for new connections."""
+    """The TLS settings of one listener; `reload` applies a changed certificate to new connections."""
 
     def __init__(self, config: Config, listener: str, *, sasl: bool) -> None:
         self.name = listener
@@ -44,7 +44,7 @@ class TlsListener:
         self.configure(config)
 
     def configure(self, config: Config) -> bool:
-        """Take over settings; whether they were other ones. On an error the old ones stay."""
+        """Apply settings; returns whether they changed. After an error the old ones stay."""
         settings = self._settings_of(config)
         if settings == self._settings:
             return False
@@ -52,13 +52,13 @@ class TlsListener:
         return True
 
     def check(self, config: Config) -> None:
-        """Whether `configure` would work; raises ConfigError if not."""
+        """Check that `configure` would work; raises ConfigError if not."""
         self._prepare(self._settings_of(config))
 
     def _settings_of(self, config: Config) -> dict[str, Any]:
         settings = {name: config.for_listener(self.name, name) for name in _SETTINGS}
         if self._sasl and f"listener.name.{self.name.lower()}.ssl.client.auth" not in config:
-            # Kafka takes certificates beside SASL only where the listener itself says so (KIP-684).
+            # With SASL, Kafka uses certificates only if the listener's own settings say so (KIP-684).
             settings["ssl.client.auth"] = "none"
         return settings
 
@@ -80,11 +80,11 @@ class TlsListener:
         self._settings, self._files = settings, files
 
     def reload_changed_files(self) -> bool:
-        """Look at the files of the stores, and load them anew if they changed; an error leaves the old ones."""
+        """Reload the files of the stores if they changed; after an error the old ones stay."""
         files = _fingerprints(self._settings)
         if files == self._files:
             return False
-        self._files = files  # files that are of no use are looked at again when they change again
+        self._files = files  # unusable files are read again when they change again
         self._apply(self._settings)
         return True
 
@@ -141,7 +141,7 @@ def _context(settings: dict[str, Any], store: KeyStore) -> ssl.SSLContext:
 def _set_versions(context: ssl.SSLContext, protocols: Iterable[str], suites: Iterable[str]) -> None:
     unknown = [name for name in protocols if name not in _VERSIONS]
     if unknown:
-        raise ConfigError(f"ssl.enabled.protocols: {unknown[0]} is not known (choose from {', '.join(_VERSIONS)})")
+        raise ConfigError(f"ssl.enabled.protocols: {unknown[0]} is unknown (choose from {', '.join(_VERSIONS)})")
     versions = sorted(_VERSIONS[name] for name in protocols)
     if not versions:
         raise ConfigError("ssl.enabled.protocols is empty")
@@ -183,7 +183,7 @@ class ClientCertificate:
         self._mapping = mapping
 
     def opened(self, certificate: bytes | None) -> None:
-        """The TLS handshake is over. Raises if the certificate, given as DER, names nobody."""
+        """The TLS handshake is done. Raises if the certificate, given as DER, has no usable name."""
         if certificate is None:
             return
         try:
@@ -192,5 +192,5 @@ class ClientCertificate:
             raise TransportError("the subject of the client's certificate cannot be read") from None
         name = self._mapping.name(subject)
         if name is None:
-            raise TransportError("no rule of ssl.principal.mapping.rules fits the certificate")
+            raise TransportError("no rule of ssl.principal.mapping.rules matches the certificate")
         self._connection.authenticated(f"User:{name}")

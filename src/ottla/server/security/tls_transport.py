@@ -1,26 +1,58 @@
-"""A transport inside TLS: between two memory buffers, so that frames, back-pressure and long polls stay what they are.
-
-File bytes cannot go past user space here: they are read and encrypted in chunks.
+"""A transport inside TLS: between two memory buffers, so that frames, back-pressure and long polls work as without
+TLS. File bytes must go through user space here: they are read and encrypted in chunks.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Any
 
+from ottla import system
 from ottla.log.files import FileRegion
 from ottla.server.net.transport import HandshakeFailed, TransportError, file_too_short
+from ottla.server.net.turns import ENCRYPT_BYTES
 
 _CHUNK_BYTES = 256 << 10
-"""File bytes encrypted at a time: many TLS records (16 KB each) in one system call, and little memory a connection."""
+"""File bytes encrypted at a time: many TLS records (16 KB each) in one system call, and little memory per
+connection.
+"""
 
 CIPHER_BYTES = 256 << 10
 """Bytes received at a time; one buffer serves all connections."""
+
+
+HANDSHAKES_NS = 5_000_000
+"""Of a turn of the event loop. Each handshake takes a signature: a thousand that come at once would keep all others
+waiting for a thousand signatures."""
+
+
+class HandshakeTurns:
+    """Limits the time that handshakes take before everybody else is served again. One for a broker."""
+
+    __slots__ = ("_loop", "_spent_ns")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._spent_ns = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next handshake has to wait for the next turn of the loop."""
+        return self._spent_ns >= HANDSHAKES_NS
+
+    def spent(self, ns: int) -> None:
+        if not self._spent_ns:
+            self._loop.call_soon(self._next)
+        self._spent_ns += max(ns, 1)
+
+    def _next(self) -> None:
+        self._spent_ns = 0
 
 
 class TlsTransport:
@@ -28,8 +60,11 @@ class TlsTransport:
 
     can_poll = False
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, cipher_buffer: memoryview) -> None:
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, cipher_buffer: memoryview, handshakes: HandshakeTurns
+    ) -> None:
         self._sock = sock
+        self._handshakes = handshakes
         self._cipher_buffer = cipher_buffer
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -37,8 +72,8 @@ class TlsTransport:
         """Encrypted bytes that the socket did not take yet."""
         self._is_open = False
         self.on_open: Callable[[bytes | None], None] | None = None
-        """Called once with the peer's certificate in DER, or None, when the handshake is over. Nothing is decrypted
-        before it returned; what it raises ends the connection."""
+        """Called once with the peer's certificate in DER, or None, when the handshake is done. Nothing is decrypted
+        before it returns; an exception ends the connection."""
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
@@ -49,6 +84,8 @@ class TlsTransport:
     def receive(self, room: memoryview) -> int:
         if self._is_open and self.buffered and (filled := self._decrypt(room)) is not None:
             return filled
+        if not self._is_open and self._handshakes.is_over:
+            raise BlockingIOError  # the socket stays readable, so the loop comes back
         received = self._sock.recv_into(self._cipher_buffer)
         if received == 0:
             return 0
@@ -65,7 +102,7 @@ class TlsTransport:
         filled, size = 0, len(room)
         try:
             while filled < size:
-                count: Any = self._tls.read(size - filled, room[filled:])  # a count, as it was given a buffer
+                count: Any = self._tls.read(size - filled, room[filled:])  # a count, because it got a buffer
                 if not count:
                     if filled == 0:
                         self._say_goodbye()
@@ -87,13 +124,16 @@ class TlsTransport:
             self._push()
 
     def _shake_hands(self) -> None:
+        began_ns = perf_counter_ns()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise HandshakeFailed(str(error.reason or error)) from None
-        # Not the parsed form: that fails on an alternative name that is no text, and the name was to come from it.
+        finally:
+            self._handshakes.spent(perf_counter_ns() - began_ns)
+        # Not the parsed form: it fails on an alternative name that is not text.
         if self.on_open is not None:
             self.on_open(self._tls.getpeercert(binary_form=True))
         self._is_open = True
@@ -105,22 +145,23 @@ class TlsTransport:
         return self._unsent is not None or self._outgoing.pending > 0
 
     def send(self, out: deque[Any]) -> None:
-        """The item at the head of the queue stays there until the last encrypted byte of it is taken."""
+        """The item at the head of the queue stays until its last encrypted byte is sent."""
+        left = ENCRYPT_BYTES
         try:
-            while self._push():
+            while self._push() and left > 0:
                 if out and len(out[0]) == 0:
                     item = out.popleft()
                     if item.__class__ is FileRegion:
                         item.release()
                 if not out:
                     return
-                self._encrypt_head(out)
+                left -= self._encrypt_head(out)
         finally:
             if self._unsent is not None and not out:
-                out.append(b"")  # keeps the connection busy until the handshake's bytes are taken
+                out.append(b"")  # keeps the connection busy until the handshake's bytes are sent
 
     def _push(self) -> bool:
-        """Hand encrypted bytes to the socket; False if it did not take all."""
+        """Write encrypted bytes to the socket; False if it did not accept all."""
         cipher = self._unsent
         while True:
             if cipher is None:
@@ -134,21 +175,24 @@ class TlsTransport:
                 return False
             self._unsent = cipher = None
 
-    def _encrypt_head(self, out: deque[Any]) -> None:
-        """Encrypt the next piece of the queue; small answers that wait behind each other go together."""
+    def _encrypt_head(self, out: deque[Any]) -> int:
+        """Encrypt the next piece of the queue; small consecutive answers are combined.
+
+        Returns the number of bytes.
+        """
         head = out[0]
         if head.__class__ is FileRegion:
             fd = head.fileno()
             if fd is None:
                 out.popleft()
                 out.extendleft(reversed(head.parts()))
-                return
-            chunk = os.pread(fd, min(len(head), _CHUNK_BYTES), head.position)
+                return 0
+            chunk = system.pread(fd, min(len(head), _CHUNK_BYTES), head.position)
             if not chunk:
                 raise file_too_short()
             self._tls.write(chunk)
             head.skip(len(chunk))
-            return
+            return len(chunk)
         size = 0
         while out and out[0].__class__ is not FileRegion and size < _CHUNK_BYTES:
             piece = memoryview(out[0])[:_CHUNK_BYTES]
@@ -157,6 +201,7 @@ class TlsTransport:
             size += len(piece)
             if len(piece) < len(out[0]):
                 out[0] = memoryview(out[0])[len(piece) :]
-                return
+                return size
             out.popleft()
         out.appendleft(b"")
+        return size

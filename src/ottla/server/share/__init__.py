@@ -1,1 +1,1 @@
-"""The data plane of share groups (KIP-932); loaded when the first of its requests comes."""
+"""The data plane of share groups (KIP-932); loaded with the first of its requests."""

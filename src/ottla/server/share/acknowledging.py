@@ -1,4 +1,4 @@
-"""Acknowledgements of a request, checked and carried out: one error or none for each partition."""
+"""Checks and executes the acknowledgements of a request: one error or none for each partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Wanted = Mapping[Place, Sequence[AcknowledgementBatch]]
 
 
 def acknowledgements(topics: Iterable[Any]) -> dict[Place, list[AcknowledgementBatch]]:
-    """What a request acknowledges of the partitions that it names: nothing, of some."""
+    """The acknowledgements of a request by partition; empty for some."""
     return {
         (topic.topic_id, wanted.partition_index): [
             AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
@@ -46,7 +46,9 @@ def acknowledge(
     renews: bool,
     done: Callable[[Outcome], None],
 ) -> Callable[[], None]:
-    """Carry all of it out. Call what is returned to have it stored: `done` is called when it is, or cannot be."""
+    """Execute the acknowledgements. Call the returned function to store them; `done` is called when they are stored,
+    or cannot be.
+    """
     stores: list[Callable[[], None]] = []
     outcome, sound = _checked(ctx, wanted, renews and share.settings(group_id).renews)
     left = len(sound) + 1
@@ -86,8 +88,8 @@ def acknowledge(
 
 
 def _checked(ctx: RequestContext, wanted: Wanted, renews: bool) -> tuple[Outcome, Wanted]:
-    """What can be told at once, and what is to be carried out. A partition of which nothing is acknowledged is checked
-    too; where it is sound, it is told of only beside one that has something to carry out, as by Kafka."""
+    """What can be answered immediately, and what must be executed. A partition without acknowledgements is checked
+    too; if it is valid, it is in the answer only if another one has acknowledgements, as in Kafka."""
     outcome: Outcome = {}
     sound: dict[Place, Sequence[AcknowledgementBatch]] = {}
     silent: list[Place] = []
@@ -135,5 +137,5 @@ def _check_allowed(ctx: RequestContext, topic_id: bytes, index: int) -> None:
 
 
 def leader_of(ctx: RequestContext, place: Place, error: KafkaError | None) -> tuple[int, int] | None:
-    """Who leads a partition, for an answer that sends its client there."""
+    """The leader of a partition, for an answer that redirects its client."""
     return ctx.services.directory.leader_of(place) if isinstance(error, NotLeaderOrFollower) else None

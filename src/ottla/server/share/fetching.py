@@ -1,4 +1,4 @@
-"""ShareFetch: acknowledge, then wait for records and hand them out; ShareAcknowledge: the first half of it alone."""
+"""ShareFetch: acknowledge, then wait for records and hand them out. ShareAcknowledge: only the first half."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ottla.answers import Answer, Reply, settled
 from ottla.clock import TimerHandle
+from ottla.coordinator.groups.interfaces import SHARE_MEMBER_ID_MAX
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
     InvalidRequest,
@@ -36,14 +37,14 @@ FEATURE = "share.version"
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 
 FIRST_READ_BYTES = 256 * 1024
-"""Members allow for many bytes and ask for few records: more is read only where the records are that large."""
+"""Members allow many bytes but request few records: more is read only if the records are that large."""
 
 FetchData = ShareFetchResponse.PartitionData
 AcknowledgeData = ShareAcknowledgeResponse.PartitionData
 
 
 class ReadRecords(NamedTuple):
-    """What the log has for a group, before any of it is handed out."""
+    """What was read for a group, before it is handed out."""
 
     offset: int
     raw: memoryview
@@ -58,7 +59,7 @@ def check_supported(ctx: RequestContext) -> None:
 
 
 def _check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
-    if not group_id or not member_id:
+    if not group_id or not member_id or len(member_id) > SHARE_MEMBER_ID_MAX:
         raise InvalidRequest("")
     return group_id, member_id
 
@@ -116,7 +117,7 @@ def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[Share
     share = ctx.services.share
     key = _check_member(request.group_id, request.member_id)
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
-        raise InvalidRequest("")  # locks are renewed, and nothing else is done
+        raise InvalidRequest("")  # only renew locks
     wanted = acknowledgements(request.topics)
     if not any(wanted.values()):
         wanted = {}  # it only fetches
@@ -181,7 +182,7 @@ class ShareFetch:
         self.reply: Reply[ShareFetchResponse] = Reply(self._forget)
 
     def acknowledged(self, outcome: Outcome) -> None:
-        """The first half is done."""
+        """The acknowledgements are done."""
         self._acknowledged = outcome
         if self._request.share_session_epoch == FINAL_EPOCH:
             self._share.release(self._session, self._answer)
@@ -189,7 +190,7 @@ class ShareFetch:
             self._answer()
 
     def begin(self) -> None:
-        """The second half, which waits for the first one only with its answer."""
+        """The fetch, whose answer waits for the acknowledgements."""
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
             return
@@ -203,10 +204,10 @@ class ShareFetch:
     def _load(self) -> None:
         places = self._session.rotated(self._request.share_session_epoch)
         if any(topic_id not in self._ctx.services.metadata.topics_by_id for topic_id, _ in places):
-            # Kafka 4.3 has no answer for partitions without a name, and fails as a whole.
+            # Kafka 4.3 has no answer for unknown topic ids, and the whole request fails.
             self.reply.fail(UnknownServerError(""))
             return
-        # Who wants nothing is told only of what cannot be, and at once.
+        # A request without partitions gets only errors, immediately.
         wants_records = bool(self._request.max_records and self._request.max_bytes)
         self._loading = len(places) + 1
         for place in places:
@@ -267,7 +268,7 @@ class ShareFetch:
         self.freed()
 
     def freed(self) -> None:
-        # Not at once: whoever appends or acknowledges is answered first.
+        # Not immediately: the append or acknowledgement is answered first.
         if not self._scheduled:
             self._scheduled = True
             self._ctx.services.loop.call_soon(self._again)
@@ -296,13 +297,13 @@ class ShareFetch:
     # -- reading and handing out
 
     def _try(self, *, at_last: bool = False) -> bool:
-        """Hand out what there is, if it is enough or must be; whether the request is answered."""
+        """Hand out what is available, if it is enough or the wait is over; returns whether the request is answered."""
         found = self._read()
         if self._data and not at_last:
-            at_last = True  # an error is told of at once, with what else there is
+            at_last = True  # an error is answered immediately, with the available records
         if self._has_moved:
             self._has_moved = False
-            at_last = True  # as with Kafka, the next request goes on from where the log begins now
+            at_last = True  # as in Kafka, the next request continues at the new log start
         if found and self._request.max_records < 0:
             found.clear()  # Kafka reads, hands nothing out, and does not wait for more
             at_last = True
@@ -315,7 +316,7 @@ class ShareFetch:
                 self._answer()
                 return True
             if any(self._next_offset(place) != read.offset for place, read in found.items()):
-                self.freed()  # all of it was aborted, say: there may be more behind it
+                self.freed()  # for example, all of it was aborted: there may be more after it
             return False
         self._answer()
         return True
@@ -364,7 +365,7 @@ class ShareFetch:
             try:
                 readable = partition.read(offset, size, committed_only=committed_only, at_least_one=at_least_one)
             except OffsetOutOfRange:
-                return None  # the group was sent beyond the end
+                return None  # the group's offset is beyond the end
             records = readable.records
             raw = memoryview(records if isinstance(records, bytes) else records.read())
             whole = list(batches(raw))
@@ -453,7 +454,7 @@ class ShareFetch:
 
 
 def _slice(read: ReadRecords, first: int, last: int) -> memoryview:
-    """The bytes of the batches that hold what was handed out."""
+    """The bytes of the batches with the handed-out records."""
     inside = [batch for batch in read.batches if batch.last_offset >= first and batch.base_offset <= last]
     return read.raw[inside[0].position : inside[-1].position + inside[-1].size]
 

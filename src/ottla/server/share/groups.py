@@ -170,7 +170,7 @@ async def _offsets_of(
             missing.append(_without_offsets(name, indexes))
             continue
         if not group_id or not indexes or min(indexes) < 0:
-            raise UnknownServerError  # what Kafka's share coordinator is not even asked, and fails the whole group
+            raise UnknownServerError  # in this case Kafka does not ask the share coordinator, and the whole group fails
         names[state.topic_id] = name
         there += ((state.topic_id, index) for index in indexes)
     topics = [

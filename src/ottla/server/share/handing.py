@@ -1,8 +1,8 @@
-"""Which of the records that were read a member of a share group gets.
+"""Which of the read records a member of a share group gets.
 
-Records that were handed out together stay together (KIP-932): what comes back whole goes out whole again, what comes
-back in parts goes out record by record. What fails again and again goes out in smaller and smaller portions, and on its
-last delivery alone, so that one bad record does not take others with it.
+Records that were handed out together stay together (KIP-932): a batch that is released completely is handed out as a
+batch again, and a partly released one record by record. Records that fail repeatedly are handed out in smaller and
+smaller groups, and alone at the last delivery, so that one bad record does not affect others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ottla.server.share.inflight import ACQUIRED, AVAILABLE, Acquired, InFlight,
 Range = tuple[int, int]
 
 _ISOLATING_LIMIT = 2
-"""With so few deliveries there is none to spare for finding out which record is bad."""
+"""With so few deliveries there are none left to find out which record is bad."""
 
 
 class Handing:
-    """One hand-out: how much more may be given, and what was."""
+    """One hand-out: what was handed out, and how much more may be."""
 
     __slots__ = (
         "_batch_size",
@@ -54,17 +54,17 @@ class Handing:
         self._careful_from = max(2, -(-deliveries // 2))
         self._lock = lock
         self.last = last
-        """The last offset that may be given."""
+        """The last offset that may be handed out."""
         self.acquired: list[Acquired] = []
 
     def hand_out(self, first: int, batches: Sequence[Range]) -> None:
-        """What there is from `first` on, of records that are in these batches of the log."""
+        """Hand out records of these log batches, from `first` on."""
         in_flight, last = self._in_flight, self.last
         known = in_flight.batches(first, last)
         if not known:
             if in_flight.runs and in_flight.runs[-1].last >= in_flight.start:
                 first = max(first, in_flight.start)
-            # Otherwise the log was cut off at its beginning, and Kafka gives the batch whole that this went through.
+            # Otherwise the log start moved into this batch, and Kafka hands out the whole batch.
             self._take_new(first, last, batches)
             return
         unknown = max(first, in_flight.start)
@@ -79,7 +79,7 @@ class Handing:
         if self._left > 0 and unknown <= last:
             self._take_new(unknown, last, batches)
 
-    # -- records that nobody had
+    # -- records that were never handed out
 
     def _take_new(self, first: int, last: int, batches: Sequence[Range]) -> None:
         in_flight = self._in_flight
@@ -88,7 +88,7 @@ class Handing:
             in_flight.start = in_flight.end = first
         most = self._left
         stop = min(first + most - 1, last)
-        # A batch of the log is given whole; where the limit is exact its rest is known from now on.
+        # A log batch is handed out as a whole; with an exact limit, the rest of it becomes available.
         end = min(next((high for low, high in batches if low <= stop <= high), stop), last)
         if self._exact:
             taken = Taken(first, end)
@@ -106,7 +106,7 @@ class Handing:
         self._left -= end - first + 1
 
     def _parts(self, first: int, last: int, batches: Sequence[Range]) -> list[Range]:
-        """Cut at batches of the log, so that each part has about as many records as the member wants together."""
+        """Split at log batches, so that each part has about as many records as the member wants together."""
         parts: list[Range] = []
         if last - first + 1 <= self._batch_size:
             return [(first, last)]
@@ -148,7 +148,7 @@ class Handing:
         )
 
     def _take_some(self, batch: Taken, runs: Sequence[Run], first: int) -> int:
-        """Record by record; how many it were."""
+        """Hand out record by record; returns how many."""
         in_flight, before = self._in_flight, len(self.acquired)
         lock: Lock | None = None
         portion = count = 0
@@ -180,7 +180,7 @@ class Handing:
         run.count += 1
 
     def _tell(self, run: Run, before: int) -> None:
-        """Add what was taken, as one with what goes before it in the same batch if that is no different."""
+        """Add the acquired records, merged with the previous ones of the same batch if they are equal."""
         given = self.acquired[-1] if len(self.acquired) > before else None
         if given is not None and (given.last + 1, given.delivery_count) == (run.first, run.count):
             self.acquired[-1] = given._replace(last=run.last)

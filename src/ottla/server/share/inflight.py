@@ -1,12 +1,12 @@
-"""Records of a partition that a share group has in hand: who has them, how often they were delivered, what is done.
+"""The in-flight records of a partition in a share group: which member has them, delivery counts, states.
 
     AVAILABLE  --acquire-->  ACQUIRED  --accept-->  ACKNOWLEDGED
         ^                       |------reject, gap, delivered too often-->  ARCHIVED
         +--release, lock ran out+
 
-Records that were handed out together are a batch, for good. It has one fate, one run, until a part of it meets another
-one; from then on its records are told apart. What is not in a run is unknown: not read yet, or read before a restart
-and not told about since. The start offset moves over what is done.
+Records that were handed out together stay a batch. It has one state, in one run, until a part of it gets another state;
+from then on its records are tracked separately. Offsets outside a run are unknown: not read yet, or read before a
+restart. The start offset moves past finished records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Acquired(NamedTuple):
 
 
 class Lock:
-    """For how long somebody may keep records to himself."""
+    """How long a member may keep records."""
 
     __slots__ = ("handle", "is_over")
 
@@ -56,7 +56,7 @@ class Taken:
         self.first = first
         self.last = last
         self.by_record = False
-        """They have met different fates, or might have: each goes its own way now."""
+        """Its records have, or may have, different states: each is handled separately now."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -84,7 +84,7 @@ class Run:
         self.member = member
         self.lock = lock
         self.is_moving = False
-        """A change of it is being stored; until then nobody may touch it."""
+        """A change of it is being stored; until then it must not change."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -94,7 +94,7 @@ class Run:
         return self.state == AVAILABLE and not self.is_moving
 
     def is_like(self, after: Run) -> bool:
-        """Whether the next run is in no way different."""
+        """Whether the next run has the same state."""
         return (
             self.last + 1 == after.first
             and self.batch is after.batch
@@ -122,9 +122,9 @@ class InFlight:
         self.end = start
         """The first offset that was never read."""
         self.runs: list[Run] = []
-        """Somebody may still have records from before the start."""
+        """A member may still have records from before the start."""
         self._hint = start
-        """Nothing below it is free."""
+        """No record below it is available."""
         for first, last, state, count in batches:
             if last >= start:
                 first = max(first, start)
@@ -135,7 +135,7 @@ class InFlight:
 
     @property
     def done_count(self) -> int:
-        """Of records from the start on."""
+        """The number of finished records after the start."""
         start = self.start
         return sum(run.last - max(run.first, start) + 1 for run in self.runs if run.state in DONE and run.last >= start)
 
@@ -166,7 +166,7 @@ class InFlight:
         return self.end - self.start if self.runs else 0
 
     def batches(self, first: int, last: int) -> list[Taken]:
-        """Those that hold a record of this range."""
+        """The batches with a record in this range."""
         found: list[Taken] = []
         for run in self.runs[self._slot(first) :]:
             if run.first > last:
@@ -178,7 +178,7 @@ class InFlight:
     # -- changing
 
     def between(self, first: int, last: int) -> Iterator[Run]:
-        """The runs in this range, cut at its edges when they are reached."""
+        """The runs in this range, split at its ends."""
         slot = self._slot(first)
         while slot < len(self.runs) and self.runs[slot].first <= last:
             run = self.runs[slot]
@@ -200,7 +200,7 @@ class InFlight:
         return found
 
     def join(self, batch: Taken) -> None:
-        """Let neighbours with the same fate be one run again."""
+        """Merge neighbours with the same state."""
         slot = self._slot(batch.first)
         while slot + 1 < len(self.runs) and self.runs[slot + 1].batch is batch:
             if self.runs[slot].is_like(self.runs[slot + 1]):
@@ -209,7 +209,7 @@ class InFlight:
                 slot += 1
 
     def cut(self, run: Run, offset: int) -> None:
-        """Let `run` end before `offset`; the rest is a run of its own."""
+        """Split `run` before `offset`."""
         if run.first < offset <= run.last:
             self.runs.insert(self.runs.index(run) + 1, run.split(offset))
 
@@ -218,7 +218,7 @@ class InFlight:
         self.end = max(self.end, run.last + 1)
 
     def fill(self, first: int, last: int) -> None:
-        """There are no records in this range: whatever of it is unknown or free is done with."""
+        """There are no records in this range: mark unknown and available offsets as finished."""
         offset = first
         for run in list(self.between(first, last)):
             if run.first > offset:
@@ -230,7 +230,7 @@ class InFlight:
             self.add(Run(offset, last, ARCHIVED, 0, Taken(offset, last)))
 
     def advance(self) -> None:
-        """Move the start over what is done."""
+        """Move the start past finished records."""
         gone = 0
         for run in self.runs:
             if run.first > self.start or run.state not in DONE or run.is_moving:
@@ -240,7 +240,7 @@ class InFlight:
         del self.runs[:gone]
 
     def move_start(self, offset: int) -> None:
-        """The log begins later than before. What is below and free is done with; what somebody has stays his."""
+        """The log start moved. Available records below it are finished; acquired ones stay with their members."""
         if self.runs:
             for run in [run for run in self.runs if run.first < offset and run.is_free]:
                 self.cut(run, offset)

@@ -1,4 +1,4 @@
-"""Share groups on this broker: the partitions that they read here, their sessions, and the way to their state."""
+"""Share groups on this broker: the partitions that they read here, their sessions, and their state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ottla.answers import Reply
+from ottla.answers import finished
 from ottla.coordinator.share_state.state import NO_OFFSET, ShareKey, ShareState, StateBatch
 from ottla.enums import ConfigResourceType
 from ottla.errors import (
@@ -22,6 +22,7 @@ from ottla.errors import (
 )
 from ottla.metadata.image import NO_LEADER, TopicState
 from ottla.replication.partition import Partition
+from ottla.server.peers import Unreachable
 from ottla.server.share import requests
 from ottla.server.share.inflight import InFlight
 from ottla.server.share.partition import Done, Limits, SharePartition
@@ -30,7 +31,7 @@ from ottla.server.share.state import NOT_NOW, ShareStates
 
 if TYPE_CHECKING:
     from ottla.config.resources import GroupConfig
-    from ottla.server.broker import Broker
+    from ottla.server.services import CoordinatorServices
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _FENCED = (FencedStateEpoch, FencedLeaderEpoch, GroupIdNotFound, UnknownTopicOrP
 
 
 def for_clients(error: KafkaError) -> KafkaError:
-    """What a member is told of an error of the share coordinator."""
+    """An error of the share coordinator, as members get it."""
     if isinstance(error, FencedLeaderEpoch):
         return NotLeaderOrFollower()
     if isinstance(error, NOT_NOW):
@@ -51,11 +52,11 @@ def for_clients(error: KafkaError) -> KafkaError:
 
 class Waiter(Protocol):
     def freed(self) -> None:
-        """Records may be handed out again."""
+        """Records are available again."""
 
 
 class Settings(NamedTuple):
-    """Of one group."""
+    """The settings of one group."""
 
     limits: Limits
     committed_only: bool
@@ -64,7 +65,7 @@ class Settings(NamedTuple):
 
 
 class Reader:
-    """A partition with what one group does with it."""
+    """A partition as one group reads it."""
 
     __slots__ = ("_key", "_states", "leader_epoch", "partition", "share", "state_epoch", "waiters")
 
@@ -95,17 +96,17 @@ class Reader:
 
 
 class ShareGroups:
-    """Made when the first request about share groups comes."""
+    """Created with the first request about share groups."""
 
-    def __init__(self, broker: Broker, states: ShareStates) -> None:
-        self._broker = broker
+    def __init__(self, services: CoordinatorServices, states: ShareStates) -> None:
+        self._services = services
         self.states = states
-        self.sessions = ShareSessions(broker.config["group.share.max.share.sessions"])
+        self.sessions = ShareSessions(services.config["group.share.max.share.sessions"])
         self.sessions.on_group_gone = self._group_gone
         self._readers: dict[ShareKey, Reader] = {}
         self._settings: dict[str, Settings] = {}
         self._settings_of: tuple[int, object] = (-1, None)
-        broker.replicas.on_topic_removed.append(self._topic_removed)
+        services.replicas.on_topic_removed.append(self._topic_removed)
 
     def stop(self) -> None:
         for key in list(self._readers):
@@ -116,47 +117,45 @@ class ShareGroups:
 
     def settings(self, group_id: str) -> Settings:
         version, config = self._settings_of
-        if version != self._broker.metadata.version or config is not self._broker.config:
+        if version != self._services.metadata.version or config is not self._services.config:
             self._settings.clear()
-            self._settings_of = (self._broker.metadata.version, self._broker.config)
+            self._settings_of = (self._services.metadata.version, self._services.config)
         found = self._settings.get(group_id)
         if found is None:
-            overrides = self._broker.metadata.configs.get((ConfigResourceType.GROUP, group_id), {})
-            found = self._settings[group_id] = _settings(self._broker.config.group(overrides))
+            overrides = self._services.metadata.configs.get((ConfigResourceType.GROUP, group_id), {})
+            found = self._settings[group_id] = _settings(self._services.config.group(overrides))
         return found
 
     async def end_offset(self, topic: str, index: int) -> int | None:
-        """Up to where a partition can be read; None where its leader cannot be asked."""
-        leader = self._broker.directory.leader_of((topic, index))
+        """The end of the readable part of a partition; None if its leader cannot be reached."""
+        leader = self._services.directory.leader_of((topic, index))
         if leader is None or leader[0] == NO_LEADER:
             return None
-        if leader[0] == self._broker.node_id:
+        if leader[0] == self._services.node_id:
             try:
-                return self._broker.replicas.leader(topic, index).high_watermark
+                return self._services.replicas.leader(topic, index).high_watermark
             except KafkaError:
                 return None
-        told: Reply[int | None] = Reply()
-
-        def answered(response: Any, error: Exception | None) -> None:
-            told.resolve(requests.listed_offset(response))
-
-        self._broker.channel.send(leader[0], requests.list_offset(topic, index), answered)
-        return await told
+        try:
+            response = await self._services.channel.send(leader[0], requests.list_offset(topic, index))
+        except (KafkaError, Unreachable):
+            return None
+        return requests.listed_offset(response)
 
     # -- partitions
 
     def readers(self) -> list[tuple[str, Reader]]:
-        """What is read here, with the group that does."""
+        """The partitions that are read here, with their groups."""
         return [(key.group_id, reader) for key, reader in self._readers.items()]
 
     def reader(self, group_id: str, topic_id: bytes, index: int) -> Reader | None:
-        """What a group reads here already."""
+        """An existing reader of a group."""
         return self._readers.get(ShareKey(group_id, topic_id, index))
 
     def open(
         self, group_id: str, partition: Partition, done: Callable[[Reader | None, KafkaError | None], None]
     ) -> None:
-        """The reader of a partition; its state is loaded when it is first read, or has a new leader."""
+        """The reader of a partition; its state is loaded when it is first read, or after a change of the leader."""
         key = ShareKey(group_id, partition.topic_id, partition.index)
         known = self._readers.get(key)
         if known is not None:
@@ -184,20 +183,20 @@ class ShareGroups:
             InFlight(start, state.batches),
             lambda: self.settings(key.group_id).limits,
             reader,
-            self._broker.timer,
+            self._services.timer,
         )
         reader.share.on_free = reader.wake
         self._readers[key] = reader
         return reader
 
     def _first_offset(self, group_id: str, partition: Partition) -> int:
-        """Where a group begins that has never read this partition."""
+        """Where a group starts that has never read this partition."""
         reset = self.settings(group_id).offset_reset
         if reset == "earliest":
             return partition.log_start_offset
         if reset.startswith("by_duration:"):
-            at_ms = self._broker.clock.now_ms() - duration_ms(reset.partition(":")[2])
-            found = partition.offset_for_time(at_ms)
+            at_ms = self._services.clock.now_ms() - duration_ms(reset.partition(":")[2])
+            found = finished(partition.offset_for_time(at_ms))
             if found is not None and found.offset < partition.high_watermark:
                 return found.offset
         return partition.high_watermark
@@ -209,7 +208,7 @@ class ShareGroups:
             reader.wake()
 
     def failed(self, key: ShareKey, error: KafkaError) -> None:
-        """A change could not be stored. Who is not the one to store it any more starts again."""
+        """A change could not be stored. A reader that may no longer store it starts again."""
         if isinstance(error, _FENCED):
             self._drop(key)
 
@@ -224,7 +223,7 @@ class ShareGroups:
     # -- sessions
 
     def release(self, session: ShareSession, done: Callable[[], None]) -> None:
-        """A session ends: what its member has is there for others."""
+        """A session ends: its member's records are available for others."""
         group_id, member_id = session.key
         readers = [
             (ShareKey(group_id, *place), reader)
@@ -279,7 +278,7 @@ def _settings(config: GroupConfig) -> Settings:
 
 
 def duration_ms(text: str) -> int:
-    """Of an ISO 8601 duration such as `PT1H30M` (checked when it was set)."""
+    """The milliseconds of an ISO 8601 duration such as `PT1H30M` (checked when it was set)."""
     units = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1000}
     found = re.findall(r"(\d+(?:[.,]\d*)?)([DHMS])", text.upper())
     return int(sum(float(number.replace(",", ".")) * units[unit] for number, unit in found))

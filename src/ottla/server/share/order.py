@@ -1,4 +1,4 @@
-"""The order in which partitions are told of in the answers about shared records."""
+"""The order of partitions in the answers about shared records."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ottla.server.api import RequestContext
 from ottla.server.share.sessions import Place
 
 _NO_NAME = ""
-"""Hashes as the missing name that Kafka has for a topic that it does not know."""
+"""Has the hash of the missing name that Kafka uses for an unknown topic."""
 
 
 def in_answers_order(ctx: RequestContext, places: Iterable[Place]) -> list[Place]:
-    """As Kafka has them, which collects what became of partitions in one map of Scala and copies it into another."""
+    """In Kafka's order, which collects the results of partitions in one Scala map and copies it into another."""
     topics = ctx.services.metadata.topics_by_id
 
     def hash_of(place: Place) -> int:
@@ -25,7 +25,7 @@ def in_answers_order(ctx: RequestContext, places: Iterable[Place]) -> list[Place
 
 
 def by_topic(places: Iterable[Place]) -> dict[bytes, list[Place]]:
-    """One entry a topic, where its first partition is."""
+    """One entry per topic, at the position of its first partition."""
     found: dict[bytes, list[Place]] = {}
     for place in places:
         found.setdefault(place[0], []).append(place)

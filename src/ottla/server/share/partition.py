@@ -1,4 +1,4 @@
-"""One partition as one share group reads it: handing records out, taking acknowledgements, locks that run out."""
+"""One partition as one share group reads it: handing out records, acknowledgements, expiring locks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Done = Callable[[KafkaError | None], None]
 
 
 class Limits(NamedTuple):
-    """What a group's settings say of a partition."""
+    """The limits of a partition from a group's settings."""
 
     lock_ms: int = 30_000
     deliveries: int = 5
@@ -44,13 +44,13 @@ class AcknowledgementBatch(NamedTuple):
 
 
 class Storage(Protocol):
-    """Keeps the state of a share partition; `done` is called at once or later."""
+    """Keeps the state of a share partition; `done` is called immediately or later."""
 
     def write(self, start_offset: int, done_count: int, batches: Sequence[StateBatch], done: Done) -> None: ...
 
 
 class _Change(NamedTuple):
-    """A run that somebody had, and what becomes of it. It may be cut in parts before that is stored."""
+    """A run that a member had, and its new state. It may be split before that is stored."""
 
     first: int
     last: int
@@ -70,7 +70,7 @@ class SharePartition:
         self._timer = timer
         self.is_closed = False
         self.on_free: Callable[[], None] = lambda: None
-        """Told when records may be handed out again, or more of them."""
+        """Called when records are available again."""
         in_flight.advance()
 
     # -- handing out
@@ -80,15 +80,15 @@ class SharePartition:
         in_flight = self.in_flight
         if in_flight.next_offset() < in_flight.end or in_flight.size < self._limits().records:
             return True
-        in_flight.advance()  # which otherwise waits for an acknowledgement; of aborted records there is none
+        in_flight.advance()  # which otherwise waits for an acknowledgement; aborted records get none
         return in_flight.size < self._limits().records
 
     def acquire(
         self, member: str, offset: int, batches: Sequence[Range], max_records: int, batch_size: int, *, exact: bool
     ) -> list[Acquired]:
-        """Give the member records of what was read at `offset`: first and last of each batch of the log.
+        """Acquire records that were read at `offset` for the member: first and last offset of each log batch.
 
-        The limit is a soft one, as batches are not parted, unless it is meant to be `exact` (KIP-1206).
+        The limit is soft, because batches are not split, unless it is `exact` (KIP-1206).
         """
         if not batches or max_records <= 0:
             return []
@@ -98,7 +98,7 @@ class SharePartition:
         if most <= 0:
             if offset >= in_flight.end:
                 return []
-            most = min(max_records, in_flight.end - offset)  # what was in flight before is no more of it
+            most = min(max_records, in_flight.end - offset)  # earlier in-flight records do not count
             last = min(last, in_flight.end - 1)
         if in_flight.runs and first > offset:
             in_flight.fill(offset, first - 1)  # compaction left nothing there
@@ -116,10 +116,10 @@ class SharePartition:
     # -- acknowledging
 
     def acknowledge(self, member: str, batches: Sequence[AcknowledgementBatch], done: Done) -> Callable[[], None]:
-        """All of it or nothing. Call what is returned to have it stored; `done` is called when it is.
+        """All of it or nothing.
 
-        Until then the records are nobody's: a fetch that comes with the acknowledgements does not get them, as with
-        Kafka, where it does not wait for that to be stored either.
+        Call the returned function to store it; `done` is called when it is stored. Until then the records belong to
+        nobody: a fetch in the same request does not get them, as in Kafka, which does not wait for the storage either.
         """
         changes: list[_Change] = []
         renewed: list[Run] = []
@@ -141,7 +141,7 @@ class SharePartition:
         in_flight = self.in_flight
         first, last, types = batch
         if last < in_flight.start:
-            return  # done with already
+            return  # already finished
         runs = in_flight.runs
         if not runs or (last < runs[0].batch.first and first < runs[0].batch.first):
             raise InvalidRecordState("Batch record not found. The request batch offsets are not found in the cache.")
@@ -164,7 +164,7 @@ class SharePartition:
                         changes.append(self._change(run, _STATE_OF[kind]))
 
     def _change(self, run: Run, state: int) -> _Change:
-        """Let a run that somebody has go; too many deliveries make an end of it, and so does an end of the log."""
+        """Release a run of a member. After too many deliveries, or below the log start, it is archived."""
         if state == AVAILABLE and (run.count >= self._limits().deliveries or run.last < self.in_flight.start):
             state = ARCHIVED
         change = _Change(run.first, run.last, state, run.count, run.member, run.lock)
@@ -183,7 +183,7 @@ class SharePartition:
         self._to_store(changes, done)()
 
     def _to_store(self, changes: Sequence[_Change], done: Done) -> Callable[[], None]:
-        """What stores these changes, as things are now, when it is called."""
+        """A function that stores these changes in their current state."""
         if not changes:
             return lambda: done(None)
         in_flight = self.in_flight
@@ -210,7 +210,7 @@ class SharePartition:
         return lambda: self._storage.write(start, done_count, moved, stored)
 
     def _settle(self, changes: Sequence[_Change]) -> None:
-        """The changes are stored: what is free may be handed out, the start may move."""
+        """The changes are stored: available records may be handed out, and the start may move."""
         in_flight = self.in_flight
         for change in changes:
             for run in in_flight.between(change.first, change.last):
@@ -232,19 +232,19 @@ class SharePartition:
         self._let_go(self._held(lambda run: run.lock is lock))
 
     def _held(self, is_meant: Callable[[Run], bool]) -> list[Run]:
-        """What somebody has, cut where the log begins now."""
+        """The acquired runs, split at the log start."""
         start = self.in_flight.start
         for run in [run for run in self.in_flight.runs if run.first < start <= run.last and is_meant(run)]:
             self.in_flight.cut(run, start)
         return [run for run in self.in_flight.runs if run.state == ACQUIRED and is_meant(run)]
 
     def release(self, member: str, done: Done) -> None:
-        """The member goes: what it has is there for others."""
+        """The member leaves: its records are available for others."""
         held = self._held(lambda run: run.member == member)
         self._store([self._change(run, AVAILABLE) for run in held if not run.is_moving], done)
 
     def _let_go(self, runs: Sequence[Run]) -> None:
-        """Time has run out for these, whether that can be stored now or not."""
+        """Release records whose lock expired, even if that cannot be stored now."""
         changes = [self._change(run, AVAILABLE) for run in runs if run.state == ACQUIRED and not run.is_moving]
         if not changes:
             return
@@ -260,7 +260,7 @@ class SharePartition:
         self._store(changes, stored)
 
     def archive(self, ranges: Sequence[Range], acquired: Sequence[Acquired]) -> list[Acquired]:
-        """Take what belongs to aborted transactions out of what was just handed out."""
+        """Archive the records of aborted transactions among those just handed out."""
         in_flight = self.in_flight
         rest: list[Acquired] = []
         for given in acquired:
@@ -283,7 +283,7 @@ class SharePartition:
             self.in_flight.move_start(offset)
 
     def close(self) -> None:
-        """Nobody reads it here any more: no timer is left."""
+        """The group no longer reads it here: cancel the timers."""
         self.is_closed = True
         for run in self.in_flight.runs:
             if run.lock is not None:
@@ -310,7 +310,7 @@ def _check_whole(batch: Taken, in_flight: InFlight, member: str) -> None:
 
 
 def _check_owner(run: Run, member: str) -> None:
-    """What Kafka says of records that are not the member's: it knows batches, until their records are told apart."""
+    """Kafka's error for records that are not the member's: by batch, until its records are tracked separately."""
     by_record = run.batch.by_record
     if run.state != ACQUIRED or run.is_moving:
         if by_record:

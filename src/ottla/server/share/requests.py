@@ -1,4 +1,4 @@
-"""The requests between brokers about share state: for one share partition each, and what their answers say."""
+"""The requests between brokers about share state, each for one share partition, and their answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def write(
 
 
 def tell(response: Any, done: Callable[[ShareState | None, KafkaError | None], None]) -> None:
-    """Hand on what another broker answered about one share partition."""
+    """Pass on another broker's answer about one share partition."""
     result = response.results[0].partitions[0]
     if result.error_code:
         done(None, error_for(result.error_code, result.error_message))
@@ -95,7 +95,5 @@ def list_offset(topic: str, index: int) -> Message:
 
 
 def listed_offset(response: Any) -> int | None:
-    if response is None:
-        return None
     listed = response.topics[0].partitions[0]
     return None if listed.error_code else int(listed.offset)

@@ -29,11 +29,11 @@ class ShareSession:
     def __init__(self, key: SessionKey, places: Iterable[Place], connection: Any) -> None:
         self.key = key
         self.epoch = 1
-        """That the next request must have."""
+        """The epoch that the next request must have."""
         self.places: dict[Place, None] = dict.fromkeys(places)
         self.unheard: set[Place] = set(self.places)
-        """What the first answer of a new session, or the first one of a partition that came later, names in any case,
-        even if nothing is there."""
+        """Partitions that the next answer must name even without records: those of a new session, and added
+        ones."""
         self.is_new = True
         self.connection = connection
 
@@ -41,7 +41,7 @@ class ShareSession:
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def rotated(self, epoch: int) -> list[Place]:
-        """Each request begins with another partition, so that none starves."""
+        """Each request starts with another partition, so that none starves."""
         places = list(self.places)
         turn = epoch % len(places) if places and epoch > 0 else 0
         return places[turn:] + places[:turn]
@@ -55,10 +55,10 @@ class ShareSessions:
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Any, set[SessionKey]] = {}
         self._groups_of: dict[Any, set[str]] = {}
-        """Groups that a connection has had sessions of."""
+        """The groups whose sessions a connection has had."""
         self._members: dict[str, int] = {}
         self.on_group_gone: Callable[[str], None] = lambda group_id: None
-        """A connection was closed, and a group that it had sessions of has none any more."""
+        """Called when a connection was closed and one of its groups has no sessions left."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -70,7 +70,7 @@ class ShareSessions:
         return session
 
     def begin(self, key: SessionKey, places: Iterable[Place], connection: Any) -> ShareSession:
-        """A new session, also in the place of an older one."""
+        """Start a new session; it may replace an older one."""
         old = self._sessions.get(key)
         if old is None:
             if len(self._sessions) >= self._limit:
@@ -148,7 +148,9 @@ class ShareSessions:
             del self._members[group_id]
 
     def connection_closed(self, connection: Any) -> None:
-        """Its sessions have ended. Before that a group without sessions is kept: its members may be back soon."""
+        """End the sessions of a closed connection. Until then a group without sessions is kept: its members may be
+        back soon.
+        """
         for group_id in self._groups_of.pop(connection, ()):
             if group_id not in self._members:
                 self.on_group_gone(group_id)

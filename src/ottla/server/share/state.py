@@ -1,6 +1,5 @@
-"""The share coordinators as this broker reaches them: its own, led through the partitions of `__share_group_state`.
-
-Others are asked by the requests that Kafka's brokers send each other (83 to 87), where there are others.
+"""Access to the share coordinators: this broker's own, for the partitions of `__share_group_state` that it leads,
+and those of other brokers, over the requests between brokers (83 to 87).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from ottla.errors import (
     KafkaError,
     NotCoordinator,
     UnknownServerError,
+    UnknownTopicOrPartition,
 )
 from ottla.metadata.image import TopicState
 from ottla.metadata.topics import SHARE_STATE_TOPIC
@@ -30,42 +30,43 @@ from ottla.server.share import requests
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Broker
-    from ottla.server.peers import Channel
+    from ottla.server.services import CoordinatorServices
 
 logger = logging.getLogger(__name__)
 
 Outcome = Mapping[tuple[bytes, int], KafkaError | None]
+CreateTopic = Callable[[Callable[[KafkaError | None], None]], None]
+"""Creates the topic of share state; calls back when it can be used."""
 Operation = Callable[[ShareStateShard], Result[Any]]
 
 NOT_NOW = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
-"""The share coordinator cannot be asked at the moment: it is asked again."""
+"""Errors of a share coordinator that is not available now: the request is retried."""
 RETRY_MS = 100
 ATTEMPTS = 50
-"""Of what nobody would ask for again."""
+"""For requests that nobody would repeat."""
 
 
 class ShareStates:
-    """The share coordinator of a broker, and the way to those of others."""
+    """The share coordinator of a broker, and access to those of others."""
 
-    def __init__(self, broker: Broker, channel: Channel) -> None:
-        self._broker = broker
-        self._channel = channel
-        self.host: CoordinatorHost[ShareCoordinator] = CoordinatorHost(broker, SHARE_STATE_TOPIC, self._make)
+    def __init__(self, services: CoordinatorServices, create_topic: CreateTopic) -> None:
+        self._services = services
+        self._create_topic = create_topic
+        self.host: CoordinatorHost[ShareCoordinator] = CoordinatorHost(services, SHARE_STATE_TOPIC, self._make)
         self.metadata_changed = self.host.metadata_changed
         self.host.start()
-        broker.replicas.on_topic_removed.append(self._topic_removed)
-        self._prune_interval_ms = broker.config["share.coordinator.state.topic.prune.interval.ms"]
-        self._timer = broker.timer.schedule(self._prune_interval_ms, self._prune)
+        services.replicas.on_topic_removed.append(self._topic_removed)
+        self._prune_interval_ms = services.config["share.coordinator.state.topic.prune.interval.ms"]
+        self._timer = services.timer.schedule(self._prune_interval_ms, self._prune)
 
     @property
     def coordinator(self) -> ShareCoordinator:
         return self.host.coordinator
 
     def _make(self) -> ShareCoordinator:
-        broker = self._broker
-        settings = ShareStateSettings.from_config(broker.config)
-        return ShareCoordinator(settings, broker.clock, broker.timer, broker.coordinator_loader)
+        services = self._services
+        settings = ShareStateSettings.from_config(services.config)
+        return ShareCoordinator(settings, services.clock, services.timer, services.loader())
 
     def stop(self) -> None:
         self._timer.cancel()
@@ -79,16 +80,16 @@ class ShareStates:
             try:
                 shard.run(shard.topic_tombstones(topic.topic_id))
             except KafkaError as error:
-                logger.warning("share state of the deleted topic %s stays: %s", topic.name, error)
+                logger.warning("share state of the deleted topic %s is not removed: %s", topic.name, error)
 
         self.coordinator.on_every_shard(forget)
 
     def _prune(self) -> None:
-        """Cut off what newer snapshots have made needless; snapshot what alone keeps old records alive."""
-        self._timer = self._broker.timer.schedule(self._prune_interval_ms, self._prune)
+        """Delete records that newer snapshots replace; take snapshots of states that keep old records alive."""
+        self._timer = self._services.timer.schedule(self._prune_interval_ms, self._prune)
         for shard in self.coordinator.shards():
             try:
-                partition = self._broker.replicas.leader(SHARE_STATE_TOPIC, shard.partition)
+                partition = self._services.replicas.leader(SHARE_STATE_TOPIC, shard.partition)
                 middle = (partition.log_start_offset + partition.high_watermark) // 2
                 if shard.first_needed_offset() < middle and partition.high_watermark - middle > len(shard.states):
                     shard.run(shard.snapshot_older_than(middle))
@@ -114,20 +115,21 @@ class ShareStates:
         remote: Callable[[], Message],
         done: Callable[..., None],
         attempts: int = 1,
+        again_for: tuple[type[KafkaError], ...] = NOT_NOW,
     ) -> None:
-        """Run an operation here, or have the broker run it that coordinates `key`: `done(answer, error)`."""
+        """Run an operation here, or on the broker that coordinates `key`: `done(answer, error)`."""
 
         def answered(answer: Any, error: KafkaError | None) -> None:
-            if attempts > 1 and isinstance(error, NOT_NOW):
-                self._broker.timer.schedule(RETRY_MS, lambda: self.ask(key, operation, remote, done, attempts - 1))
+            if attempts > 1 and isinstance(error, again_for):
+                self._services.timer.schedule(
+                    RETRY_MS, lambda: self.ask(key, operation, remote, done, attempts - 1, again_for)
+                )
             else:
                 done(answer, error)
 
         try:
-            if SHARE_STATE_TOPIC not in self._broker.metadata.topics:
-                self._broker.topology.create_share_state_topic(
-                    lambda error: self._ask(key, operation, remote, answered, error)
-                )
+            if SHARE_STATE_TOPIC not in self._services.metadata.topics:
+                self._create_topic(lambda error: self._ask(key, operation, remote, answered, error))
             else:
                 self._ask(key, operation, remote, answered, None)
         except KafkaError as error:
@@ -144,9 +146,9 @@ class ShareStates:
         if error is not None:
             done(None, error)
             return
-        leader = self._broker.directory.coordinator_of(SHARE_STATE_TOPIC, str(key))
-        if leader != self._broker.node_id:
-            self._channel.send(leader, remote(), lambda response, error: _tell(response, done))
+        leader = self._services.directory.coordinator_of(SHARE_STATE_TOPIC, str(key))
+        if leader != self._services.node_id:
+            self._services.channel.send(leader, remote()).listen(lambda reply: _tell(reply, done))
             return
         answer = self.run(key, operation)
         if isinstance(answer, Reply):
@@ -154,7 +156,7 @@ class ShareStates:
         else:
             done(answer, None)
 
-    # -- what group coordinators and partition leaders want
+    # -- for group coordinators and partition leaders
 
     def initialize(
         self,
@@ -177,6 +179,7 @@ class ShareStates:
                 lambda key=key, offset=offset: requests.initialize(key, state_epoch, offset),  # type: ignore[misc]
                 gathering.one((topic_id, index)),
                 ATTEMPTS,
+                (*NOT_NOW, UnknownTopicOrPartition),  # the other broker may not know a new topic yet
             )
 
     def delete(
@@ -194,7 +197,7 @@ class ShareStates:
                 key,
                 operation,
                 lambda key=key: requests.delete(key),  # type: ignore[misc]
-                gathering.one(place),
+                _gone_is_deleted(gathering.one(place)),
                 ATTEMPTS,
             )
 
@@ -204,7 +207,7 @@ class ShareStates:
         self.ask(key, lambda shard: shard.read(key, leader_epoch), lambda: requests.read(key, leader_epoch), done)
 
     def summary(self, key: ShareKey, done: Callable[[ShareState | None, KafkaError | None], None]) -> None:
-        """Where a share partition stands; nowhere if it has no state."""
+        """The start offset of a share partition, if it has state."""
         self.ask(key, lambda shard: shard.summary(key), lambda: requests.summary(key), done)
 
     def write(
@@ -222,7 +225,7 @@ class ShareStates:
 
 
 class _Gathering:
-    """Several answers, told of together."""
+    """Collects several answers."""
 
     def __init__(self, count: int, done: Callable[[Outcome], None]) -> None:
         self._left = count
@@ -241,6 +244,11 @@ class _Gathering:
         return answered
 
 
+def _gone_is_deleted(done: Callable[..., None]) -> Callable[..., None]:
+    """The state of a topic that is deleted went with it."""
+    return lambda answer, error: done(answer, None if isinstance(error, UnknownTopicOrPartition) else error)
+
+
 def _when_settled(reply: Reply[Any], done: Callable[..., None]) -> None:
     def settled(reply: Reply[Any]) -> None:
         error = reply.error
@@ -251,8 +259,8 @@ def _when_settled(reply: Reply[Any], done: Callable[..., None]) -> None:
     reply.when_done(settled)
 
 
-def _tell(response: Any, done: Callable[..., None]) -> None:
-    if response is None:
+def _tell(reply: Reply[Any], done: Callable[..., None]) -> None:
+    if reply.error is not None:
         done(None, CoordinatorNotAvailable())
     else:
-        requests.tell(response, done)
+        requests.tell(reply.value, done)

@@ -1,8 +1,8 @@
 """The authorizer's guards: each API behind the permission that its handler declares.
 
-With an authorizer the broker serves the registry that `guarded` makes; without one nothing of this is imported. The
+With an authorizer the broker serves the registry that `guarded` makes; without one, this package is not imported. The
 permissions of `server/api/permissions.py` become guards here. The guards that handlers name with `GuardedBy` are in the
-modules beside this one, one for each family of APIs.
+other modules of this package, one per family of APIs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _before(api: Api, guard: Guard) -> Handler:
 
 
 def guard_of(permission: Permission) -> Guard | None:
-    """What checks a permission before the handler runs; None where there is nothing to check, or the handler does."""
+    """What checks a permission before the handler runs; None if there is nothing to check, or the handler checks."""
     match permission:
         case OnCluster():
             return _on_cluster(permission)

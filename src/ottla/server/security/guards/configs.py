@@ -15,7 +15,7 @@ _KINDS: dict[int, ResourceType] = {
     ConfigResourceType.BROKER_LOGGER: ResourceType.CLUSTER,
     ConfigResourceType.CLIENT_METRICS: ResourceType.CLUSTER,
 }
-"""Which ACLs guard the settings of a resource. One of an unknown type is left to the handler, which refuses it."""
+"""Which ACLs guard the settings of a resource. The handler refuses unknown types."""
 
 
 def _configs(operation: AclOperation, answers_of: str, result_name: str) -> Guard:

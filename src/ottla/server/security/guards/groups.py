@@ -13,7 +13,9 @@ _HIDDEN_TOPICS = "The group has described topic(s) that the client is not author
 
 
 def offset_delete(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """READ on each topic; what is denied has an error for each partition, which is more than the API's error answer."""
+    """READ on each topic; a denied topic has an error for each partition, which the API's error answer cannot
+    express.
+    """
     response_type: Any = api.response
     kept, denied = [], []
     for topic in request.topics:
@@ -28,7 +30,12 @@ def offset_delete(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
         ]
         denied.append(response_type.OffsetDeleteResponseTopic(name=topic.name, partitions=refused))
     request.topics = kept
-    return handled(api, ctx, request, lambda response: response.topics.extend(denied))
+
+    def add_denied(response: Any) -> None:
+        if not response.error_code:  # an error of the group is the only error, as in Kafka
+            response.topics.extend(denied)
+
+    return handled(api, ctx, request, add_denied)
 
 
 def subscribed_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
@@ -39,7 +46,7 @@ def subscribed_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswe
 
 
 def described_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """A group is shown to those who may describe all its topics."""
+    """A group is shown to clients that may describe all its topics."""
 
     def hide(response: Any) -> None:
         for group in response.groups:
@@ -57,7 +64,7 @@ def described_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer
 
 
 def list_groups(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """All groups are listed to those who may describe the cluster."""
+    """Clients that may describe the cluster see all groups."""
     if ctx.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, audit=False):
         return api.handler(ctx, request)
 

@@ -1,7 +1,7 @@
-"""What guards are made of.
+"""The building blocks of guards.
 
-A guard stands before a handler. Most of them part a request in two: what is denied is answered with the API's own error
-answer, the rest is handled.
+A guard runs before a handler. Most guards split a request: denied items get the API's error answer, the rest is
+handled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GuardAnswer: TypeAlias = Answer[Message | None]
 Guard: TypeAlias = Callable[[Api, RequestContext, Any], GuardAnswer]
 
 Allowed = Callable[[RequestContext, Any], bool]
-"""Whether the sender may have an item of a list."""
+"""Whether the sender has permission for an item of a list."""
 
 DENIED: dict[int, type[KafkaError]] = {
     ResourceType.TOPIC: TopicAuthorizationFailed,
@@ -46,7 +46,7 @@ def need(ctx: RequestContext, operation: AclOperation, kind: ResourceType, name:
 
 
 def handled(api: Api, ctx: RequestContext, request: Any, finish: Callable[[Any], None]) -> GuardAnswer:
-    """Call the handler and put something right in its answer, now or when it comes."""
+    """Call the handler and correct its answer, now or when it comes."""
 
     def finished(response: Message | None) -> Message | None:
         if response is not None:
@@ -59,7 +59,7 @@ def handled(api: Api, ctx: RequestContext, request: Any, finish: Callable[[Any],
 def parted(
     items_of: str, answers_of: str, allowed: Allowed, error: Callable[[], KafkaError] = TopicAuthorizationFailed
 ) -> Guard:
-    """A guard that takes the denied items out of a list of the request and adds their answers to the response's."""
+    """A guard that removes denied items from a list of the request and adds their errors to the response."""
 
     def guard(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
         items = getattr(request, items_of)
@@ -79,7 +79,7 @@ def parted(
 
 
 def topic_name(ctx: RequestContext, topic: Any) -> str | None:
-    """The name of a topic that is named or identified; None for an id that nobody has."""
+    """The name of a topic given by name or id; None for an unknown id."""
     if topic.topic_id == ZERO_UUID:
         return topic.name  # type: ignore[no-any-return]
     known = ctx.services.metadata.topics_by_id.get(topic.topic_id)
@@ -92,7 +92,7 @@ def on_topic(operation: AclOperation, field: str = "name") -> Allowed:
 
 
 def on_topic_or_id(operation: AclOperation) -> Allowed:
-    """The same for topics that have a name or an id. An unknown id is left to the handler, which says so."""
+    """The same for topics that have a name or an id. The handler reports an unknown id."""
 
     def allowed(ctx: RequestContext, topic: Any) -> bool:
         name = topic_name(ctx, topic)

@@ -13,7 +13,7 @@ _described = parted("topics", "topics", on_topic(AclOperation.DESCRIBE, "topic")
 
 
 def produce(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """WRITE on each topic. A client that expects no answer learns of a denied one by the end of its connection."""
+    """WRITE on each topic. If the client expects no answer, its connection is closed."""
     count = len(request.topic_data)
     result = _written(api, ctx, request)
     if request.acks == 0 and len(request.topic_data) != count:
@@ -22,7 +22,7 @@ def produce(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
 
 
 def offset_for_leader_epoch(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """Followers ask for any topic; consumers for those that they may describe."""
+    """Followers may ask for any topic, consumers for those that they may describe."""
     if ctx.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, audit=False):
         return api.handler(ctx, request)
     return _described(api, ctx, request)

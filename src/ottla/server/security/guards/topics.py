@@ -24,7 +24,7 @@ def _may_create(ctx: RequestContext, name: str) -> bool:
 
 
 def metadata(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """Topics that the sender may not describe are left out where all are asked for, and refused where named."""
+    """Topics that the sender may not describe are left out of a list of all, and refused if named."""
     topic = api.request.MetadataRequestTopic  # type: ignore[attr-defined]
     names = ctx.services.metadata.topics
     if request.topics is None or (ctx.version == 0 and not request.topics):
@@ -32,7 +32,7 @@ def metadata(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
         request.topics = [topic(name=name) for name in seen]
         if seen or ctx.version > 0:
             return api.handler(ctx, request)
-        request.topics = [topic(name="")]  # in v0 an empty list stands for all topics
+        request.topics = [topic(name="")]  # in v0 an empty list means all topics
         return handled(api, ctx, request, lambda response: response.topics.clear())
     creates = request.allow_auto_topic_creation or ctx.version < 4
     creates = creates and ctx.services.config["auto.create.topics.enable"]
@@ -68,11 +68,11 @@ _named_topics = parted("topics", "topics", on_topic(AclOperation.DESCRIBE))
 
 
 def describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """DESCRIBE on each topic that is named; without names all are listed that the sender may describe."""
+    """DESCRIBE on each named topic; without names, all that the sender may describe are listed."""
     if request.topics:
         if any(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name) for topic in request.topics):
             return _named_topics(api, ctx, request)
-        # None of them is left, and an empty list would mean all topics to the handler.
+        # None is left, and the handler would take an empty list for all topics.
         return api.on_error(ctx, request, TopicAuthorizationFailed())
     topic = api.request.TopicRequest  # type: ignore[attr-defined]
     cursor = request.cursor
@@ -88,7 +88,7 @@ def describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> Gu
 
 
 def create_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """CREATE on the cluster or on the topic. A topic that is refused for its form gets that error instead."""
+    """CREATE on the cluster or on the topic. An invalid topic gets its own error instead."""
     counts = Counter(topic.name for topic in request.topics)
 
     def allowed(ctx: RequestContext, topic: Any) -> bool:
@@ -100,7 +100,7 @@ def create_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
 
 
 def created_configs(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """The settings of a new topic are shown to those who may describe them."""
+    """The settings of a new topic are shown to clients that may describe them."""
 
     def hide(response: Any) -> None:
         for made in response.topics:
@@ -120,7 +120,9 @@ _deleted_by_name = parted(
 
 
 def delete_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """DELETE on each topic; for one that is named by its id DESCRIBE as well."""
+    """DELETE on the cluster or on each topic; for a topic given by its id, DESCRIBE as well."""
+    if ctx.may(AclOperation.DELETE, ResourceType.CLUSTER, audit=False):
+        return api.handler(ctx, request)
     if ctx.version < 6:
         return _deleted_by_name(api, ctx, request)
 
@@ -138,7 +140,7 @@ def delete_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
 
 
 def deleted_names(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """A denied topic that was named by its id is named in the answer to those who may describe it."""
+    """A denied topic given by its id is named in the answer if the client may describe it."""
 
     def show(response: Any) -> None:
         for deleted in response.responses:

@@ -11,7 +11,7 @@ from ottla.server.security.guards.parts import GuardAnswer, handled, need
 
 
 def init_producer_id(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """A producer without transactions needs IDEMPOTENT_WRITE, or a topic that it may write to."""
+    """A producer without transactions needs IDEMPOTENT_WRITE, or WRITE on any topic."""
     if request.transactional_id is not None:
         need(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     else:
@@ -22,7 +22,7 @@ def init_producer_id(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer
 
 
 def add_partitions_to_txn(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """Clients speak up to v3; what comes after is for brokers. The handler refuses the topics one by one."""
+    """Clients use up to v3; later versions are for brokers. The handler refuses the topics one by one."""
     if ctx.version >= 4:
         if not ctx.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             raise ClusterAuthorizationFailed()
@@ -44,7 +44,7 @@ def described_topics(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer
 
 
 def list_transactions(api: Api, ctx: RequestContext, request: Any) -> GuardAnswer:
-    """Only those are listed that the sender may describe."""
+    """Only transactions that the sender may describe are listed."""
 
     def hide(response: Any) -> None:
         response.transaction_states = [
