@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from ottla.registry.log import MemoryLog
 from ottla.registry.registry import Registry
@@ -136,3 +138,10 @@ def http() -> Iterator[HttpServer]:
     server = HttpServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def confluent_client() -> Iterator[Callable[..., SchemaRegistryClient]]:
+    """Makes clients of Confluent's library: an address, and more options under their names. Closes them at the end."""
+    with ExitStack() as clients:
+        yield lambda url, options=None: clients.enter_context(SchemaRegistryClient({"url": url, **(options or {})}))

@@ -72,6 +72,41 @@ def test_normalizing_orders_properties_and_aliases() -> None:
     )
 
 
+# Each as given and as Confluent's Java library normalises it.
+NORMALIZED = [
+    (
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":0},{"name":"b","type":'
+        '{"type":"array","items":"float"},"default":[1,2.5]},{"name":"c","type":["double","null"],"default":3},'
+        '{"name":"d","type":{"type":"map","values":"double"},"default":{"z":1,"y":2}},'
+        '{"name":"e","type":{"type":"record","name":"S","fields":[{"name":"f","type":"double"}]},"default":{"f":7}}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":0.0},{"name":"b","type":'
+        '{"type":"array","items":"float"},"default":[1.0,2.5]},{"name":"c","type":["double","null"],"default":3.0},'
+        '{"name":"d","type":{"type":"map","values":"double"},"default":{"y":2.0,"z":1.0}},'
+        '{"name":"e","type":{"type":"record","name":"S","fields":[{"name":"f","type":"double"}]},"default":{"f":7.0}}]}',
+    ),
+    # Not a decimal to Avro, so that precision and scale are properties like others.
+    (
+        '{"type":"long","scale":2,"precision":4,"prop":1,"logicalType":"decimal"}',
+        '{"type":"long","logicalType":"decimal","precision":4,"prop":1,"scale":2}',
+    ),
+    (
+        '{"type":"fixed","name":"F","size":2,"scale":2,"prop":1,"logicalType":"decimal","precision":4}',
+        '{"type":"fixed","name":"F","size":2,"logicalType":"decimal","precision":4,"scale":2,"prop":1}',
+    ),
+    (
+        '{"type":"fixed","name":"F","size":2,"scale":2,"prop":1,"logicalType":"decimal","precision":5}',
+        '{"type":"fixed","name":"F","size":2,"logicalType":"decimal","precision":5,"prop":1,"scale":2}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "wanted"), NORMALIZED)
+def test_normalized_text(given: str, wanted: str) -> None:
+    text = parse(given).normalized().canonical()
+    assert text == wanted
+    assert parse(text).normalized().canonical() == text
+
+
 def test_a_type_within_a_type_is_that_type() -> None:
     assert parse('{"type": {"type": "int"}}').canonical() == '"int"'
 
@@ -119,7 +154,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("given", "problem"), INVALID)
-def test_what_is_no_schema(given: Any, problem: str) -> None:
+def test_invalid_schemas_are_refused(given: Any, problem: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         parse(given).canonical()
     assert problem in str(caught.value)

@@ -1,4 +1,4 @@
-"""Schemas that somebody damaged: always an answer, never a crash, and what is accepted can be read again."""
+"""Damaged schemas: always an answer, never a crash, and what is accepted can be read again."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_damaged_schemas(api: Any, schema_type: str) -> None:
         answer = api.send("POST", f"/subjects/{subject}/versions?normalize={number % 3 == 0}", body)
         assert answer.status in (200, 400, 409, 422), (answer, text)
         assert api.send("POST", f"/compatibility/subjects/{subject}/versions?verbose=true", body).status in (200, 400)
-        assert time.process_time() - started < 2
+        assert time.process_time() - started < 30, text  # it ends; how fast it is, the bench says
         if answer.status == 200:
             accepted += 1
             again = {"schema": answer.body["schema"], "schemaType": schema_type}

@@ -88,7 +88,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("given", "problem"), INVALID)
-def test_what_is_no_schema(given: Any, problem: str) -> None:
+def test_invalid_schemas_are_refused(given: Any, problem: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         parse(given)
     assert problem in str(caught.value)

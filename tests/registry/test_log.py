@@ -110,7 +110,7 @@ def karapace(subject: str, version: int, id_: int, schema: str, deleted: bool = 
     )
 
 
-def test_what_karapace_and_old_registries_wrote(api: Any) -> None:
+def test_records_of_karapace_and_old_registries_are_read(api: Any) -> None:
     append(
         api.log,
         karapace("s", 1, 1, '"int"'),
@@ -222,7 +222,7 @@ def test_a_failed_write_gives_no_id_twice(make_api: Any, when: str) -> None:
     log.fail = when
     status, code, message = api.error("POST", "/subjects/t/versions", {"schema": '"long"'})
     assert (status, code) == (500, 50001) and "The write to the schema log failed" in message
-    # The next write looks first what became of it.
+    # The next write first checks whether it arrived.
     assert api.register("u", '"string"') == 3
     assert api.ok("GET", "/subjects") == (["s", "t", "u"] if when == "after" else ["s", "u"])
     retried = api.register("t", '"long"')

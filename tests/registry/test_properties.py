@@ -91,7 +91,7 @@ def test_avro_is_compatible_with_itself(fields: dict[str, Any]) -> None:
 
 
 @given(avro_fields)
-def test_avro_with_a_field_that_has_a_default_reads_what_was_without(fields: dict[str, Any]) -> None:
+def test_avro_with_an_added_default_field_is_compatible_both_ways(fields: dict[str, Any]) -> None:
     old = AvroSchema.parse(Source(avro(fields), new=True))
     new = AvroSchema.parse(Source(avro(fields, extra=1), new=True))
     assert new.cannot_read(old, False) == [] == old.cannot_read(new, False)
@@ -109,7 +109,7 @@ def test_json_schema_is_compatible_with_itself(value: Any) -> None:
 
 
 @given(json_objects, json_types)
-def test_json_schema_with_an_optional_property_reads_what_was_closed(value: Any, added: Any) -> None:
+def test_json_schema_with_an_added_optional_property_reads_the_closed_one(value: Any, added: Any) -> None:
     closed = {**value, "additionalProperties": False}
     wider = {**closed, "properties": {**value["properties"], "extra": added}}
     old, new = (JsonSchema.parse(Source(json.dumps(one), new=True)) for one in (closed, wider))
@@ -138,7 +138,7 @@ def test_protobuf_is_compatible_with_itself(fields: dict[Any, str]) -> None:
 
 
 @given(proto_fields)
-def test_protobuf_with_another_field_reads_what_was_without(fields: dict[Any, str]) -> None:
+def test_protobuf_with_an_added_field_is_compatible_both_ways(fields: dict[Any, str]) -> None:
     old = ProtobufSchema.parse(Source(proto(fields), new=True))
     new = ProtobufSchema.parse(Source(proto(fields, "string extra = 77;"), new=True))
     assert new.cannot_read(old, False) == [] == old.cannot_read(new, False)

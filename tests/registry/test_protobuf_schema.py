@@ -227,7 +227,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("text", "problem"), INVALID)
-def test_what_is_no_file(text: str, problem: str | None) -> None:
+def test_invalid_files_are_refused(text: str, problem: str | None) -> None:
     with pytest.raises(InvalidSchema) as caught:
         parse(text)
     assert problem is None or problem in str(caught.value)

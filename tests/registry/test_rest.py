@@ -47,7 +47,7 @@ def test_media_types(api: Any) -> None:
     assert (answer.status, answer.body["error_code"]) == (415, 415)
 
 
-def test_what_is_no_request(api: Any) -> None:
+def test_invalid_requests_are_refused(api: Any) -> None:
     assert api.error("GET", "/nowhere") == (404, 404, "HTTP 404 Not Found")
     assert api.error("GET", "/schemas/ids/abc")[:2] == (404, 404)
     assert api.error("GET", "/schemas/ids/99999999999")[:2] == (404, 404)
@@ -119,7 +119,7 @@ def test_register_and_get(api: Any) -> None:
     assert api.ok("GET", "/schemas/ids/1/versions") == [{"subject": "s", "version": 1}]
 
 
-def test_what_is_not_there(api: Any) -> None:
+def test_unknown_subjects_versions_and_ids_are_404(api: Any) -> None:
     api.register("s", A)
     assert api.error("GET", "/subjects/x/versions") == (404, 40401, "Subject 'x' not found.")
     assert api.error("GET", "/subjects/x/versions/1") == (404, 40401, "Subject 'x' not found.")
@@ -429,3 +429,12 @@ def test_fifty_registrations_at_once_give_one_id(api: Any) -> None:
     assert {(answer.body["id"], answer.body["version"]) for answer in answers} == {(1, 1)}
     assert api.ok("GET", "/schemas/ids/1/subjects") == [f"s{number}" for number in range(5)]
     assert len(api.log.records) == 5
+
+
+def test_a_library_that_is_not_installed_is_named(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'jsonschema'", name="jsonschema")
+
+    monkeypatch.setattr("ottla.registry.formats.parse", missing)
+    status, _, message = api.error("POST", "/subjects/s/versions", {"schema": "{}", "schemaType": "JSON"})
+    assert status == 500 and message.endswith("pip install 'ottla[registry]'")

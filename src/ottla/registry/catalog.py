@@ -1,8 +1,9 @@
-"""Reads schemas together with those they refer to, and keeps what was read."""
+"""Parses schemas together with their references, and caches the results."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 
 from . import errors, formats, names
@@ -11,21 +12,21 @@ from .errors import InvalidSchema
 from .formats import ParsedSchema, Source
 from .state import State
 
-# A schema's objects take some ten times its text. This many are kept.
+# The size of the cache. The objects of a schema take about ten times as much memory as its text.
 MAX_PARSED = 2000
-# References of references are followed this far.
+# The limit on references per schema, including references of references.
 MAX_REFERENCES = 1000
 
 
 class Catalog:
-    """The state, and the schemas in it as objects."""
+    """The state, and its schemas in parsed form."""
 
     def __init__(self, state: State) -> None:
         self.state = state
         self._parsed: OrderedDict[tuple[str, bytes], ParsedSchema] = OrderedDict()
 
     def parsed(self, entry: SchemaEntry) -> ParsedSchema:
-        """A stored schema. Within a context, equal hashes mean equal text and references."""
+        """Parse a stored schema. Within a context, equal hashes mean equal text and references."""
         key = (names.context_of(entry.subject), entry.md5)
         schema = self._parsed.get(key)
         if schema is None:
@@ -34,27 +35,32 @@ class Catalog:
             if len(self._parsed) > MAX_PARSED:
                 self._parsed.popitem(last=False)
         else:
-            self._parsed.move_to_end(key)
+            with suppress(KeyError):  # another thread may have just dropped it
+                self._parsed.move_to_end(key)
         return schema
 
     def forget_parsed(self) -> None:
-        """Read everything again: something that was referred to may be gone."""
+        """Empty the cache: a referenced schema may be gone."""
         self._parsed.clear()
 
     def parse(self, entry: SchemaEntry, new: bool) -> ParsedSchema:
-        """Read a schema. A new one may not refer to deleted versions, and is checked more strictly."""
+        """Parse a schema. A new schema must not refer to deleted versions, and the checks are stricter."""
         try:
-            references = self._numbered(entry, new)
-            resolved: dict[str, str] = {}
-            self._resolve(entry.subject, references, new, resolved)
-            return formats.parse(entry.schema_type, Source(entry.text, references, tuple(resolved.items()), new))
+            return formats.parse(entry.schema_type, self.source_of(entry, new))
         except InvalidSchema as error:
             raise invalid(entry.schema_type, error) from error
         except RecursionError as error:
             raise invalid(entry.schema_type, "it is nested too deeply") from error
 
+    def source_of(self, entry: SchemaEntry, new: bool = False) -> Source:
+        """The text of a schema with the texts of its references. Raises InvalidSchema if one is missing."""
+        references = self._numbered(entry, new)
+        resolved: dict[str, str] = {}
+        self._resolve(entry.subject, references, new, resolved)
+        return Source(entry.text, references, tuple(resolved.items()), new)
+
     def _numbered(self, entry: SchemaEntry, new: bool) -> tuple[Reference, ...]:
-        """The references, with the number of the latest version where -1 stands for it."""
+        """The references, with -1 replaced by the number of the latest version."""
         return tuple(
             one._replace(version=self._target(entry.subject, one, new).version) if one.version == -1 else one
             for one in entry.references
@@ -71,8 +77,8 @@ class Catalog:
         return found
 
     def _resolve(self, subject: str, references: tuple[Reference, ...], new: bool, texts: dict[str, str]) -> None:
-        """Collect the texts of references by name, those of inner ones before the ones that use them."""
-        # Each level is a list of references still to do, so that a long chain needs no deep recursion.
+        """Collect the texts of references by name, each after the texts that it refers to."""
+        # An explicit stack with the remaining references of each level, so that a long chain needs no deep recursion.
         stack = [(subject, list(references), 0)]
         waiting: dict[str, str] = {}
         while stack:
@@ -94,11 +100,11 @@ class Catalog:
             stack.append((target.subject, list(target.references), 0))
 
     def canonical(self, entry: SchemaEntry, schema: ParsedSchema) -> SchemaEntry:
-        """The entry with the text and the references that are stored."""
+        """The entry with the text and the references as they are stored."""
         return replace(entry, text=schema.canonical(), references=schema.references, md5=b"")
 
     def formatted(self, entry: SchemaEntry, format_name: str) -> str:
-        """The text of a stored schema in the format that a request asks for."""
+        """The text of a stored schema in the requested format."""
         return self.parsed(entry).formatted(format_name) if format_name.strip() else entry.text
 
 

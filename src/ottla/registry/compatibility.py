@@ -1,4 +1,4 @@
-"""Compatibility levels: which earlier versions a new schema is compared with, which way round, and what is reported."""
+"""Compatibility levels: which versions a new schema is compared with, in which direction, and what is reported."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .records import Config
 LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 POLICIES = ("STRICT", "LENIENT", "LOGICAL")
 DIFFERENT_TYPE = "Incompatible because of different schema type"
-# An old schema is shown in a message up to this length.
+# Messages show at most this many characters of an old schema.
 MAX_SHOWN = 10 * 1024
 
 
 class Candidate(NamedTuple):
-    """A schema that is about to be registered, stored form and objects."""
+    """A schema that is about to be registered: its stored form and its parsed form."""
 
     entry: SchemaEntry
     schema: ParsedSchema
 
 
 def level_of(name: str) -> str | None:
-    """A level in any case of letters; None if there is none of that name."""
+    """A level by its name in any case; None if the name is unknown."""
     return name.upper() if name.upper() in LEVELS else None
 
 
 def find_problems(catalog: Catalog, config: Config, candidate: Candidate, previous: list[SchemaEntry]) -> list[str]:
-    """Why a schema may not follow the versions before it (oldest first), as messages; empty if it may."""
+    """Why a schema may not follow the previous versions (oldest first), as messages; empty if it may."""
     problems: list[str] = []
     fields_too = bool(config.get("validateFields"))
     if fields_too:
@@ -98,7 +98,7 @@ def _property(entry: SchemaEntry, name: str) -> str | None:
 
 
 def _reserved_names(catalog: Catalog, candidate: Candidate, previous: list[SchemaEntry]) -> list[str]:
-    """Names that a version set apart for later must stay so, and no field may have one."""
+    """Check that names which the last version reserved stay reserved, and that no field uses a reserved name."""
     problems = []
     reserved = _names(candidate.entry)
     if previous:

@@ -1,4 +1,4 @@
-"""What the registry keeps of a schema: text, references, metadata, rules. Their hash says whether two are the same."""
+"""What the registry stores of a schema: text, references, metadata, rules. Schemas with the same hash are equal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 from . import errors
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
-# Metadata property that holds the version of a schema, for those who want every registration to make a new one.
+# Metadata property with the version of a schema, for users who want a new version from every registration.
 VERSION_PROPERTY = "confluent:version"
-# Metadata property that lists names no later version may use.
+# Metadata property that lists reserved field names.
 RESERVED_PROPERTY = "confluent:reserved"
 
 MIGRATION_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN")
@@ -32,7 +32,7 @@ RULE_FIELDS = (
     "onFailure",
     "disabled",
 )
-# Each list of a rule set, with the word for it in messages and the modes its rules may have.
+# Each list of a rule set, with its name in messages and the modes that its rules may have.
 RULE_LISTS = {
     "migrationRules": ("Migration", MIGRATION_MODES),
     "domainRules": ("Domain", DOMAIN_MODES),
@@ -44,7 +44,7 @@ RuleSet = dict[str, Any]
 
 
 class Reference(NamedTuple):
-    """A schema that another one uses: `name` is how its text calls it, subject and version say which it is."""
+    """A schema that another one uses. The text uses `name`; subject and version identify the schema."""
 
     name: str
     subject: str
@@ -56,7 +56,7 @@ class Reference(NamedTuple):
 
 @dataclass(slots=True)
 class SchemaEntry:
-    """One version of one subject, as stored or about to be."""
+    """One version of one subject, stored or about to be stored."""
 
     subject: str
     version: int
@@ -67,9 +67,9 @@ class SchemaEntry:
     metadata: Metadata | None = None
     rule_set: RuleSet | None = None
     deleted: bool = False
-    # When its record was written, in ms; None for what is not stored yet.
+    # When its record was written, in ms; None if it is not stored yet.
     timestamp: int | None = None
-    # Hash of what a registry of Confluent stored encrypted; otherwise computed.
+    # Given for schemas that Confluent's registry stored encrypted; otherwise computed.
     md5: bytes = field(default=b"")
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class SchemaEntry:
 def schema_hash(
     text: str, references: Iterable[Reference], metadata: Metadata | None, rule_set: RuleSet | None
 ) -> bytes:
-    """The MD5 that makes two schemas the same one, in all contexts and registries. As a UUID it is the GUID."""
+    """The MD5 that identifies a schema in all contexts and registries. As a UUID it is the GUID."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False)
 
     def update(*parts: Any) -> None:
@@ -115,7 +115,7 @@ def schema_hash(
 
 
 def clean_metadata(value: Any) -> Metadata | None:
-    """Metadata from JSON, in the order Confluent stores it. Raises ValueError if it has another shape."""
+    """Metadata from JSON, in the order in which Confluent stores it. Raises ValueError for any other structure."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -131,7 +131,7 @@ def clean_metadata(value: Any) -> Metadata | None:
 
 
 def clean_rule_set(value: Any) -> RuleSet | None:
-    """A rule set from JSON. Raises ValueError if it has another shape."""
+    """A rule set from JSON. Raises ValueError for any other structure."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -197,7 +197,7 @@ def _check_rule(rule: dict[str, Any]) -> None:
 
 
 def merge_metadata(old: Metadata | None, new: Metadata | None) -> Metadata | None:
-    """Both together; where both name a tag or a property, the new one counts."""
+    """Merge both; if both have a tag or a property, the new one wins."""
     if old is None or new is None:
         return new if old is None else old
     merged: dict[str, Any] = {}
@@ -210,7 +210,7 @@ def merge_metadata(old: Metadata | None, new: Metadata | None) -> Metadata | Non
 
 
 def merge_rule_sets(old: RuleSet | None, new: RuleSet | None) -> RuleSet | None:
-    """Both together; a new rule takes the place of an old one with its name."""
+    """Merge both; a new rule replaces an old one with the same name."""
     if old is None or new is None:
         return new if old is None else old
     merged: RuleSet = {}
@@ -229,7 +229,7 @@ def version_property(metadata: Metadata | None) -> str | None:
 
 
 def with_version_property(metadata: Metadata | None, version: int | None) -> Metadata:
-    """The metadata with the version written into it, or with None, without it."""
+    """The metadata with the version as a property, or without that property if `version` is None."""
     properties = dict((metadata or {}).get("properties") or {})
     properties.pop(VERSION_PROPERTY, None)
     if version is not None:

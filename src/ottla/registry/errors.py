@@ -1,10 +1,10 @@
-"""What the registry answers when it refuses: an HTTP status, Confluent's error code and a message, in one exception."""
+"""The registry's error answers: an HTTP status, Confluent's error code and a message, in one exception."""
 
 from __future__ import annotations
 
 
 class RegistryError(Exception):
-    """An error answer. The status is what clients act on, the code tells the cases of one status apart."""
+    """An error answer. Clients act on the status; the code distinguishes errors with the same status."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
@@ -14,7 +14,7 @@ class RegistryError(Exception):
 
 
 class InvalidSchema(Exception):
-    """A text that is not a schema of its type. The registry turns it into an `invalid_schema` answer."""
+    """The text is not a schema of its type. The registry turns this into an `invalid_schema` answer."""
 
 
 def subject_not_found(subject: str) -> RegistryError:

@@ -1,4 +1,4 @@
-"""What every schema format offers, and the way from a type name to its reader. A format is imported when it is used."""
+"""The interface of schema formats, and the parser for each type name. A format is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ SCHEMA_TYPES = (JSON, PROTOBUF, AVRO)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One reason why a reader's schema does not take what a writer's schema allows.
+    """One reason why a reader's schema does not accept everything that a writer's schema allows.
 
-    `description` has the placeholders {reader} and {writer}, since the two are "new" and "old" or the other way round.
+    `description` has the placeholders {reader} and {writer}, because either schema can be the "new" or the "old" one.
     """
 
-    # Confluent's name for it; empty for what has none.
+    # Confluent's name for it; empty if there is none.
     type: str
     path: str
     description: str
     # Avro's own message; the other formats have none.
     info: str | None = None
-    # What ends the description. Confluent's JSON Schema messages open it with a double quote and end with a single one.
+    # The closing quote of the description. Confluent's JSON Schema messages open with a double quote and close with a
+    # single one.
     closing: str = '"'
 
     def render(self, reader: str, writer: str) -> str:
@@ -48,7 +49,7 @@ class Difference:
 
 
 class ParsedSchema(Protocol):
-    """A schema that was read. `references` have their version numbers filled in."""
+    """A parsed schema. Its `references` have their version numbers filled in."""
 
     @property
     def schema_type(self) -> str: ...
@@ -57,40 +58,40 @@ class ParsedSchema(Protocol):
     def references(self) -> tuple[Reference, ...]: ...
 
     def canonical(self) -> str:
-        """The text under which it is stored."""
+        """The text that is stored."""
 
     def formatted(self, name: str) -> str:
         """The text in another format; an unknown format gives the stored text."""
 
     def normalized(self) -> ParsedSchema:
-        """The same schema with everything in a fixed order, so that writing it differently makes no other schema."""
+        """The same schema with everything in a fixed order, so that a different spelling is not a different schema."""
 
     def resolved(self) -> str:
-        """A text that is equal for two schemas that differ in nothing but what they have as references."""
+        """A text that is equal for two schemas that differ only in their references."""
 
     def has_field(self, name: str) -> bool:
         """Whether the outermost record, object or message has the field."""
 
     def check(self, fields_too: bool) -> None:
-        """Raise InvalidSchema if it does not hold together; `fields_too` also forbids names that are set apart."""
+        """Raise InvalidSchema if it is inconsistent; `fields_too` also rejects reserved field names."""
 
     def cannot_read(self, writer: ParsedSchema, lenient: bool) -> list[Difference]:
-        """Why data that was written with `writer` cannot be read with this schema; empty if it can."""
+        """Why data written with `writer` cannot be read with this schema; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text to read, with the schemas it refers to: name in the text, and text of the reference, inner ones first."""
+    """A text to parse, and the schemas that it refers to, as pairs of name and text, inner ones first."""
 
     text: str
     references: tuple[Reference, ...] = ()
     resolved: tuple[tuple[str, str], ...] = ()
-    # A schema that is registered now is checked more strictly than one that was stored long ago.
+    # A schema that is being registered is checked more strictly than a stored one.
     new: bool = False
 
 
 def parse(schema_type: str, source: Source) -> ParsedSchema:
-    """Read a schema. Raises InvalidSchema with the reason, or a registry error for a type that does not exist."""
+    """Parse a schema. Raises InvalidSchema with the reason, or RegistryError for an unknown type."""
     if schema_type == AVRO:
         return avro_schema.AvroSchema.parse(source)
     if schema_type == JSON:

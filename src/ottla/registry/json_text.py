@@ -1,6 +1,6 @@
-"""JSON in and out as Confluent's registry writes it: compact, in the order it came, with numbers as Java prints them.
+"""Reads and writes JSON like Confluent's registry: compact, in the original order, with numbers as Java prints them.
 
-Schemas are stored as text and compared by its hash, so a number must not change on its way through.
+Schemas are stored as text and compared by the hash of that text, so numbers must survive unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import InvalidSchema
 
-# Java's JSON reader has a limit of the same kind. It also keeps every recursive walk here within Python's stack.
+# Java's JSON parser has a similar limit. This one also keeps every recursive function here within Python's stack.
 MAX_NESTING = 100
 
 
@@ -37,7 +37,7 @@ def _integer(text: str) -> int:
 
 
 def loads(text: str) -> Any:
-    """Read JSON. Numbers with a point or an exponent become `Decimal`; too deep nesting is an error, not a crash."""
+    """Parse JSON. Numbers with a point or an exponent become `Decimal`; too deep nesting is an error, not a crash."""
     try:
         value = json.loads(text, parse_float=_decimal, parse_int=_integer, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -54,7 +54,7 @@ def loads(text: str) -> Any:
 
 
 def check_nesting(value: Any) -> None:
-    """Refuse a value that is nested deeper than the walks over it can go."""
+    """Refuse a value that is nested too deeply for recursive functions."""
     level = [value]
     for _ in range(MAX_NESTING):
         below: list[Any] = []
@@ -85,7 +85,7 @@ def java_double(number: Decimal) -> str:
 
 
 def dumps(value: Any, decimal: Callable[[Decimal], str] = str) -> str:
-    """Write JSON without blanks. `decimal` prints the numbers that have a point or an exponent."""
+    """Write JSON without whitespace. `decimal` prints the numbers that have a point or an exponent."""
     if isinstance(value, str):
         return encode_basestring(value)
     if value is None:
@@ -103,7 +103,7 @@ def dumps(value: Any, decimal: Callable[[Decimal], str] = str) -> str:
 
 
 def sorted_keys(value: Any) -> Any:
-    """The same value with the members of every object in the order of their names."""
+    """The same value with the members of every object sorted by name."""
     if isinstance(value, dict):
         return {key: sorted_keys(value[key]) for key in sorted(value)}
     if isinstance(value, list):

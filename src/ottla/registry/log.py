@@ -1,4 +1,4 @@
-"""The log that the registry's records are in, as the registry needs it, and one in memory."""
+"""The interface of the log that holds the registry's records, and a log in memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class SchemaLog(Protocol):
     """One partition of a compacted topic."""
 
     async def append(self, records: Sequence[Record]) -> list[StoredRecord]:
-        """Write records, all or none, and return them once they are committed. Raises OSError if nobody can say."""
+        """Write all records or none, and return them once they are committed. Raises OSError if that is unknown."""
 
     async def read(self, offset: int) -> list[StoredRecord]:
-        """The committed records from an offset on, to the end of the log."""
+        """The committed records from an offset to the end of the log."""
 
 
 class MemoryLog:
-    """A log for tests and for registries that keep nothing."""
+    """A log for tests and for registries without storage."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.records: list[StoredRecord] = []

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 DEFAULT_CONTEXT = "."
-# Config and mode set here hold for every context that has none of its own.
+# Its config and mode apply to every context without its own.
 GLOBAL_CONTEXT = ".__GLOBAL"
 ANY_CONTEXT = "*"
 ANY_CONTEXT_PREFIX = ":*:"
-# Names with a meaning of their own in Confluent's permissions.
+# Names with a special meaning in Confluent's permissions.
 RESERVED_NAMES = ("__GLOBAL", "__EMPTY")
 
 
 class QualifiedSubject(NamedTuple):
-    """A subject taken apart. An empty name stands for the context itself."""
+    """The parts of a subject. An empty name means the context itself."""
 
     context: str
     name: str
@@ -29,7 +29,7 @@ class QualifiedSubject(NamedTuple):
 
 
 def parse(subject: str) -> QualifiedSubject:
-    """Take a subject apart. What does not start like a context is a name, whatever it contains."""
+    """Split a subject. Text that does not start like a context is a name, whatever it contains."""
     if subject.startswith(":."):
         context, _, name = subject[1:].partition(":")
         return QualifiedSubject(context, name)
@@ -39,7 +39,7 @@ def parse(subject: str) -> QualifiedSubject:
 
 
 def normalize(subject: str) -> str:
-    """The one spelling of a subject: the default context is never written."""
+    """The canonical spelling of a subject: the default context is never written."""
     return parse(subject).qualified if subject.startswith(":") else subject
 
 
@@ -48,12 +48,12 @@ def context_of(subject: str | None) -> str:
 
 
 def context_prefix(context: str) -> str:
-    """What stands before the names of a context's subjects; nothing in the default context."""
+    """The prefix of a context's subjects; empty for the default context."""
     return "" if context == DEFAULT_CONTEXT else f":{context}:"
 
 
 def beside(subject: str, other: str) -> str:
-    """Another subject as `subject` names it: without a context it is in the context of `subject`."""
+    """Resolve `other` relative to `subject`: without a context it is in the context of `subject`."""
     parsed = parse(other)
     if parsed.context != DEFAULT_CONTEXT:
         return parsed.qualified
@@ -61,7 +61,7 @@ def beside(subject: str, other: str) -> str:
 
 
 def context_from_path(text: str) -> str | None:
-    """The context that a path names, with a missing dot or extra colons repaired; None if it cannot be one."""
+    """The context that a path names, with a missing dot or extra colons fixed; None if it is not valid."""
     name = text.removeprefix(":").removesuffix(":")
     if ":" in name:
         return None
@@ -69,7 +69,7 @@ def context_from_path(text: str) -> str | None:
 
 
 def is_valid(subject: str, for_settings: bool = False) -> bool:
-    """Whether schemas may be registered under a subject, or with `for_settings`, config and mode set for it."""
+    """Whether a subject may have schemas or, with `for_settings`, a config and a mode."""
     if any(ord(char) < 0x20 or 0x7F <= ord(char) <= 0x9F for char in subject):
         return False
     parsed = parse(subject)

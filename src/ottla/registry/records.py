@@ -1,7 +1,7 @@
 """The records of a `_schemas` topic, as Confluent's registry writes them: keys and values in compact JSON.
 
-Compaction compares keys byte by byte, so the order of a key's fields is part of the format. A record that cannot be
-understood is a CorruptRecord. The reader of the topic reports it and goes on.
+Compaction compares keys byte by byte, so the order of a key's fields is part of the format. An unreadable record raises
+CorruptRecord; the reader of the topic reports it and continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .entities import AVRO, Reference, SchemaEntry, clean_metadata, clean_rule_set
 
 TENANT = "default"
-# What a CONFIG value may hold, in its order. Everything but the last four is a plain value.
+# The fields of a CONFIG value, in order. All except the last four are plain values.
 CONFIG_FIELDS = (
     "alias", "aliasForDeks", "normalize", "validateFields", "validateNewSchemas", "validateRules", "compatibilityLevel",
     "compatibilityPolicy", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet",
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """A record as it stands in the log."""
+    """A record in the log."""
 
     offset: int
     timestamp: int
@@ -47,10 +47,10 @@ class StoredRecord(NamedTuple):
 
 
 class CorruptRecord(Exception):
-    """A record that no registry wrote, or one of a later version."""
+    """The record was not written by a registry, or by a later version of one."""
 
 
-# What a record says, after reading it.
+# The decoded contents of a record.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SchemaRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSet:
-    """`subject` is None for the global one, `config` is None if it was removed."""
+    """`subject` is None for the global config; `config` is None if it was removed."""
 
     subject: str | None
     config: Config | None
@@ -80,7 +80,7 @@ class ModeSet:
 
 @dataclass(frozen=True, slots=True)
 class SubjectDeleted:
-    """All versions up to this one are soft deleted."""
+    """Soft deletes all versions up to this one."""
 
     subject: str
     version: int
@@ -88,7 +88,7 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCleared:
-    """Soft-deleted versions are forgotten, because the subject, or with None everything, takes imports now."""
+    """Drops soft-deleted versions, because the subject (None: every subject) now takes imports."""
 
     subject: str | None
 
@@ -106,7 +106,7 @@ class AssociationSet:
 
 
 class Noop(NamedTuple):
-    """Written to learn where the log ends."""
+    """Written to find the end of the log."""
 
 
 Event = (
@@ -196,7 +196,7 @@ def noop_record() -> Record:
 
 
 def read_record(record: StoredRecord) -> Event:
-    """What a record says. Karapace writes an empty value where Confluent writes none; both are tombstones."""
+    """Decode a record. Karapace writes an empty value where Confluent writes none; both are tombstones."""
     key = _object(record.key, "key")
     value = _object(record.value, "value") if record.value else None
     keytype = key.get("keytype")
@@ -208,7 +208,7 @@ def read_record(record: StoredRecord) -> Event:
         if keytype == "MODE":
             return ModeSet(_subject(key), None if value is None else _text(value, "mode"))
         if keytype == "DELETE_SUBJECT":
-            # Without a value, compaction took it away; what it said is in the SCHEMA records by then.
+            # Without a value it was deleted; by then the SCHEMA records contain its effect.
             return Noop() if value is None else SubjectDeleted(_text(value, "subject"), _whole(value, "version"))
         if keytype == "CLEAR_SUBJECT":
             return Noop() if value is None else SubjectCleared(_subject(key))
@@ -263,7 +263,7 @@ def _read_schema(key: dict[str, Any], value: dict[str, Any] | None, timestamp: i
 
 
 def read_config(value: dict[str, Any]) -> Config:
-    """A config with the fields this registry knows."""
+    """A config with the fields that this registry knows."""
     config: Config = {}
     for name in CONFIG_FIELDS:
         given = value.get(name)

@@ -1,4 +1,4 @@
-"""What the registry knows: a fold over the records of its topic. Only `replay` changes it."""
+"""The registry's state: a fold over the records of its topic. Only `replay` changes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GLOBAL_SUBJECT = names.context_prefix(GLOBAL_CONTEXT)
 
 
 class ContextId(NamedTuple):
-    """A schema id and the context it counts in."""
+    """A schema id and its context."""
 
     context: str
     id: int
@@ -39,11 +39,11 @@ class ContextId(NamedTuple):
 
 @dataclass(slots=True)
 class ContextState:
-    """The ids of one context. They are a counter of its own, and one schema has one id in all its subjects."""
+    """The ids of one context. Each context counts separately, and a schema has the same id in all its subjects."""
 
-    # The highest id that was ever seen. It never goes down, so no id is given twice.
+    # The highest id ever seen. It never decreases, so no id is assigned twice.
     max_id: int = 0
-    # Which version of each subject has an id. Several versions with one id only come from imports; the last one counts.
+    # For each id, the version of each subject that has it. Only imports produce several versions; the last one wins.
     versions: dict[int, dict[str, int]] = field(default_factory=dict)
     ids: dict[bytes, int] = field(default_factory=dict)
 
@@ -52,20 +52,20 @@ class State:
     def __init__(self) -> None:
         self.subjects: dict[str, dict[int, SchemaEntry]] = {}
         self.contexts: dict[str, ContextState] = {}
-        # Contexts that were registered in, beside the default one.
+        # Contexts with registrations, except the default one.
         self.named_contexts: set[str] = set()
         self.configs: dict[str | None, Config] = {}
         self.modes: dict[str | None, str] = {}
-        # For each version that is referred to, who does.
+        # For each referenced version, the schemas that refer to it.
         self.referrers: dict[tuple[str, int], set[ContextId]] = {}
         self.associations: dict[tuple[str, ...], dict[str, Any]] = {}
-        # The offset after the last record that was replayed.
+        # The offset after the last replayed record.
         self.next_offset = 0
 
     # The fold.
 
     def replay(self, record: StoredRecord) -> None:
-        """Take a record in. Raises CorruptRecord for one that says nothing; the state is as before then."""
+        """Apply a record. Raises CorruptRecord if it cannot be applied; then it only advances `next_offset`."""
         self.next_offset = max(self.next_offset, record.offset + 1)
         event = read_record(record)
         match event:
@@ -114,7 +114,7 @@ class State:
             self.subjects.pop(subject, None)
 
     def _forget(self, subject: str, version: int) -> None:
-        """Take a version out of all the indexes; the version itself stays."""
+        """Remove a version from all indexes, but keep the version itself."""
         entry = self.subjects.get(subject, {}).get(version)
         if entry is None:
             return
@@ -167,7 +167,7 @@ class State:
         return known.max_id + 1 if known else 1
 
     def skip_ids(self, context: str, last: int) -> None:
-        """Give no id up to this one: a write failed, and nobody knows whether it is in the log."""
+        """Never assign ids up to this one: a write failed, and its records may be in the log."""
         known = self.contexts.setdefault(context, ContextState())
         known.max_id = max(known.max_id, last)
 
@@ -187,7 +187,7 @@ class State:
         return any(deleted or not entry.deleted for entry in self.subjects.get(subject, {}).values())
 
     def matching(self, subject: str | None) -> list[str]:
-        """A subject, or all subjects of the context if it names one, or all there are."""
+        """A subject, all subjects of a context if it names one, or all subjects if it is None."""
         if subject is None or subject == GLOBAL_SUBJECT:
             return list(self.subjects)
         parsed = names.parse(subject)
@@ -196,7 +196,7 @@ class State:
         return [name for name in self.subjects if names.context_of(name) == parsed.context]
 
     def with_prefix(self, prefix: str) -> Iterator[str]:
-        """Subjects by prefix, sorted. `:*:` before it looks in all contexts, a plain prefix in the default one."""
+        """Subjects by prefix, sorted. `:*:` before the prefix searches all contexts, a plain prefix the default one."""
         everywhere = prefix.startswith(ANY_CONTEXT_PREFIX)
         wanted = prefix[len(ANY_CONTEXT_PREFIX) :] if everywhere else names.normalize(prefix)
         for subject in sorted(self.subjects):
@@ -209,7 +209,7 @@ class State:
     # Settings: the subject's own, then its context's, then those for all contexts.
 
     def config(self, subject: str | None) -> Config | None:
-        """What is set for exactly this subject or context. For the global one there is always something."""
+        """The config of exactly this subject or context. The global one always has a config."""
         config = self.configs.get(subject)
         if config is None:
             return {"compatibilityLevel": DEFAULT_COMPATIBILITY} if subject in (None, GLOBAL_SUBJECT) else None
@@ -218,7 +218,7 @@ class State:
     def config_in_scope(self, subject: str | None) -> Config:
         own = self.configs.get(subject)
         if own is not None and subject is not None:
-            # Metadata, rules and aliases hold for the subject alone; the rest is filled up from the global config.
+            # A subject with a config inherits no metadata, rules or aliases; the rest falls back to the global config.
             shared = {name: value for name, value in (self.config(None) or {}).items() if name in INHERITED}
             return {"compatibilityLevel": DEFAULT_COMPATIBILITY, **shared, **own}
         for scope in self._scopes(subject):
@@ -238,7 +238,7 @@ class State:
         return (None if context == DEFAULT_CONTEXT else names.context_prefix(context), GLOBAL_SUBJECT)
 
 
-# What a subject's config takes over from the global one where it says nothing.
+# The fields that a subject's config inherits from the global one.
 INHERITED = (
     "normalize", "validateFields", "validateNewSchemas", "validateRules", "compatibilityPolicy", "compatibilityGroup",
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The registry's log on a Kafka cluster: one partition of a compacted topic, through a client like any other.
+"""The registry's log on a Kafka cluster: one partition of a compacted topic, accessed with an ordinary client.
 
-So it does not matter how the cluster runs: one broker, several in a process, worker processes, or Apache Kafka.
+So it works with any cluster: one broker, several in a process, worker processes, or Apache Kafka.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.client.offsets import bounds
 from ottla.client.producer import Producer
 from ottla.client.routing import Client
 from ottla.enums import ConfigResourceType
-from ottla.errors import KafkaError, TopicAlreadyExists
+from ottla.errors import InvalidReplicationFactor, KafkaError, TopicAlreadyExists
 from ottla.records.batch import build_batch
 from ottla.records.record import Record as KafkaRecord
 
@@ -25,7 +25,7 @@ MAX_REPLICAS = 3
 
 
 class TopicLog:
-    """Reads and writes `_schemas`. `open` it first; the client belongs to the caller."""
+    """Reads and writes `_schemas`. Call `open` first; the caller owns the client."""
 
     def __init__(self, client: Client, now_ms: Callable[[], int], topic: str = TOPIC) -> None:
         self._client = client
@@ -34,12 +34,14 @@ class TopicLog:
         self._producer = Producer(client)
 
     async def open(self) -> None:
-        """Create the topic if it is not there. Raises OSError if it is one that no registry could use."""
+        """Create the topic if it does not exist. Raises OSError if a registry cannot use the existing one."""
         topic = self._partition[0]
         try:
             nodes = (await self._client.refresh([topic])).nodes
-            wanted = NewTopic(topic, 1, min(MAX_REPLICAS, len(nodes)), {"cleanup.policy": "compact"})
-            created = (await create_topics(self._client, [wanted]))[topic]
+            created = await self._create(min(MAX_REPLICAS, len(nodes)))
+            if isinstance(created, InvalidReplicationFactor):
+                # Workers of one broker share a log, and brokers may be down: use the cluster's default.
+                created = await self._create(-1)
             if not isinstance(created, KafkaError):
                 return
             if not isinstance(created, TopicAlreadyExists):
@@ -47,6 +49,11 @@ class TopicLog:
             await self._check()
         except (KafkaError, ClientError) as error:
             raise OSError(f"the topic {topic} cannot be opened: {error}") from error
+
+    async def _create(self, replicas: int) -> object:
+        topic = self._partition[0]
+        wanted = NewTopic(topic, 1, replicas, {"cleanup.policy": "compact"})
+        return (await create_topics(self._client, [wanted]))[topic]
 
     async def _check(self) -> None:
         topic = self._partition[0]
@@ -69,14 +76,14 @@ class TopicLog:
         try:
             first = await self._producer.append(self._partition, batch)
         except BaseException as error:
-            # The batch may have been written. A producer that goes on with its sequence number would have the next,
-            # different one taken for a repetition of it.
+            # The batch may have been written. If the producer reused its sequence number, the broker would take the
+            # next batch, a different one, for a duplicate.
             self._producer = Producer(self._client)
             if isinstance(error, (KafkaError, ClientError)):
                 raise OSError(str(error)) from error
             raise
         if first < 0:
-            # It was written by an attempt whose answer was lost, so nobody knows where.
+            # An attempt whose answer was lost wrote it, so the offset is unknown.
             raise OSError("the broker did not say at which offset the records are")
         return [StoredRecord(first + index, now, *record) for index, record in enumerate(records)]
 

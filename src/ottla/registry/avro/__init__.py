@@ -1,1 +1,1 @@
-"""Avro: reading, the text that Apache Avro's Java library prints, and which schema reads what another one wrote."""
+"""Avro: parses schemas, prints them as Apache Avro's Java library does, and checks whether one can read another."""

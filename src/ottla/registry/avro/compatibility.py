@@ -1,15 +1,16 @@
-"""Which Avro schema reads what another one wrote: the resolution rules of the Avro specification.
+"""Whether data written with one Avro schema can be read with another: the Avro specification's resolution rules.
 
-Finds the same incompatibilities, in the same order and with the same messages, as Apache Avro's Java library, since
-that is what registries report. Names are compared without their namespace, as there.
+Finds the same incompatibilities, in the same order and with the same messages, as Apache Avro's Java library, because
+registries report those. Like that library, it compares names without their namespace.
 """
 
 from __future__ import annotations
 
 from ..formats import Difference
-from .types import PRIMITIVES, AvroField, AvroType
+from .text import to_text
+from .types import PRIMITIVES, AvroType
 
-# What a reader of each type also reads, apart from its own type.
+# The types that a reader of each type accepts besides its own.
 PROMOTIONS = {
     "long": ("int",),
     "float": ("int", "long"),
@@ -31,19 +32,26 @@ DESCRIPTIONS = {
     " value and is missing in the {{writer}} schema",
 }
 
-# The way to a place, as links from the inside out: most of them are never printed.
+# A path within a schema, linked from the inside out. Most paths are never printed, so building one must be cheap.
 Path = tuple["Path", str | int] | None
 
 
 def find_differences(reader: AvroType, writer: AvroType) -> list[Difference]:
-    return _Checker().check(reader, writer, None)
+    try:
+        return _Checker().check(reader, writer, None)
+    except _AmbiguousField as error:
+        return [Difference("", "/", f"Unexpected exception during compatibility check: {error}")]
+
+
+class _AmbiguousField(Exception):
+    """A field whose name and aliases match several of the writer's fields. Avro then gives up and reports no type."""
 
 
 class _Checker:
-    """Remembers every pair it compared. A pair that is met again within itself counts as compatible."""
+    """Remembers every pair it compared. A pair that recurs within its own comparison counts as compatible."""
 
     def __init__(self) -> None:
-        # The types are kept too, so that the ids stay theirs.
+        # Holds the types as well, so that their ids are not reused.
         self.results: dict[tuple[int, int], tuple[AvroType, AvroType, list[Difference]]] = {}
 
     def check(self, reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:
@@ -103,25 +111,23 @@ class _Checker:
         found: list[Difference] = []
         for index, field in enumerate(reader.fields):
             here = (path, index)
-            sources = {name for name in (field.name, *field.aliases) if name in written}
+            # An alias that equals the name counts twice, as in Avro.
+            sources = [name for name in (field.name, *field.aliases) if name in written]
             if len(sources) > 1:
-                found.append(_ambiguous(field, here))
-            elif sources:
-                found += self.check(field.type, written[sources.pop()].type, (here, "type"))
+                shown = f"{field.name} type:{_shown(field.type)} pos:{index}"
+                raise _AmbiguousField(
+                    f"Reader record field {shown} matches multiple fields in writer record schema {to_text(writer)}"
+                )
+            if sources:
+                found += self.check(field.type, written[sources[0]].type, (here, "type"))
             elif field.has_default:
                 continue
             elif field.type.kind == "enum" and field.type.enum_default is not None:
-                # Avro compares the enum with the whole record here, which never fits. The type of the error shows it.
+                # Avro compares the enum with the whole record here. They never match, and the error's type shows it.
                 found += self.check(field.type, writer, (here, "type"))
             else:
                 found.append(_difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, field.name))
         return found
-
-
-def _ambiguous(field: AvroField, path: Path) -> Difference:
-    """A field whose name and aliases stand for several of the writer's fields. Avro gives up here, without a type."""
-    problem = f"Reader record field {field.name} matches multiple fields in the writer's record schema"
-    return Difference("", _pointer(path), f"Unexpected exception during compatibility check: {problem}")
 
 
 def _names(reader: AvroType, writer: AvroType, path: Path) -> list[Difference]:

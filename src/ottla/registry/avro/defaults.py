@@ -28,7 +28,7 @@ def is_valid_default(type_: AvroType, value: Any) -> bool:
         return isinstance(value, dict) and all(is_valid_default(type_.element, item) for item in value.values())
     if kind == "union":
         return any(is_valid_default(branch, value) for branch in type_.branches)
-    # A field that the default leaves out takes its own default, which was checked where it stands.
+    # A field that the default leaves out uses its own default, which was checked with that field.
     return isinstance(value, dict) and all(
         is_valid_default(field.type, value[field.name]) if field.name in value else field.has_default
         for field in type_.fields

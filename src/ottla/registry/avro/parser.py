@@ -1,4 +1,4 @@
-"""Reads Avro schemas from JSON with the rules of Apache Avro's Java library, and says what is wrong in its words."""
+"""Parses Avro schemas from JSON with the rules and the error messages of Apache Avro's Java library."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .defaults import is_valid_default
 from .text import to_text
 from .types import MISSING, NAMED, PRIMITIVES, AvroField, AvroType
 
-# Keys that Avro gives a meaning to; all others are kept as properties.
+# Keys that have a meaning in Avro; all others are kept as properties.
 TYPE_KEYS = {
     "type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size", "aliases",
 }  # fmt: skip
 ENUM_KEYS = {*TYPE_KEYS, "default"}
 FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases"}
 ORDERS = ("ascending", "descending", "ignore")
-# Java's int, which the size of a fixed has to fit in.
+# The maximum of Java's int: the limit for the size of a fixed.
 MAX_INT = 2**31 - 1
 
 
 class Parser:
-    """Knows the names that were defined so far: those of the references, then those of the schema itself."""
+    """Knows the names defined so far: those of the references first, then those of the schema itself."""
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.names: dict[str, AvroType] = {}
-        # Names whose definition is being read, so that those within see them.
+        # Names whose definitions are being parsed; inner types may already use them.
         self.open: set[str] = set()
 
     def parse(self, value: Any, namespace: str = "") -> AvroType:
@@ -41,7 +41,7 @@ class Parser:
         if kind is None:
             raise InvalidSchema(f"No type: {dumps(value)}")
         if not isinstance(kind, str):
-            # {"type": {...}} means the inner type. What stands beside it belongs to nothing, and is dropped.
+            # {"type": {...}} means the inner type. Keys next to it have no meaning and are dropped.
             return self.parse(kind, namespace)
         if kind in PRIMITIVES:
             return AvroType(kind, properties=_properties(value, TYPE_KEYS))
@@ -67,7 +67,7 @@ class Parser:
         if full_name in self.names:
             return self.names[full_name]
         if name in self.names and name not in self.open:
-            # Not in the enclosing namespace, but without one.
+            # Not in the enclosing namespace, but defined without a namespace.
             return self.names[name]
         raise InvalidSchema(f"Undefined schema: {full_name}")
 
@@ -109,7 +109,7 @@ class Parser:
             type_.aliases.append(alias if "." in alias or not namespace else f"{namespace}.{alias}")
         if earlier is None:
             return type_
-        # Saying the same thing twice is allowed.
+        # A second, identical definition is allowed.
         if to_text(type_) != to_text(earlier):
             raise InvalidSchema(f"Can't redefine: {type_.full_name}")
         self.names[type_.full_name] = earlier

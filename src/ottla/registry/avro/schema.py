@@ -18,7 +18,7 @@ from .types import AvroType
 class AvroSchema:
     root: AvroType
     references: tuple[Reference, ...]
-    # The types that the references define, which the text does not repeat.
+    # The types that the references define; the text does not repeat them.
     known: tuple[AvroType, ...]
     source: Source
     schema_type: str = AVRO
@@ -52,7 +52,7 @@ class AvroSchema:
         return any(field.name == name for field in self.root.fields)
 
     def check(self, fields_too: bool) -> None:
-        """Reading it has checked all there is."""
+        """Nothing to do: parsing has already checked everything."""
 
     def cannot_read(self, writer: ParsedSchema, lenient: bool) -> list[Difference]:
         assert isinstance(writer, AvroSchema)

@@ -1,4 +1,4 @@
-"""An Avro schema as objects. Named types that are used twice are the same object, so recursive ones are cycles."""
+"""An Avro schema as objects. Every use of a named type is the same object, so recursive types are cycles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED = ("record", "error", "enum", "fixed")
 
 
 class Missing:
-    """Stands for a default that a field does not have, since null is a default too."""
+    """Marks a field without a default. None cannot do that, because null is a valid default."""
 
 
 MISSING = Missing()
@@ -33,10 +33,10 @@ class AvroField:
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """Any type; which of the attributes count depends on `kind`."""
+    """Any type; `kind` determines which attributes are used."""
 
     kind: str
-    # Named types. The namespace is empty for none.
+    # For named types. The namespace may be empty.
     name: str = ""
     namespace: str = ""
     doc: str | None = None
@@ -49,12 +49,12 @@ class AvroType:
     # The items of an array or the values of a map.
     items: AvroType | None = None
     branches: list[AvroType] = field(default_factory=list)
-    # Everything that Avro gives no meaning to, and logical types.
+    # All keys without a meaning in Avro, and logical types.
     properties: dict[str, Any] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
-        """The name with its namespace; of an unnamed type, its kind."""
+        """The name with its namespace, or the kind of an unnamed type."""
         if self.kind not in NAMED:
             return self.kind
         return f"{self.namespace}.{self.name}" if self.namespace else self.name

@@ -1,1 +1,1 @@
-"""JSON Schema: reading by draft, references, and the compatibility rules of Confluent's registry."""
+"""JSON Schema: parsing by draft, references, and the compatibility rules of Confluent's registry."""

@@ -1,7 +1,7 @@
-"""Which JSON Schema accepts everything that another one accepts: the rules of Confluent's registry.
+"""Whether a JSON Schema accepts everything that another one accepts: the rules of Confluent's registry.
 
-A rule compares two nodes and names how the reader's differs from the writer's. Only differences that are not compatible
-are kept. The rules for objects and arrays are in `containers`.
+A rule compares two nodes and names how the reader's differs from the writer's. Only incompatible differences are kept.
+The rules for objects and arrays are in `containers`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .differences import COMPATIBLE, COMPATIBLE_LENIENT, difference
 from .limits import compare_limits, number
 from .model import Node
 
-# Schemas that refer to each other in every way make many pairs to compare. Beyond this, nobody waits for the answer.
+# Schemas with many references between them have many pairs to compare. More than this would take too long.
 MAX_COMPARISONS = 200_000
-# More reasons than this help nobody, and in a tangle of references there can be exponentially many.
+# More reasons than this do not help, and with many references there can be exponentially many.
 MAX_FOUND = 100
 
 # Two nodes, by their ids.
 Pair = tuple[int, int]
-# What makes the reader refuse something: a type of difference or a pair of inner nodes, and where, from here on.
+# Why the reader refuses something: a type of difference or a pair of inner nodes, and the path to it from here.
 Found = list[tuple[str | Pair, tuple[str, ...]]]
 
 
@@ -34,19 +34,19 @@ def find_differences(writer: Node, reader: Node, lenient: bool) -> list[Differen
 
 
 class Comparison:
-    """Finds the pairs of nodes that do not fit.
+    """Finds the pairs of nodes that are incompatible.
 
-    Every pair counts as compatible until a rule says otherwise. Then all pairs that relied on it are looked at again.
-    So recursive schemas end, and no comparison waits within another one, however deep the schemas are.
+    Every pair counts as compatible until a rule finds a difference. Then all pairs that depend on it are compared
+    again. So the comparison of recursive schemas ends, and comparisons are never nested, however deep the schemas are.
     """
 
     def __init__(self, compatible: frozenset[str]) -> None:
         self.compatible = compatible
         self.pairs: dict[Pair, tuple[Node, Node]] = {}
         self.results: dict[Pair, Found] = {}
-        # For each pair, those whose result depends on it.
+        # For each pair, the pairs whose results depend on it.
         self.dependents: dict[Pair, set[Pair]] = {}
-        # New pairs are taken from the right, so that the innermost come first; those to look at again wait on the left.
+        # New pairs are taken from the right, so that the innermost come first; pairs to compare again wait on the left.
         self.waiting: deque[Pair] = deque()
         self.again: set[Pair] = set()
         self.current: Pair | None = None
@@ -60,7 +60,7 @@ class Comparison:
             self.again.discard(pair)
             found = self._compare(*self.pairs[pair])
             if found and not self.results.get(pair):
-                # Those that were not looked at yet come anyway.
+                # Pairs that were not compared yet are waiting anyway.
                 late = {one for one in self.dependents[pair] if one in self.results} - self.again
                 self.again |= late
                 self.waiting.extendleft(late)
@@ -68,7 +68,7 @@ class Comparison:
         return self._reasons(first)
 
     def _reasons(self, first: Pair) -> list[Difference]:
-        """The differences themselves, with their way from the root. A way that comes back to itself is not followed."""
+        """The differences themselves, with their paths from the root. Cyclic paths are not followed."""
         reasons: list[Difference] = []
         stack: list[tuple[str | Pair, tuple[str, ...], frozenset[Pair]]] = [(first, (), frozenset())]
         steps = 0
@@ -83,7 +83,7 @@ class Comparison:
         return reasons
 
     def compare(self, writer: Node | None, reader: Node | None) -> Found:
-        """What is known to make the reader refuse something that the writer allows."""
+        """The reasons known so far why the reader refuses something that the writer allows."""
         if writer is None or reader is None:
             return self.found("SCHEMA_ADDED") if writer is not reader and writer is None else []
         self.comparisons += 1
@@ -112,14 +112,14 @@ class Comparison:
             if old.kind == "false" or new.is_empty:
                 return []
             if old.raw.get("connect.type") == new.raw.get("connect.type") == "bytes":
-                # Kafka Connect changed how it writes decimals; both are bytes to it.
+                # Kafka Connect changed how it writes decimals; both forms are bytes.
                 return []
             return self.found("TYPE_CHANGED")
         rule = RULES.get(old.kind)
         return rule(self, old, new) if rule else []
 
     def _within_combined(self, old: Node, new: Node) -> bool:
-        """Whether a plain schema and a combined one agree because one part of the combined one does."""
+        """Whether a plain schema and a combined one are compatible because one part of the combined one is."""
         if old.kind != "combined" and new.kind == "combined":
             if len(new.parts) == 1 or new.criterion != "allOf":
                 return any(not self.compare(old, part) for part in new.parts)
@@ -166,7 +166,7 @@ def _multiples(before: Any, after: Any) -> str:
         if after and before % after == 0:
             return "REDUCED"
     except InvalidOperation:
-        # Too far apart to divide.
+        # The magnitudes are too different to divide.
         pass
     return "CHANGED"
 
@@ -192,7 +192,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _negations(comparison: Comparison, old: Node, new: Node) -> Found:
-    # What must not match is compared the other way round: forbidding less is allowing more.
+    # `not` is compared in the opposite direction: forbidding less means allowing more.
     forbidden = comparison.compare(new.child(new.raw["not"]), old.child(old.raw["not"]))
     return comparison.found("NOT_TYPE_EXTENDED" if forbidden else "NOT_TYPE_NARROWED", "not")
 
@@ -218,10 +218,10 @@ def _combinations(comparison: Comparison, old: Node, new: Node) -> Found:
 
 
 def _matching(fits: list[list[int]]) -> int:
-    """How many on the left get a partner on the right, where `fits` says who may have whom and nobody is shared."""
+    """The size of a maximum bipartite matching. `fits` lists, for each left index, the right indexes that fit."""
     partner: dict[int, int] = {}
     for start in range(len(fits)):
-        # Breadth first along alternating paths; `came` leads back from a right one to the left one it was reached from.
+        # Breadth first along alternating paths; `came` maps each right index to the left index it was reached from.
         came: dict[int, int] = {}
         queue = [start]
         free: int | None = None

@@ -1,7 +1,8 @@
 """The compatibility rules for objects and arrays.
 
-What decides is the content model of an object: open, if any further property is allowed; closed, if none; partially
-open, if a further one has to fit a schema. Tuples, which list their items one by one, follow the same rules.
+They depend on the content model of an object: open if any additional property is allowed, closed if none is, and
+partially open if additional properties must fit a schema. Tuples, which list their items one by one, follow the same
+rules.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _is_open(node: Node) -> bool:
 
 
 def _cover(node: Node, name: str) -> Node | None:
-    """The schema that a property has to fit which the object does not name; None in a closed model."""
+    """The schema for a property that the object does not name; None in a closed model."""
     for pattern, schema in node.pattern_properties.items():
         if matches(pattern, name):
             return schema
@@ -124,7 +125,7 @@ def _dependencies(comparison: Comparison, old: Node, new: Node) -> Found:
 def _extra(
     comparison: Comparison, old: tuple[bool, Node | None], new: tuple[bool, Node | None], keyword: str, name: str
 ) -> Found:
-    """`additionalProperties` and `additionalItems`: whether there may be more, and of which schema."""
+    """Compare `additionalProperties` or `additionalItems`: whether more are allowed, and with which schema."""
     if old[0] != new[0]:
         return comparison.found(f"{name}_{'ADDED' if new[0] else 'REMOVED'}", keyword)
     if (old[1] is None) != (new[1] is None):
@@ -140,7 +141,7 @@ def _unevaluated(comparison: Comparison, old: Node, new: Node, keyword: str, nam
     is_false = after is not None and after.kind == "false"
     if was_false != is_false:
         return comparison.found(f"{name}_{'ADDED' if was_false else 'REMOVED'}", keyword)
-    # From here on, none and anything are told apart from a schema only.
+    # From here on, the only possible difference is between "anything" and a schema.
     if before is None or (after is not None and before.is_empty and not after.is_empty):
         return comparison.found(f"{name}_NARROWED", keyword)
     if after is None or (after.is_empty and not before.is_empty):

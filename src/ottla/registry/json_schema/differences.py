@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..formats import Difference
 
-# A reader may differ from the writer in these ways. All that is not listed here is incompatible.
+# A reader may differ from the writer in these ways. Every other difference is incompatible.
 COMPATIBLE = frozenset(
     [
         "ID_CHANGED",
@@ -74,7 +74,7 @@ COMPATIBLE = frozenset(
         "NOT_TYPE_NARROWED",
     ]
 )
-# What the policy LENIENT also lets through.
+# The LENIENT policy also allows these.
 COMPATIBLE_LENIENT = COMPATIBLE | frozenset(
     [
         "ADDITIONAL_PROPERTIES_NARROWED",
@@ -158,6 +158,6 @@ def difference(type_: str, path: str) -> Difference:
     template = _DESCRIPTIONS.get(type_)
     if template is None:
         template = next((text for ending, text in _BY_ENDING.items() if type_.endswith(ending)), "")
-    # Braces in a property's name must not look like placeholders.
+    # Braces in a property's name must not be taken for placeholders.
     description = template.replace("{path}", path).replace("{{", "{").replace("}}", "}") if template else ""
     return Difference(type_, path, description, closing="'")

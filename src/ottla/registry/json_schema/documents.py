@@ -1,4 +1,4 @@
-"""The documents that a JSON Schema is made of: itself, those it refers to, and the drafts' own schemas."""
+"""The documents that a JSON Schema consists of: itself, its references, and the schemas of the drafts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPECIFICATIONS = {
     "2019-09": referencing.jsonschema.DRAFT201909,
     "2020-12": referencing.jsonschema.DRAFT202012,
 }
-# A schema that names none is read as this one, as in Confluent's registry.
+# The draft of a schema that names none, as in Confluent's registry.
 DEFAULT_DRAFT = "draft-07"
 MODERN_DRAFTS = ("2019-09", "2020-12")
 
@@ -43,7 +43,7 @@ def draft_of(value: Any) -> str:
 
 
 class Documents:
-    """Finds what a `$ref` points to. Nothing is ever fetched over a network."""
+    """Finds the target of a `$ref`. Never fetches anything over the network."""
 
     def __init__(self, root: Any, references: Iterable[tuple[str, str]]) -> None:
         self.draft = draft_of(root)
@@ -65,10 +65,10 @@ class Documents:
         self.resolver = registry.resolver(base.removesuffix("#"))
 
     def resolve(self, reference: str, resolver: Any) -> tuple[Any, Any]:
-        """What a `$ref` stands for, and the resolver for the references within it."""
+        """The target of a `$ref`, and the resolver for the references within it."""
         key = (id(resolver), reference)
         if key not in self.found:
-            # With the resolver, so that its id stays its own.
+            # Holds the resolver as well, so that its id is not reused.
             self.found[key] = (resolver, *self._resolve(reference, resolver))
         return self.found[key][1:]
 
@@ -84,7 +84,7 @@ class Documents:
         return found.contents, found.resolver
 
     def within(self, value: dict[str, Any], resolver: Any) -> Any:
-        """The resolver for a part that has an id of its own, which its references are relative to."""
+        """The resolver for a part with its own id: its references are relative to that id."""
         return resolver.in_subresource(SPECIFICATIONS[self.draft].create_resource(value))
 
 
@@ -92,7 +92,7 @@ def check_against_draft(value: Any) -> None:
     """Refuse a schema that breaks the rules of its draft."""
     validator = VALIDATORS[draft_of(value)]
     try:
-        # Formats are left out: a pattern is checked where it is read, with the engine that will run it.
+        # Formats are not checked here: a pattern is checked when it is parsed, with the engine that will run it.
         problem = next(validator(validator.META_SCHEMA).iter_errors(value), None)
     except RecursionError as error:
         raise InvalidSchema("nested too deeply") from error
@@ -102,7 +102,7 @@ def check_against_draft(value: Any) -> None:
 
 
 def _with_defs(root: Any) -> Any:
-    """A document in which `#/$defs/X` also finds what stands under `definitions`, as in Confluent's registry."""
+    """A document in which `#/$defs/X` also finds definitions under `definitions`, as in Confluent's registry."""
     if not isinstance(root, dict) or not isinstance(root.get("definitions"), dict):
         return root
     own = root.get("$defs", {})

@@ -1,4 +1,4 @@
-"""The compatibility rule for numbers that bound something."""
+"""The compatibility rule for limits such as `maxLength`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def compare_limits(comparison: Comparison, old: Any, new: Any, keyword: str, name: str) -> Found:
-    """A number that bounds something: whether it was added, removed, raised or lowered."""
+    """Compare a limit: whether it was added, removed, raised or lowered."""
     old, new = number(old), number(new)
     if old is None and new is None:
         return []
@@ -23,5 +23,5 @@ def compare_limits(comparison: Comparison, old: Any, new: Any, keyword: str, nam
 
 
 def number(value: Any) -> Any:
-    """A number of the schema; None if there is none, or something else in its place."""
+    """A number from the schema; None if it is missing or not a number."""
     return None if value is None or isinstance(value, (bool, str, list, dict)) else value

@@ -1,7 +1,7 @@
-"""A JSON Schema as a tree of nodes that each say one thing, which is what the compatibility rules compare.
+"""A JSON Schema as a tree of nodes, each with one constraint. The compatibility rules compare nodes.
 
-One JSON object may say several things: `{"type": "string", "enum": […]}` is two nodes under an "all of" that nobody
-wrote. Nodes are made when they are asked for, and once for each JSON object, so recursive schemas are cycles of nodes.
+One JSON object may have several constraints: `{"type": "string", "enum": […]}` becomes two nodes under an implicit
+"all of". Nodes are created on demand, and once per JSON object, so recursive schemas are cycles of nodes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ CRITERIA = ("allOf", "anyOf", "oneOf")
 
 
 class Node:
-    """One statement about values. `raw` is the JSON object it came from, whose other keywords are other nodes."""
+    """One constraint on values. `raw` is its JSON object, whose other keywords belong to other nodes."""
 
     def __init__(self, builder: Builder, resolver: Any, kind: str, raw: dict[str, Any], whole: bool = True) -> None:
         self.builder = builder
         self.resolver = resolver
         self.kind = kind
         self.raw = raw
-        # Whether the node is all that its JSON object says, and title, default and the like are its own.
+        # Whether the node represents its whole JSON object, so that title, default and the like belong to it.
         self.whole = whole
         self.integer = False
         self.criterion = ""
@@ -48,7 +48,7 @@ class Node:
 
     @cached_property
     def target(self) -> Node:
-        """What it stands for; of a reference, what it refers to."""
+        """The node itself, or the target of a reference."""
         if self.kind != "reference":
             return self
         seen, node = {id(self)}, self
@@ -70,7 +70,7 @@ class Node:
 
     @cached_property
     def key(self) -> str:
-        """Equal for nodes that say the same."""
+        """Equal for equivalent nodes."""
         return f"{self.kind} {self.criterion} {self.integer} {dumps(sorted_keys(self.raw))}"
 
     @cached_property
@@ -80,7 +80,7 @@ class Node:
     @cached_property
     def required(self) -> set[str]:
         required = self.raw.get("required")
-        # In draft 3 it was a boolean; it means nothing here.
+        # In draft 3 it was a boolean, which is ignored here.
         return {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
 
     @cached_property
@@ -88,14 +88,14 @@ class Node:
         return {pattern: self.child(value) for pattern, value in (self.raw.get("patternProperties") or {}).items()}
 
     def extra(self, keyword: str) -> tuple[bool, Node | None]:
-        """Whether more properties or items than those named are permitted, and the schema that they have to fit."""
+        """Whether additional properties or items are permitted, and the schema that they must fit."""
         value = self.raw.get(keyword, True)
         if isinstance(value, bool):
             return value, None
         return True, self.child(value)
 
     def unevaluated(self, keyword: str) -> Node | None:
-        """`unevaluatedProperties` or `unevaluatedItems`, which the older drafts do not know."""
+        """`unevaluatedProperties` or `unevaluatedItems`, which older drafts do not have."""
         if keyword not in self.raw or not self.builder.modern:
             return None
         return self.child(self.raw[keyword])
@@ -112,7 +112,7 @@ class Node:
 
     @cached_property
     def all_items(self) -> Node | None:
-        """The schema of every item, if the items are not listed one by one."""
+        """The schema for all items, if they are not listed one by one."""
         items = self.raw.get("items")
         if items is None or isinstance(items, list) or "prefixItems" in self.raw:
             return None
@@ -134,7 +134,9 @@ class Node:
             if isinstance(items, bool):
                 return items, None
             return (True, self.child(items)) if "prefixItems" in self.raw else (True, None)
-        return self.extra("additionalItems")
+        permitted, schema = self.extra("additionalItems")
+        # If one schema applies to every item, there are no additional items to forbid.
+        return permitted or self.all_items is not None, schema
 
     def contains_limit(self, name: str) -> Any:
         value = self.raw.get(name)
@@ -144,20 +146,23 @@ class Node:
 
 
 class Builder:
-    """Makes nodes out of JSON."""
+    """Creates nodes from JSON."""
 
     def __init__(self, documents: Documents) -> None:
         self.documents = documents
         self.modern = documents.draft in MODERN_DRAFTS
-        # With the JSON object, so that its id stays its own.
+        # Holds the JSON object as well, so that its id is not reused.
         self.nodes: dict[int, tuple[Any, Node]] = {}
+        # One node each: with several nodes for the same boolean, the same comparison would be repeated.
+        resolver = documents.resolver
+        self.booleans = {True: Node(self, resolver, "true", {}), False: Node(self, resolver, "false", {})}
 
     def root(self) -> Node:
         return self.node(self.documents.root, self.documents.resolver)
 
     def node(self, value: Any, resolver: Any) -> Node:
         if isinstance(value, bool):
-            return Node(self, resolver, "true" if value else "false", {})
+            return self.booleans[value]
         if not isinstance(value, dict):
             raise InvalidSchema(f"expected an object or a boolean as schema, found {dumps(value)[:100]}")
         known = self.nodes.get(id(value))
@@ -186,7 +191,7 @@ class Builder:
         if isinstance(raw.get("$ref"), str):
             parts.append(Node(self, resolver, "reference", raw))
             if not self.modern:
-                # Up to draft 7, everything beside a $ref is ignored.
+                # Up to draft 7, all other keywords next to a $ref are ignored.
                 return parts
         parts += [Node(self, resolver, kind, raw) for kind in ("enum", "const", "not") if kind in raw]
         parts += [self._combined(criterion, raw, resolver) for criterion in CRITERIA if criterion in raw]
@@ -223,7 +228,7 @@ class Builder:
         return node
 
     def _implied(self, raw: dict[str, Any]) -> list[str]:
-        """Types that keywords speak of without naming them."""
+        """The types that keywords imply without naming them."""
         keywords = {
             "array": MODERN_ARRAY_KEYWORDS if self.modern else ARRAY_KEYWORDS,
             "object": MODERN_OBJECT_KEYWORDS if self.modern else OBJECT_KEYWORDS,

@@ -1,4 +1,4 @@
-"""Regular expressions of schemas. They come from clients, so they run on RE2, which never takes exponential time."""
+"""Regular expressions in schemas. They come from clients, so RE2 runs them: it never takes exponential time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import InvalidSchema
 
 _UNICODE_CLASS = re.compile(r"\\[pP](\{[^}]*\}|.)")
 _OPTIONS = re2.Options()
-# A pattern that RE2 refuses is reported here, not on standard error.
+# Errors in patterns are reported here, not on standard error.
 _OPTIONS.log_errors = False
 
 
@@ -25,7 +25,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse what is no regular expression. Look-around is one, though RE2 does not know it."""
+    """Refuse an invalid regular expression. Look-around is valid, although RE2 does not support it."""
     if _compiled(pattern) is not None:
         return
     try:
@@ -35,6 +35,6 @@ def check_pattern(pattern: str) -> None:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a property's name has a match. A pattern with look-around matches nothing: only RE2 is safe to run."""
+    """Whether a pattern matches a property's name. Look-around never matches, because only RE2 is safe to run."""
     compiled = _compiled(pattern)
     return compiled is not None and compiled.search(name) is not None

@@ -1,4 +1,4 @@
-"""What can be done with the registry. An operation reads the state and returns records and an answer, no more."""
+"""The operations of the registry. An operation only reads the state and returns records and an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """The answer, and the records that have to be in the log before it is given."""
+    """The answer, and the records that must be in the log before it is sent."""
 
     answer: T
     records: list[Record] = field(default_factory=list)

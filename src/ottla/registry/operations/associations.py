@@ -1,4 +1,4 @@
-"""Associations: which subject a topic uses for its keys or values. Serializers ask for them before the first record."""
+"""Associations: which subject a topic uses for its keys or values. Serializers look them up before the first record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Association = dict[str, Any]
 
 
 def select(state: State, wanted: dict[str, str], kinds: list[str]) -> list[Association]:
-    """Associations that have all the wanted properties, in a fixed order."""
+    """The associations with all the wanted properties, in a fixed order."""
     found = [value for _, value in sorted(state.associations.items())]
     return [
         {name: value[name] for name in SHOWN if value.get(name) is not None}
@@ -35,7 +35,7 @@ def select(state: State, wanted: dict[str, str], kinds: list[str]) -> list[Assoc
 
 
 def update(state: State, request: dict[str, Any], create: bool) -> Outcome[Association]:
-    """Create associations of a resource, or unless `create`, change those it has."""
+    """Create associations of a resource, or change existing ones if `create` is false."""
     resource = {name: _required(request, name) for name in ("resourceName", "resourceNamespace", "resourceId")}
     resource["resourceType"] = request.get("resourceType") or "topic"
     wanted = request.get("associations")
@@ -88,7 +88,7 @@ def _association(state: State, resource: dict[str, Any], one: Any, create: bool)
 
 
 def remove(state: State, resource_id: str, kinds: list[str]) -> Outcome[None]:
-    """Take the associations of a resource away."""
+    """Remove the associations of a resource."""
     found = _of_resource(state, resource_id, kinds)
     keys = [key for key, _ in found]
     if not keys:

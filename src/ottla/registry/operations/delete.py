@@ -1,12 +1,14 @@
-"""Deleting versions and subjects, softly first and then permanently, and contexts that are empty."""
+"""Deletes versions and subjects, first softly and then permanently, and empty contexts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import errors, names
 from ..records import (
     Record,
+    association_record,
     config_record,
     context_record,
     delete_subject_record,
@@ -69,13 +71,25 @@ def delete_subject(state: State, subject: str, permanent: bool) -> Outcome[list[
     versions = [entry.version for entry in entries]
     if not permanent:
         return Outcome(versions, [delete_subject_record(subject, versions[-1])])
-    # The newest first, since versions of a subject may refer to earlier ones.
+    # Newest first, because versions of a subject may refer to earlier ones.
     records = [schema_tombstone(subject, version) for version in reversed(versions)]
     return Outcome(versions, records + _settings_tombstones(state, subject))
 
 
+def purge(state: State, subjects: Iterable[str]) -> list[Record]:
+    """The records that remove subjects with everything that belongs to them. Not available to clients."""
+    records: list[Record] = []
+    for subject in subjects:
+        records += [
+            schema_tombstone(subject, version) for version in sorted(state.subjects.get(subject, ()), reverse=True)
+        ]
+        records += _settings_tombstones(state, subject)
+        records += [association_record(key, None) for key in _associations(state, subject)]
+    return records
+
+
 def delete_context(state: State, context: str) -> Outcome[None]:
-    """Forget a context that has no subjects any more."""
+    """Delete a context that no longer has any subjects."""
     if any(names.context_of(subject) == context for subject in state.subjects):
         raise errors.context_not_empty(names.context_prefix(context))
     return Outcome(None, [context_record(context, exists=False)] if context in state.named_contexts else [])
@@ -86,5 +100,6 @@ def _settings_tombstones(state: State, subject: str) -> list[Record]:
     return records + ([config_record(subject, None)] if subject in state.configs else [])
 
 
-def _associations(state: State, subject: str) -> bool:
-    return any(value.get("subject", key[-1]) == subject for key, value in state.associations.items())
+def _associations(state: State, subject: str) -> list[tuple[str, ...]]:
+    """The keys of a subject's associations."""
+    return [key for key, value in state.associations.items() if value.get("subject", key[-1]) == subject]

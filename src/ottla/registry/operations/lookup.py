@@ -1,4 +1,4 @@
-"""Finding schemas: by what they say, by id, by version, across contexts."""
+"""Finds schemas: by content, by id, by version, across contexts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMPORT_MODES = ("IMPORT", "FORWARD")
 
 
 def canonical(catalog: Catalog, entry: SchemaEntry, config: Config, new: bool, normalize: bool) -> Candidate:
-    """Read and check a schema that came with a request, and bring it into the form in which it is stored."""
+    """Parse and check a schema from a request, and convert it to the form in which it is stored."""
     if not entry.text.strip():
         raise errors.invalid_schema("Empty schema")
     schema = catalog.parse(entry, new)
@@ -35,7 +35,7 @@ def canonical(catalog: Catalog, entry: SchemaEntry, config: Config, new: bool, n
 
 
 def find(catalog: Catalog, subject: str, wanted: Candidate, deleted: bool) -> SchemaEntry | None:
-    """The version of a subject that is a schema, by its hash, or else by what it says with its references inlined."""
+    """The version of a subject that has this schema: by its hash, or else by its content with references inlined."""
     state = catalog.state
     known = state.id_of(names.context_of(subject), wanted.entry.md5)
     if known is not None and subject in known[1]:
@@ -49,14 +49,14 @@ def find(catalog: Catalog, subject: str, wanted: Candidate, deleted: bool) -> Sc
 
 
 def says_the_same(catalog: Catalog, wanted: Candidate, entry: SchemaEntry) -> bool:
-    """Whether two schemas differ at most in how they write references, or in a version that one of them carries."""
+    """Whether two schemas differ at most in how they write references, or in a version property that only one has."""
     if entry.schema_type != wanted.entry.schema_type or wanted.entry.rule_set != entry.rule_set:
         return False
     if not _same_metadata(wanted.entry, entry):
         return False
     if wanted.entry.references == entry.references:
         return entry.text == wanted.entry.text
-    # An Avro schema can say the same without references, with all types written out.
+    # An Avro schema can be equivalent without references, with all types written out.
     inlined = entry.schema_type == AVRO and not wanted.entry.references
     return inlined and catalog.parsed(entry).resolved() == wanted.schema.resolved()
 
@@ -71,7 +71,7 @@ def _same_metadata(wanted: SchemaEntry, entry: SchemaEntry) -> bool:
 
 
 def look_up(catalog: Catalog, subject: str, entry: SchemaEntry, normalize: bool, deleted: bool) -> SchemaEntry | None:
-    """The stored version that a schema is, also if it is only so with the metadata it would take over."""
+    """The stored version with this schema, as it is or with the metadata that it would inherit."""
     config = catalog.state.config_in_scope(subject)
     wanted = canonical(catalog, entry, config, new=False, normalize=normalize)
     found = find(catalog, subject, wanted, deleted)
@@ -87,7 +87,7 @@ def look_up(catalog: Catalog, subject: str, entry: SchemaEntry, normalize: bool,
 def look_up_anywhere(
     catalog: Catalog, subject: str, entry: SchemaEntry, normalize: bool, deleted: bool
 ) -> SchemaEntry | None:
-    """As `look_up`; a subject of the default context is looked for in all contexts."""
+    """Like `look_up`, but searches all contexts for a subject of the default context."""
     found = look_up(catalog, subject, entry, normalize, deleted)
     if found is not None or names.context_of(subject) != DEFAULT_CONTEXT:
         return found
@@ -96,7 +96,7 @@ def look_up_anywhere(
         try:
             found = look_up(catalog, other, replace(entry, subject=other, md5=b""), normalize, deleted)
         except errors.RegistryError:
-            # It may refer to what this context does not have.
+            # It may refer to a schema that this context does not have.
             continue
         if found is not None:
             return found
@@ -104,7 +104,7 @@ def look_up_anywhere(
 
 
 def get_version(state: State, subject: str, version: int, deleted: bool) -> SchemaEntry | None:
-    """A version, -1 for the latest; a subject of the default context is looked for in all contexts."""
+    """A version, -1 for the latest. Searches all contexts for a subject of the default context."""
     candidates = [subject]
     if names.context_of(subject) == DEFAULT_CONTEXT:
         candidates += [names.context_prefix(context) + subject for context in sorted(state.named_contexts)]
@@ -125,7 +125,7 @@ def require_version(state: State, subject: str, version: int, deleted: bool) -> 
 
 
 def by_id(state: State, id_: int, subject: str) -> SchemaEntry | None:
-    """A schema by its id in the context of a subject. The subject only helps to find the context, if it can."""
+    """A schema by its id in the context of a subject. The subject is only a hint for finding the context."""
     parsed = names.parse(subject)
     found = _by_id_in(state, id_, subject)
     if found is not None or not parsed.name or parsed.context != DEFAULT_CONTEXT:
@@ -147,7 +147,7 @@ def _by_id_in(state: State, id_: int, subject: str) -> SchemaEntry | None:
 
 
 def by_guid(state: State, guid: str) -> list[ContextId]:
-    """The ids that a GUID stands for, one a context."""
+    """The ids of a GUID, one per context."""
     try:
         md5 = UUID(guid).bytes
     except ValueError:
@@ -158,7 +158,7 @@ def by_guid(state: State, guid: str) -> list[ContextId]:
 
 
 def versions_with_id(state: State, id_: int, subject: str, deleted: bool) -> list[SchemaEntry] | None:
-    """Every subject's version that has an id; None if the id is unknown."""
+    """The version of each subject that has this id; None if the id is unknown."""
     entry = by_id(state, id_, subject)
     if entry is None:
         return None
@@ -168,7 +168,7 @@ def versions_with_id(state: State, id_: int, subject: str, deleted: bool) -> lis
 
 
 def referrers(state: State, subject: str, version: int, deleted: bool) -> list[ContextId]:
-    """The schemas that refer to a version; unless `deleted`, only those that are live somewhere."""
+    """The schemas that refer to a version; unless `deleted`, only those with a live version."""
     found = state.referrers.get((subject, version), set())
     return sorted(one for one in found if deleted or referring_subjects(state, one, False))
 
@@ -180,7 +180,7 @@ def referring_subjects(state: State, which: ContextId, deleted: bool) -> set[str
 
 
 def with_properties(state: State, subject: str, properties: dict[str, str], deleted: bool) -> SchemaEntry | None:
-    """The latest version whose metadata has all the properties."""
+    """The latest version whose metadata has all these properties."""
     for entry in reversed(state.versions(subject, deleted)):
         own = (entry.metadata or {}).get("properties")
         if own is not None and properties.items() <= own.items():

@@ -1,4 +1,4 @@
-"""Metadata and rules that a schema takes over from the version before it and from the config."""
+"""Metadata and rules that a schema inherits from the previous version and from the config."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..records import Config
 def with_settings(
     config: Config, entry: SchemaEntry, previous: SchemaEntry | None, new_version: int | None
 ) -> SchemaEntry:
-    """The entry with its own metadata and rules, or those of the version before it, merged with the config's.
+    """The entry with its own metadata and rules, or those of the previous version, merged with the config's.
 
     With `new_version`, the version is written into the metadata if the request names one or the metadata has one.
     """

@@ -1,4 +1,4 @@
-"""Registering schemas, and asking whether one could be registered."""
+"""Registers schemas, and checks whether one could be registered."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .lookup import IMPORT_MODES, canonical, find, referrers, says_the_same
 from .metadata import with_settings
 
 READ_ONLY_MODES = ("READONLY", "READONLY_OVERRIDE")
-# Parts of a config that change what is registered.
+# The parts of a config that change registered schemas.
 CHANGING = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
-# A record that is larger than this would not fit into a batch of the default size.
+# A larger record would not fit into a batch of the default size.
 MAX_SCHEMA_BYTES = 1_000_000
 
 
 def check_writable(state: State, subject: str | None) -> None:
     if state.mode_in_scope(subject) in READ_ONLY_MODES:
         context = names.context_prefix(names.context_of(subject))
-        raise errors.not_permitted(f"Subject {subject} in context {context} is in read-only mode")
+        raise errors.not_permitted(f"Subject {subject or 'null'} in context {context} is in read-only mode")
 
 
 def _check_mode(state: State, entry: SchemaEntry) -> None:
-    """An id may be given while importing, and only then."""
+    """A request must name an id when importing, and must not otherwise."""
     check_writable(state, entry.subject)
     mode = state.mode_in_scope(entry.subject)
     where = f"Subject {entry.subject} in context {names.context_prefix(names.context_of(entry.subject))}"
@@ -40,9 +40,9 @@ def _check_mode(state: State, entry: SchemaEntry) -> None:
 
 
 def register(catalog: Catalog, entry: SchemaEntry, normalize: bool, force: bool = False) -> Outcome[SchemaEntry]:
-    """Register a schema: `id` is -1 and `version` is 0 if the request names none.
+    """Register a schema. `id` is -1 and `version` is 0 if the request names none.
 
-    A schema that its subject has already is answered with what is there, and neither compared nor written.
+    If the subject already has the schema, return the existing version, without comparing or writing anything.
     """
     if len(entry.text) > MAX_SCHEMA_BYTES or len(entry.text.encode("utf-8", "surrogatepass")) > MAX_SCHEMA_BYTES:
         raise errors.schema_too_large()
@@ -70,9 +70,9 @@ def register(catalog: Catalog, entry: SchemaEntry, normalize: bool, force: bool 
 
 
 def _known_already(catalog: Catalog, config: Config, entry: SchemaEntry, normalize: bool) -> SchemaEntry | None:
-    """What is there for a schema that comes as it is stored, if no defaults of the config could change it.
+    """The existing version of a schema that arrives as it is stored, if no defaults of the config could change it.
 
-    This is so in every mode: producers that register what is known keep working on a read-only registry.
+    This works in every mode: producers that register known schemas keep working with a read-only registry.
     """
     if not entry.text.strip() or any(config.get(name) for name in CHANGING):
         return None
@@ -88,7 +88,7 @@ def _known_already(catalog: Catalog, config: Config, entry: SchemaEntry, normali
 
 
 def _filled(config: Config, entry: SchemaEntry, previous: SchemaEntry | None, version: int) -> SchemaEntry:
-    """The entry with what it takes over from the version before it; without a text, that is the text too."""
+    """The entry with what it inherits from the previous version, including the text if it has none."""
     if not entry.text.strip():
         if previous is None:
             raise errors.invalid_schema("Empty schema")
@@ -99,7 +99,7 @@ def _filled(config: Config, entry: SchemaEntry, previous: SchemaEntry | None, ve
 
 
 def _existing(catalog: Catalog, candidate: Candidate) -> SchemaEntry | None:
-    """The live version of the subject that the schema is already, unless the request names a version or another id."""
+    """The live version that already has this schema, unless the request names a version or a different id."""
     if candidate.entry.version != 0:
         return None
     found = find(catalog, candidate.entry.subject, candidate, deleted=False)
@@ -107,7 +107,7 @@ def _existing(catalog: Catalog, candidate: Candidate) -> SchemaEntry | None:
 
 
 def _next_version(state: State, subject: str) -> int:
-    """One more than any version there ever was, soft-deleted ones included."""
+    """One more than the highest version, including soft-deleted ones."""
     return max(state.subjects.get(subject, {}), default=0) + 1
 
 
@@ -129,7 +129,7 @@ def _write(state: State, entry: SchemaEntry, importing: bool) -> Outcome[SchemaE
     if context != DEFAULT_CONTEXT and context not in state.named_contexts:
         records.append(context_record(context))
     for old in state.versions(subject, deleted=True):
-        # The same schema under an earlier number, soft deleted: the new version takes its place.
+        # The same schema, soft deleted under an earlier number: the new version replaces it.
         if old.deleted and old.id == id_ and old.version < version and not referrers(state, subject, old.version, True):
             records.append(schema_tombstone(subject, old.version))
     records.append(schema_record(entry))
@@ -137,7 +137,7 @@ def _write(state: State, entry: SchemaEntry, importing: bool) -> Outcome[SchemaE
 
 
 def _check_id(state: State, context: str, entry: SchemaEntry) -> None:
-    """An imported id must be free, or belong to the very same schema."""
+    """An imported id must be unused, or belong to the same schema."""
     known = state.by_id(ContextId(context, entry.id))
     if known is not None and known.md5 != entry.md5:
         where = names.context_prefix(context)
@@ -145,7 +145,7 @@ def _check_id(state: State, context: str, entry: SchemaEntry) -> None:
 
 
 def test_compatibility(catalog: Catalog, entry: SchemaEntry, previous: list[SchemaEntry], normalize: bool) -> list[str]:
-    """The problems that registering would report, against the given versions."""
+    """The problems that registering would report, compared with the given versions."""
     config = catalog.state.config_in_scope(entry.subject)
     check_new = bool(config.get("validateNewSchemas", True))
     candidate = canonical(catalog, replace(entry, id=-1), config, new=check_new, normalize=normalize)

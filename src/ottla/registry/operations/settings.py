@@ -1,4 +1,4 @@
-"""Config and mode: global, of a context, of a subject."""
+"""Config and mode: global, per context, or per subject."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 
 
 def setting_subject(subject: str | None) -> str | None:
-    """The subject that settings are kept under: None for the default context, which is the global one."""
+    """The subject that settings are stored under: None, the global one, for the default context."""
     if subject is None or names.parse(subject).is_default_context:
         return None
     return names.normalize(subject)
 
 
 def update_config(state: State, subject: str | None, request: dict[str, Any]) -> Outcome[Config]:
-    """Set what the request names and keep the rest."""
+    """Set what the request contains and keep the rest."""
     check_writable(state, subject)
     named = {("compatibilityLevel" if name == "compatibility" else name): value for name, value in request.items()}
     try:
@@ -50,7 +50,7 @@ def update_config(state: State, subject: str | None, request: dict[str, Any]) ->
 
 
 def delete_config(state: State, subject: str | None) -> Outcome[Config]:
-    """Take a config away, and answer with what it was."""
+    """Remove a config and return it."""
     config = state.config(subject)
     if config is None:
         raise errors.subject_not_found(subject or "")
@@ -59,7 +59,7 @@ def delete_config(state: State, subject: str | None) -> Outcome[Config]:
 
 
 def update_mode(state: State, subject: str | None, mode: str | None, force: bool) -> Outcome[str | None]:
-    """Set the mode, or with None remove it. Only what holds no live schemas can take imports, unless forced to."""
+    """Set the mode, or remove it if it is None. IMPORT is refused if there are live schemas, unless forced."""
     if mode is not None:
         mode = mode.upper()
         if mode not in MODES:
@@ -83,7 +83,7 @@ def update_mode(state: State, subject: str | None, mode: str | None, force: bool
 
 
 def delete_mode(state: State, subject: str | None, recursive: bool) -> Outcome[str | None]:
-    """Take a mode away; recursively, also those of all subjects in the context."""
+    """Remove a mode; if `recursive`, also the modes of all subjects in the context."""
     mode = state.mode(subject)
     if mode is None and not recursive:
         raise errors.subject_not_found(subject or "")

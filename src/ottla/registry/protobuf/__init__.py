@@ -1,1 +1,1 @@
-"""Protobuf: the text of .proto files and file descriptors, into each other, and the rules of Confluent's registry."""
+"""Protobuf: converts between .proto text and file descriptors, and has the rules of Confluent's registry."""

@@ -1,6 +1,6 @@
-"""Which Protobuf file reads what another one wrote: the rules of Confluent's registry.
+"""Whether data written with one Protobuf file can be read with another: the rules of Confluent's registry.
 
-Fields are told apart by their number, types by their name.
+Fields are identified by number, types by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..formats import Difference
 from .model import SCALARS, Field, MapType, Message, ProtoFile
 from .types import Scope, TypeInfo, Types, groups
 
-# Scalars that have the same form on the wire, so that one may take the place of another.
+# Scalars by their form on the wire: one may replace another of the same form.
 SCALAR_KINDS = {
     **dict.fromkeys(("int32", "int64", "uint32", "uint64", "bool", "enum"), "general number"),
     **dict.fromkeys(("sint32", "sint64"), "signed number"),
@@ -21,7 +21,7 @@ SCALAR_KINDS = {
     "float": "float",
     "double": "double",
 }
-# Only differences that break something are looked for; these are their texts.
+# Only incompatible differences are reported; these are their texts.
 DESCRIPTIONS = {
     "PACKAGE_CHANGED": "The package at '{path}' in the {{reader}} schema does not match the package in the"
     " {{writer}} schema",
@@ -44,13 +44,13 @@ DESCRIPTIONS = {
     "FIELD_MOVED_TO_EXISTING_ONEOF": "A field in the oneof at path '{path}' in the {{reader}} schema is outside an"
     " existing oneof in the {{writer}} schema",
 }
-# A type that is used in many places is compared in each of them.
+# A type that is used in many places is compared in each of them, so one change may be found many times.
 MAX_FOUND = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a comparison is: the scope of the messages on both sides, their packages, and the path for messages."""
+    """The position of a comparison: the scope of the messages, the packages of both sides, and the path to report."""
 
     scope: Scope
     path: Scope
@@ -75,9 +75,9 @@ class _Comparison:
         self.old_types = old_types
         self.new_types = new_types
         self.found: list[Difference] = []
-        # Messages whose fields are being compared. A recursive one is not entered again.
+        # Messages whose fields are being compared. A recursive message is not entered again.
         self.open: set[tuple[int, int]] = set()
-        # What comparing a pair of imported messages found.
+        # Whether the comparison of a pair of imported messages found differences.
         self.compared: dict[tuple[int, int], bool] = {}
 
     def add(self, type_: str, path: Scope) -> None:
@@ -125,7 +125,7 @@ class _Comparison:
                 self.field(before[tag], after[tag], place.into(*within, str(tag)))
 
     def new_exclusions(self, new: Message, before: dict[int, Field], old_oneofs: dict[int, str], place: _Place) -> None:
-        """Fields that could be set together before, and cannot any more."""
+        """Find fields that could be set together before and no longer can."""
         for oneof in new.oneofs:
             tags = [field.tag for field in oneof.fields if field.tag in before]
             alone = [tag for tag in tags if tag not in old_oneofs]
@@ -172,7 +172,7 @@ class _Comparison:
             self.add("FIELD_NAMED_TYPE_CHANGED", place.path)
             return
         if old.reference is None and new.reference is None:
-            # Both are in the files themselves, and compared there.
+            # Both are in the files themselves, where they are compared anyway.
             return
         if old.reference and new.reference and old.reference[1:] == new.reference[1:]:
             return
@@ -189,7 +189,7 @@ class _Comparison:
 
 
 def _by_tag(message: Message) -> tuple[dict[int, Field], dict[int, str]]:
-    """All fields by number, and the name of the oneof for those that are in one."""
+    """All fields by number, and the name of the oneof of those that are in one."""
     fields = {field.tag: field for field in message.fields}
     oneofs = {}
     for oneof in message.oneofs:
@@ -200,7 +200,7 @@ def _by_tag(message: Message) -> tuple[dict[int, Field], dict[int, str]]:
 
 
 def _dropped_oneofs(old: Message, new: Message, after: dict[int, Field]) -> set[str]:
-    """Oneofs that are gone with all their fields, which is allowed."""
+    """Oneofs that were removed with all their fields, which is allowed."""
     kept = {oneof.name for oneof in new.oneofs}
     return {
         oneof.name

@@ -1,4 +1,4 @@
-"""Between the model of a .proto file and its FileDescriptorProto, the form that Python and Node clients use."""
+"""Converts between the model of a .proto file and its FileDescriptorProto, which Python and Node clients use."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ class _ToDescriptor:
             _set_options(declared, oneof.options)
             for field in oneof.fields:
                 self.field(field, message, path).oneof_index = index
-        # As in the text, so that fields come in the order of the file where there is no oneof.
+        # The order of the text, so that fields without a oneof keep the order of the file.
         for field in source.fields:
             made = self.field(field, message, path)
             if self.proto3 and field.label == "optional":
                 made.proto3_optional = True
         for made in message.field:
             if made.proto3_optional:
-                # What tells whether an optional field is set is a oneof of its own, which comes after the real ones.
+                # An optional field has its own oneof to track whether it is set. These come after the real oneofs.
                 made.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=_unused(f"_{made.name}", message))
         for inner in source.messages:
@@ -147,7 +147,7 @@ class _ToDescriptor:
     def map_field(
         self, source: Field, type_: MapType, field: FieldDescriptorProto, message: DescriptorProto, scope: Scope
     ) -> None:
-        """A map is a repeated message of key and value, which protoc names after the field."""
+        """A map is a repeated message with key and value, which protoc names after the field."""
         entry_name = "".join(part[:1].upper() + part[1:] for part in source.name.split("_")) + "Entry"
         entry = message.nested_type.add(name=entry_name)
         entry.options.map_entry = True
@@ -163,7 +163,7 @@ class _ToDescriptor:
         for source in sources:
             extended = self.types.resolve(source.type, scope)
             if extended is None:
-                # Extensions of files that nobody gave us are only of use to their own compiler plug-ins.
+                # Extensions of unknown files are only useful to their compiler plug-ins.
                 continue
             for one in source.fields:
                 if isinstance(one.type, MapType) or one.group is not None:
@@ -211,7 +211,7 @@ def _unused(name: str, message: DescriptorProto) -> str:
 
 
 def _set_options(element: Any, options: list[Option]) -> None:
-    """The options that Protobuf itself knows. Custom ones need the files that define them, and are not passed on."""
+    """Set the options that Protobuf itself knows. Custom ones need the files that define them, and are left out."""
     known = element.options.DESCRIPTOR.fields_by_name
     for option in options:
         field = known.get(option.name)
@@ -225,12 +225,12 @@ def _set_options(element: Any, options: list[Option]) -> None:
             elif field.cpp_type == field.CPPTYPE_STRING:
                 setattr(element.options, option.name, str(option.value))
         except (KeyError, TypeError, ValueError, AttributeError):
-            # A value that the option cannot have changes nothing in how data is read.
+            # An invalid value of an option does not affect how data is read.
             continue
 
 
 def from_descriptor(file: FileDescriptorProto) -> ProtoFile:
-    """The model of a descriptor, with names as somebody would write them."""
+    """The model of a descriptor, with names as in a hand-written file."""
     return _FromDescriptor(file).file()
 
 
@@ -312,7 +312,7 @@ class _FromDescriptor:
         return self.relative(source.type_name, scope)
 
     def relative(self, name: str, scope: Scope) -> str:
-        """A full name as somebody would write it within a scope: without what both have in common."""
+        """A full name as one would write it within a scope: without the common prefix."""
         if not name.startswith("."):
             return name
         package = f".{self.source.package}." if self.source.package else "."
@@ -358,7 +358,7 @@ def _default_json_name(name: str) -> str:
 
 
 def _options(element: Any) -> list[Option]:
-    """The options that are set, as far as Protobuf itself knows them."""
+    """The set options that Protobuf itself knows."""
     options = []
     for field, value in element.options.ListFields():
         if field.name == "map_entry" or field.is_extension or field.is_repeated:

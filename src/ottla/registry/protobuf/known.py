@@ -1,4 +1,4 @@
-"""Files that every .proto file may import without a reference, since all clients have them."""
+"""Files that every .proto file may import without a reference, because all clients have them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GOOGLE_TYPE = (
     "calendar_period", "color", "date", "datetime", "dayofweek", "decimal", "expr", "fraction", "interval", "latlng",
     "money", "month", "phone_number", "postal_address", "quaternion", "timeofday",
 )  # fmt: skip
-# Confluent's own: tags and documentation as options, and two types for what Protobuf has none.
+# Confluent's files: tags and documentation as options, and two types that Protobuf lacks.
 _CONFLUENT = {
     "confluent/meta.proto": """
         syntax = "proto3";

@@ -24,7 +24,7 @@ SCALARS = frozenset(
         "bytes",
     ]
 )
-# The highest field number, which a range writes as "max".
+# The highest field number; "max" in a range.
 MAX_TAG = 2**29 - 1
 MAX_ENUM = 2**31 - 1
 
@@ -66,12 +66,12 @@ class Field:
     name: str
     tag: int
     type: str | MapType
-    # "optional", "required", "repeated", or empty where none is written.
+    # "optional", "required", "repeated", or empty if there is none.
     label: str = ""
     options: list[Option] = field(default_factory=list)
     default: object = None
     json_name: str | None = None
-    # A group is a field and the type of its values in one.
+    # A group defines a field and the type of its values together.
     group: Message | None = None
 
 
@@ -94,7 +94,7 @@ class Enum:
     name: str
     constants: list[EnumConstant] = field(default_factory=list)
     options: list[Option] = field(default_factory=list)
-    # Each statement as one list: ranges and names.
+    # One list of ranges and names per statement.
     reserved: list[list[Range | str]] = field(default_factory=list)
 
 
@@ -106,7 +106,7 @@ class Extensions:
 
 @dataclass(slots=True)
 class Extend:
-    """Fields that are added to a message of another file."""
+    """Fields added to a message of another file."""
 
     type: str
     fields: list[Field] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Service:
 
 @dataclass(slots=True)
 class ProtoFile:
-    # "proto2", "proto3", or empty where the file does not say.
+    # "proto2", "proto3", or empty if the file has no syntax line.
     syntax: str = ""
     edition: str = ""
     package: str = ""

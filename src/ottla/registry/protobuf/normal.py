@@ -1,6 +1,6 @@
-"""Puts a .proto file in a fixed order with all names in full, so that files which mean the same have the same text.
+"""Puts a .proto file in a fixed order with full names, so that equivalent files have the same text.
 
-The order of messages stays: records name a message by its position in the file.
+The order of messages does not change, because records name a message by its position in the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Normalizer:
 
     def file(self, file: ProtoFile) -> ProtoFile:
         return ProtoFile(
-            # proto2 is what a file without a syntax line is.
+            # A file without a syntax line is proto2.
             "" if file.syntax == "proto2" else file.syntax,
             file.edition,
             file.package,
@@ -132,7 +132,7 @@ class _Normalizer:
 
 
 def _reserved(reserved: list[list[Range | str]]) -> list[list[Range | str]]:
-    """One value a statement, numbers first."""
+    """One value per statement, numbers first."""
     values = [value for statement in reserved for value in statement]
     ordered: list[Range | str] = [*sorted(value for value in values if isinstance(value, Range))]
     ordered += sorted(value for value in values if isinstance(value, str))

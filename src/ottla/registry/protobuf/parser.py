@@ -1,4 +1,4 @@
-"""Reads the text of .proto files, with proto2, proto3 and editions."""
+"""Parses the text of .proto files: proto2, proto3 and editions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Parser:
         return self.tokens[self.index - 1].text
 
     def accept(self, text: str) -> bool:
-        """Go past a sign or word if it is the next one."""
+        """Skip the next token if it is this sign or word."""
         if self.token.text == text and self.token.kind in ("sign", "word"):
             self.index += 1
             return True
@@ -73,7 +73,7 @@ class _Parser:
         return word
 
     def string(self) -> str:
-        """A string literal; several in a row are one."""
+        """A string literal; adjacent ones are joined."""
         parts = [unquote(self.take("string", "a string"))]
         while self.token.kind == "string":
             parts.append(unquote(self.take("string", "a string")))
@@ -91,7 +91,7 @@ class _Parser:
             raise self.fail("a whole number") from None
 
     def block(self, what: str) -> bool:
-        """Open a block, or with an opened one, say whether more of it follows."""
+        """Whether more of an open block follows; skips its closing brace."""
         if self.token.kind == "end":
             raise self.fail(f"'}}' at the end of {what}")
         return not self.accept("}")
@@ -155,7 +155,7 @@ class _Parser:
         return message
 
     def message_element(self, message: Message) -> None:
-        # The words that open statements may also be names of types, and are, if a name and a "=" follow.
+        # A word that opens a statement is the name of a type if a name and a "=" follow.
         if self.accept(";"):
             return
         if self.looks_like_field():
@@ -352,7 +352,7 @@ class _Parser:
                 self.expect(")")
             else:
                 parts.append(self.take("word", "the name of an option").removeprefix("."))
-            # What follows a closing parenthesis starts with a dot, which is part of the word.
+            # The part after a closing parenthesis starts with a dot, which belongs to the word.
             if self.token.text == ".":
                 self.expect(".")
             elif not (self.token.kind == "word" and self.token.text.startswith(".")):
@@ -405,7 +405,7 @@ class _Parser:
                 raise self.fail("':'")
             value = self.value()
             if key in values:
-                # A field that is set several times is a list.
+                # A field that is set more than once becomes a list.
                 earlier = values[key]
                 value = [*(earlier if isinstance(earlier, list) else [earlier]), value]
             values[key] = value

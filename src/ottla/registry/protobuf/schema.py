@@ -1,4 +1,4 @@
-"""A Protobuf file as the registry sees it. Clients send it as text or as a descriptor in base64; text is stored."""
+"""A Protobuf file as the registry sees it. Clients send text or a base64 descriptor; the registry stores text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .parser import parse
 from .text import to_text
 from .types import Types, check_types
 
-# Stands for the files of KNOWN, which are the same in every version of every subject.
+# The reference of all files in KNOWN, because they are the same in every version of every subject.
 _KNOWN_REFERENCE = Reference("", "", 0)
 
 
@@ -40,7 +40,7 @@ class ProtobufSchema:
 
     @cached_property
     def dependencies(self) -> dict[str, tuple[ProtoFile, Reference]]:
-        """The files that it imports, directly or not, by the name of the import."""
+        """The files that it imports, directly or indirectly, by the name of the import."""
         by_name = {reference.name: reference for reference in self.references}
         files: dict[str, tuple[ProtoFile, Reference]] = {}
         for name, text in self.source.resolved:
@@ -87,10 +87,10 @@ class ProtobufSchema:
         if not self.canonical():
             raise InvalidSchema("the file is empty")
         check_types(self.file, self.types)
-        self._build()
+        self.pool()
 
-    def _build(self) -> None:
-        """Let Protobuf itself look at the file: it finds numbers used twice, enums without a zero, and the like."""
+    def pool(self) -> DescriptorPool:
+        """The file and its imports in Protobuf's own pool, which refuses duplicate numbers and similar errors."""
         pool = DescriptorPool()
         added: set[str] = set()
 
@@ -105,7 +105,7 @@ class ProtobufSchema:
                     file, _ = self.dependencies[path]
                     imports = [self.dependencies[one] for one in self.dependencies if one != path]
                     add(path, to_descriptor(file, Types.of(file, imports), path))
-            # An import that nobody gave us and no type comes from is there for compiler plug-ins.
+            # A missing import that provides no types is only there for compiler plug-ins.
             missing = [path for path in descriptor.dependency if path not in added]
             if missing:
                 kept = [path for path in descriptor.dependency if path in added]
@@ -124,6 +124,7 @@ class ProtobufSchema:
         except (TypeError, KeyError, ValueError, RecursionError) as error:
             message = str(error).replace("Couldn't build proto file into descriptor pool: ", "")
             raise InvalidSchema(f"Protobuf refuses it: {message}") from error
+        return pool
 
     def cannot_read(self, writer: ParsedSchema, lenient: bool) -> list[Difference]:
         assert isinstance(writer, ProtobufSchema)
@@ -131,7 +132,7 @@ class ProtobufSchema:
 
 
 def read(text: str) -> ProtoFile:
-    """A file from its text, or from a descriptor in base64, which no text can be mistaken for."""
+    """Parse a file from its text or from a base64 descriptor. No text can be mistaken for a descriptor."""
     try:
         return parse(text)
     except InvalidSchema as error:

@@ -29,7 +29,7 @@ CONFLUENT_OPTIONS = "(confluent."
 
 
 def to_text(file: ProtoFile, custom: bool = True) -> str:
-    """The whole file. Without `custom`, options and extensions that only other programs understand are left out."""
+    """The whole file. `custom=False` omits options and extensions that only other programs understand."""
     writer = _Writer(custom)
     sections: list[list[str]] = [
         [f'import "{name}";' for name in (*file.imports, *file.weak_imports)]
@@ -54,7 +54,7 @@ def to_text(file: ProtoFile, custom: bool = True) -> str:
 
 
 class _Writer:
-    """Every method gives lines; what stands within braces is indented by two blanks."""
+    """Every method returns lines; text within braces is indented by two spaces."""
 
     def __init__(self, custom: bool) -> None:
         self.custom = custom
@@ -127,7 +127,7 @@ class _Writer:
             for constant in enum.constants
             for line in self._with_options(f"{constant.name} = {constant.tag}", constant.options)
         ]
-        # Unlike in messages, no blank line stands between the parts of an enum.
+        # Unlike messages, enums have no blank line between their parts.
         reserved = [_reserved(values, MAX_ENUM) for values in enum.reserved]
         return _braces(f"enum {enum.name}", [[*reserved, *self.options(enum.options), *constants]])
 
@@ -153,7 +153,7 @@ def _field_options(field: Field) -> list[Option]:
 
 
 def _braces(head: str, sections: list[list[str]]) -> list[str]:
-    """A block with an empty line between its sections; one without any is closed at once."""
+    """A block with a blank line between its sections; a block without sections is closed immediately."""
     filled = [section for section in sections if section]
     if not filled:
         return [f"{head} {{}}"]

@@ -1,4 +1,4 @@
-"""Cuts the text of a .proto file into words, numbers, strings and signs."""
+"""Splits the text of a .proto file into words, numbers, strings and signs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of a file, and an "end" token after them."""
+    """All tokens of a file, followed by an "end" token."""
     tokens: list[Token] = []
     position = 1 if text.startswith("\ufeff") else 0
     while position < len(text):

@@ -1,4 +1,4 @@
-"""The types that a .proto file can name: its own, and those of the files it imports."""
+"""The types that a .proto file can name: its own and those of its imports."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..entities import Reference
 from ..errors import InvalidSchema
 from .model import SCALARS, Enum, Extend, Field, MapType, Message, ProtoFile
 
-# A path of names from the package down, without the package.
+# A path of names, without the package.
 Scope = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """A message or enum, with the package it is in and the reference that brought it; None for the file itself."""
+    """A message or enum, with its package and the reference that it comes from; None for the file itself."""
 
     element: Message | Enum
     package: str
@@ -33,7 +33,7 @@ class Types:
 
     package: str
     known: dict[str, TypeInfo] = field(default_factory=dict)
-    # Full names of fields that extend other messages, which is what custom options are.
+    # Full names of fields that extend other messages. Custom options are such fields.
     extensions: set[str] = field(default_factory=set)
 
     @classmethod
@@ -53,7 +53,7 @@ class Types:
             self.extensions.add(".".join((*filter(None, (file.package,)), *path, extended.name)))
 
     def resolve(self, name: str, scope: Scope, package: str | None = None) -> str | None:
-        """The full name of a type as it is called at a place: the innermost one that there is."""
+        """The full name of a type that is used in a scope: the innermost match."""
         return self._resolve(name, scope, self.known.__contains__, package)
 
     def resolve_extension(self, name: str, scope: Scope) -> str | None:
@@ -81,7 +81,7 @@ class Types:
 
 
 def elements(file: ProtoFile) -> Iterator[tuple[Scope, Message | Enum]]:
-    """Every message and enum with its path of names, groups included."""
+    """Every message and enum, including groups, with its path of names."""
     yield from (((enum.name,), enum) for enum in file.enums)
     for message in file.messages:
         yield from _within((), message)
@@ -109,7 +109,7 @@ def _extend_fields(file: ProtoFile) -> Iterator[tuple[Scope, Field]]:
 
 
 def check_types(file: ProtoFile, types: Types) -> None:
-    """Refuse a file that names a type which is nowhere."""
+    """Refuse a file that names an unknown type."""
     for path, element in elements(file):
         if isinstance(element, Message):
             for one in [*element.fields, *(field for oneof in element.oneofs for field in oneof.fields)]:

@@ -1,4 +1,4 @@
-"""/associations, as far as serializers and their tests use them."""
+"""/associations, limited to what serializers and their tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON bodies: schemas as requests bring them and as answers give them."""
+"""JSON bodies: schemas in requests and in answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BASE64 = re.compile(r"\s*[A-Za-z0-9+/]+=*\s*")
 
 
 def read_schema(call: Call, subject: str) -> SchemaEntry:
-    """The schema of a request. Without an id it is -1, without a version 0."""
+    """The schema of a request. A missing id is -1, a missing version 0."""
     body = call.object()
     text = body.get("schema")
     schema_type = body.get("schemaType") or AVRO
@@ -50,7 +50,7 @@ def _whole(body: dict[str, Any], name: str, default: int) -> int:
 
 
 def describe(call: Call, entry: SchemaEntry) -> dict[str, Any]:
-    """A version of a subject as answers give it, in the format that the request asks for."""
+    """A version of a subject for an answer, in the requested format."""
     return without_empty(
         {
             "subject": entry.subject,
@@ -69,7 +69,7 @@ def describe(call: Call, entry: SchemaEntry) -> dict[str, Any]:
 
 
 def references_of(call: Call, entry: SchemaEntry) -> list[dict[str, Any]]:
-    """The references as stored, or with their context if the request asks for it."""
+    """The references as stored, or with their context if the request wants that."""
     references = entry.references
     if call.text("referenceFormat") == "qualified" and names.context_of(entry.subject) != names.DEFAULT_CONTEXT:
         references = tuple(one._replace(subject=names.beside(entry.subject, one.subject)) for one in references)
@@ -79,8 +79,8 @@ def references_of(call: Call, entry: SchemaEntry) -> list[dict[str, Any]]:
 def registered(call: Call, entry: SchemaEntry) -> dict[str, Any]:
     """The answer to a registration.
 
-    A Protobuf file that came as a descriptor goes back as one. Confluent's registry answers with its text, which the
-    Python client keeps for its deserializers, and they only read descriptors.
+    A Protobuf file that was sent as a descriptor is returned as one. Confluent's registry returns the text. The Python
+    client would keep that text for its deserializers, which only read descriptors.
     """
     body = describe(call, entry)
     if entry.schema_type == PROTOBUF and _BASE64.fullmatch(call.object().get("schema") or "."):

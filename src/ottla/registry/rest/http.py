@@ -1,4 +1,4 @@
-"""Requests and answers, without any library: what an adapter has to fill in, and what it has to send."""
+"""Requests and answers, independent of any library: an adapter fills in requests and sends answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEDIA_TYPES = (V1, "application/vnd.schemaregistry+json", "application/json")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that an adapter took apart. `path` is still percent-encoded, `query` is not."""
+    """A request that an adapter parsed. `path` is still percent-encoded, `query` is not."""
 
     method: str
     path: str
@@ -26,13 +26,13 @@ class Request:
     body: bytes = b""
     content_type: str | None = None
     accept: str | None = None
-    # The name under which the client authenticated, if it did. The adapter checks rights.
+    # The name of the client, if it authenticated.
     principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an adapter sends: `body` is JSON, or text as it stands if `raw`; None is no body at all."""
+    """What an adapter sends. `body` is JSON, or verbatim text if `raw`; None means no body."""
 
     status: int
     body: Any
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What the registry tells about itself."""
+    """What the registry reports about itself."""
 
     version: str = ""
     commit: str = ""
@@ -51,7 +51,7 @@ class Info:
 
 
 class Call:
-    """One request on its way through a handler: the parts of the path, the query, the body."""
+    """One request for a handler: the parts of the path, the query, the body."""
 
     def __init__(self, catalog: Catalog, info: Info, params: Mapping[str, str], request: Request, body: Any) -> None:
         self.catalog = catalog
@@ -66,7 +66,7 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """The subject that the path names, or the one that its alias stands for."""
+        """The subject that the path names, or the target of its alias."""
         subject = names.normalize(self.params["subject"])
         alias = (self.state.configs.get(subject) or {}).get("alias")
         return names.beside(subject, alias) if alias else subject
@@ -95,18 +95,18 @@ class Call:
         try:
             return int(text) if text else default
         except ValueError:
-            # Like a path that does not exist, which is how Confluent's registry takes it.
+            # The same answer as for an unknown path, as in Confluent's registry.
             raise RegistryError(404, 404, "HTTP 404 Not Found") from None
 
     def page(self, items: list[Any], most: int | None = None) -> list[Any]:
-        """The part of a list that `offset` and `limit` ask for."""
+        """The part of a list that `offset` and `limit` select."""
         offset, limit = max(self.number("offset", 0), 0), self.number("limit", -1)
         if limit < 0 or (most is not None and limit > most):
             limit = most if most is not None else len(items)
         return items[offset : offset + limit]
 
     def object(self) -> dict[str, Any]:
-        """The body, which has to be a JSON object."""
+        """The body, which must be a JSON object."""
         if not isinstance(self.body, dict):
             raise errors.bad_request("The request body is not a JSON object")
         return self.body
@@ -128,12 +128,12 @@ def parse_version(text: str) -> int:
 
 
 def without_empty(value: dict[str, Any]) -> dict[str, Any]:
-    """An answer without the fields that say nothing."""
+    """An answer without its empty fields."""
     return {name: item for name, item in value.items() if item is not None and item != "" and item != [] and item != {}}
 
 
 def answer_type(accept: str | None) -> str:
-    """The media type of the answer: what was asked for alone, otherwise the first version's."""
+    """The media type of the answer: the accepted one if the client accepts only one, otherwise that of version 1."""
     wanted = (accept or "").partition(";")[0].strip().lower()
     return wanted if wanted in MEDIA_TYPES else V1
 

@@ -1,4 +1,4 @@
-"""The table of paths, and the way from a request to its handler."""
+"""The table of paths, and how a request finds its handler."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .http import Handler, Request
 @dataclass(frozen=True, slots=True)
 class Route:
     method: str
-    # Segments; one in braces takes any text, and {id} a number.
+    # Segments; one in braces matches any text, and {id} a number.
     path: str
     handler: Handler
-    # The answer is text as it stands, not JSON.
+    # The answer is verbatim text, not JSON.
     raw: bool = False
     status: int = 200
 
     @property
     def writes(self) -> bool:
-        """Whether it may return records. Look-ups and comparisons are POST too, and never do."""
+        """Whether it may return records. Look-ups and comparisons never do, although they are POST requests."""
         return self.method != "GET" and self.handler not in READING
 
 
@@ -67,6 +67,7 @@ ROUTES = (
     Route("GET", "/v1/metadata/deployment", settings.get_deployment),
     Route("POST", "/associations", associations.create),
     Route("PUT", "/associations", associations.create_or_update),
+    Route("PUT", "/associations/resources/{resource}", associations.create_or_update),
     Route("GET", "/associations/subjects/{subject}", associations.get_by_subject),
     Route("GET", "/associations/resources/{resource}", associations.get_by_resource_id),
     Route("DELETE", "/associations/resources/{resource}", associations.delete, status=204),
@@ -77,12 +78,12 @@ ROUTES = (
 class Match(NamedTuple):
     route: Route
     params: Mapping[str, str]
-    # With what the path's context added to it.
+    # Including the context from the path.
     query: Mapping[str, Sequence[str]]
 
 
 def match(request: Request) -> Match:
-    """Find the route of a request. A path is split before it is decoded, so a subject may contain a slash."""
+    """Find the route of a request. The path is split before it is decoded, so a subject may contain a slash."""
     segments = [unquote(segment) for segment in request.path.strip("/").split("/")]
     query = dict(request.query)
     if segments[0] == "contexts" and len(segments) > 2:
@@ -129,7 +130,7 @@ def _is_id(text: str) -> bool:
 def _in_context(
     named: str, segments: list[str], query: dict[str, Sequence[str]]
 ) -> tuple[list[str], dict[str, Sequence[str]]]:
-    """The same request without /contexts/C before it: the context goes into the subject or into the query."""
+    """The same request without the prefix /contexts/C: the context moves into the subject or the query."""
     context = names.context_from_path(named)
     if context is None:
         raise errors.bad_request(f"Context name '{named}' cannot contain a colon")

@@ -1,4 +1,4 @@
-"""/schemas: by id, by GUID, all of them."""
+"""/schemas: by id, by GUID, or all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..operations.lookup import by_guid, by_id, versions_with_id
 from .bodies import describe
 from .http import Call, without_empty
 
-# How many schemas one answer holds if the request names no limit, or a higher one.
+# The limit on schemas per answer, and the default if the request names no limit.
 MAX_LISTED = 1000
 
 
@@ -96,7 +96,7 @@ def _has_rule(entry: SchemaEntry, rule_type: str) -> bool:
 
 
 def _aliases(call: Call) -> dict[str, list[str]]:
-    """For each subject, the subjects whose config makes them stand for it."""
+    """For each subject, its aliases: the subjects whose config refers to it."""
     found: dict[str, list[str]] = {}
     for subject, config in call.state.configs.items():
         if subject is not None and config.get("alias"):

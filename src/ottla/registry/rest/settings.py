@@ -1,4 +1,4 @@
-"""/config, /mode, /contexts and what the registry tells about itself."""
+"""/config, /mode, /contexts and information about the registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .http import Call
 
 
 def _subject(call: Call) -> str | None:
-    """The subject of a setting. Aliases do not count here: this is where they are set."""
+    """The subject of a setting. Aliases are not resolved, because they are set here."""
     return setting_subject(call.params.get("subject"))
 
 
@@ -33,7 +33,7 @@ def get_config(call: Call) -> Outcome[Any]:
 
 def set_config(call: Call) -> Outcome[Any]:
     outcome = update_config(call.state, _valid_subject(call), call.object())
-    # The answer calls the level by the request's name for it.
+    # The answer names the level as in the request, unlike the stored config.
     answer = {
         ("compatibility" if name == "compatibilityLevel" else name): value for name, value in outcome.answer.items()
     }

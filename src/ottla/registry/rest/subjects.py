@@ -1,4 +1,4 @@
-"""/subjects and /compatibility: versions, registering, look-up, deleting, comparing."""
+"""/subjects and /compatibility: list, register, look up, delete and compare versions."""
 
 from __future__ import annotations
 
