@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from playwright.sync_api import sync_playwright
 
 import ottla
 from ottla.testing import ServedBroker
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-SIZE = {"width": 1120, "height": 640}
-PAGES = {"console-topic": "/topics/orders", "console-topics": "/topics"}
+SIZE = {"width": 1120, "height": 680}
+PAGES = {
+    "console-topic": "/topics/orders",
+    "console-topics": "/topics",
+    "console-requests": "/requests",
+    "console-tour": "/learn/replicas",
+}
 
 
 def fill(broker: ServedBroker) -> None:
@@ -35,11 +41,35 @@ def fill(broker: ServedBroker) -> None:
 
 def read_some(bootstrap: str) -> Consumer:
     """A consumer that stays a member of its group."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "billing", "client.id": "billing", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe(["orders"])
     consumer.consume(num_messages=45, timeout=20)
     consumer.commit(asynchronous=False)
     return consumer
+
+
+def buy(bootstrap: str) -> Callable[[threading.Event], None]:
+    """A shop that sells something now and then."""
+
+    def work(stop: threading.Event) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "client.id": "shop"})
+        while not stop.wait(0.3):
+            producer.produce("payments", b'{"state": "captured"}')
+            producer.flush(5)
+
+    return work
+
+
+def poll(consumer: Consumer) -> Callable[[threading.Event], None]:
+    """Keeps the consumer a member, and shows its long polls."""
+
+    def work(stop: threading.Event) -> None:
+        while not stop.is_set():
+            consumer.poll(0.1)
+
+    return work
 
 
 def take(url: str, chromium: str) -> None:
@@ -49,8 +79,10 @@ def take(url: str, chromium: str) -> None:
         page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
         for name, path in PAGES.items():
             page.goto(url + path)
-            page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(500)
+            if name == "console-tour":
+                page.get_by_role("button", name="Next step").click()
+                page.get_by_text("Step 2 of").wait_for()
+            page.wait_for_timeout(5000 if name == "console-requests" else 1500)
             picture = IMAGES / f"{name}.png"
             page.screenshot(path=picture)
             print(f"{picture.relative_to(IMAGES.parent.parent)}: {picture.stat().st_size // 1024} KB")
@@ -64,17 +96,19 @@ def main() -> int:
         print("screenshots: install Chromium first (on Debian: apt-get install chromium)", file=sys.stderr)
         return 1
     IMAGES.mkdir(exist_ok=True)
-    with ottla.serve() as broker:
+    stop = threading.Event()
+    with ottla.serve(console=0) as broker:
         fill(broker)
         consumer = read_some(broker.bootstrap)
-        command = [sys.executable, "-m", "ottla.cli.main", "console", "-b", broker.bootstrap, "--port", "0"]
-        console = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        threads = [threading.Thread(target=work, args=(stop,)) for work in (buy(broker.bootstrap), poll(consumer))]
+        for thread in threads:
+            thread.start()
         try:
-            assert console.stdout is not None
-            take(console.stdout.readline().split()[-1].rstrip("/"), chromium)
+            take(broker.console_url, chromium)
         finally:
-            console.terminate()
-            console.wait()
+            stop.set()
+            for thread in threads:
+                thread.join()
             consumer.close()
     return 0
 

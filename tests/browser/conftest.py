@@ -1,6 +1,7 @@
 """A browser, a broker and its console."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -38,9 +39,9 @@ def console_url(broker: ServedBroker, request: pytest.FixtureRequest) -> Iterato
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture
-def open_page(browser: Browser, console_url: str) -> Iterator[OpenPage]:
-    """Opens a path of the console. A script error or a refused resource fails the test."""
+@contextmanager
+def opened(browser: Browser, url: str) -> Iterator[OpenPage]:
+    """Opens paths of the console at this address. A script error or a refused resource fails the test."""
     contexts = []
     problems: list[str] = []
 
@@ -52,10 +53,37 @@ def open_page(browser: Browser, console_url: str) -> Iterator[OpenPage]:
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda line: problems.append(line.text) if "Content Security" in line.text else None)
         page.on("dialog", lambda dialog: problems.append(f"a script opened a dialog: {dialog.message}"))
-        page.goto(console_url + path)
+        page.goto(url + path)
         return page
 
     yield open_
     for context in contexts:
         context.close()
     assert not problems
+
+
+@pytest.fixture
+def open_page(browser: Browser, console_url: str) -> Iterator[OpenPage]:
+    with opened(browser, console_url) as open_:
+        yield open_
+
+
+@pytest.fixture
+def open_cluster_page(browser: Browser) -> Iterator[tuple[ottla.Cluster, OpenPage]]:
+    """A cluster of three brokers with its console."""
+    with ottla.Cluster(3, console=0) as cluster, opened(browser, cluster.console_url) as open_:
+        yield cluster, open_
+
+
+SLOW_ELECTIONS = {"controller.quorum.election.timeout.ms": 1000, "controller.quorum.fetch.timeout.ms": 2000}
+"""A busy machine does not depose a leader."""
+
+
+@pytest.fixture
+def open_quorum_page(browser: Browser) -> Iterator[tuple[ottla.Cluster, OpenPage]]:
+    """A cluster of three brokers and three controllers with its console."""
+    with (
+        ottla.Cluster(3, controllers=3, console=0, settings=SLOW_ELECTIONS) as cluster,
+        opened(browser, cluster.console_url) as open_,
+    ):
+        yield cluster, open_

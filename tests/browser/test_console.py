@@ -150,7 +150,7 @@ def test_search_finds_a_topic_by_the_keyboard_alone(open_page: Any, broker: Any)
     expect(page.get_by_role("heading", name="payments")).to_be_visible()
 
 
-def test_a_broker_that_goes_away_is_said_and_the_page_recovers(open_page: Any, broker: Any) -> None:
+def test_the_page_reports_a_lost_broker_and_recovers(open_page: Any, broker: Any) -> None:
     broker.topic("orders").create(1)
     page: Page = open_page("/topics")
     expect(page.get_by_role("link", name="orders")).to_be_visible()
@@ -178,6 +178,16 @@ def test_pages_are_accessible(open_page: Any, broker: Any, scheme: str, width: i
         ("/requests", "Latest"),
         ("/topics/orders/partitions/0", "Newest record"),
         ("/powers", "No fault is set."),
+        ("/transactions", "No transaction has begun"),
+        ("/topics/orders/groups", "No group has committed"),
+        ("/topics/orders/transactions", "nothing is held back"),
+        ("/access", "ACLs are off"),
+        ("/brokers/1", "log.retention.hours"),
+        ("/brokers/1/folders", "Volume"),
+        ("/clients", "No client is connected"),
+        ("/replicas", "leader epoch"),
+        ("/quorum", "leads the quorum"),
+        ("/learn", "How an offset is found"),
     ):
         page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/", 3)[2] + path)
         expect(page.get_by_text(ready).first).to_be_visible()

@@ -64,4 +64,4 @@ def test_a_fault_is_made_and_removed_by_hand(open_page: Any, broker: Any) -> Non
 def test_another_cluster_says_why_there_is_nothing(open_page: Any, broker: Any, path: str) -> None:
     broker.topic("t").create(1)
     page: Page = open_page(path)
-    expect(page.get_by_text("looks at the cluster from outside")).to_be_visible()
+    expect(page.get_by_text("sees the cluster from outside")).to_be_visible()

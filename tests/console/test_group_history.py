@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from support.console import Console
 
@@ -53,7 +54,7 @@ def test_a_member_that_sends_no_heartbeat_timed_out(own_console: Console) -> Non
     assert ("timed out", "no heartbeat within its session") in [(each["kind"], each["detail"]) for each in found]
 
 
-def test_lag_is_told_in_time_too(own_console: Console) -> None:
+def test_lag_is_also_shown_as_time(own_console: Console) -> None:
     topic = own_console.broker.topic("t")
     topic.create(1)
     topic.append(["a", "b"])
@@ -65,3 +66,20 @@ def test_lag_is_told_in_time_too(own_console: Console) -> None:
     found = own_console.get("/groups/billing")
     assert found["lag"] == 1
     assert 90_000 <= found["lag_ms"] < 150_000
+
+
+def test_a_deleted_group_has_no_history(own_console: Console) -> None:
+    topic = own_console.broker.topic("t")
+    topic.create(1)
+    topic.append(["v"])
+    consumer = consumer_of(own_console, "one")
+    assert len(consumer.consume(1, 30)) == 1
+    consumer.close()
+    assert "left" in kinds(own_console)
+    admin = AdminClient({"bootstrap.servers": own_console.broker.bootstrap})
+    admin.delete_consumer_groups(["billing"])["billing"].result(30)
+    consumer = consumer_of(own_console, "two")
+    assert len(consumer.consume(1, 30)) == 1
+    found = kinds(own_console)
+    consumer.close()
+    assert "left" not in found

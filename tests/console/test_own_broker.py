@@ -1,7 +1,7 @@
 """The console of a broker with ACLs, and of a cluster."""
 
 import ottla
-from ottla.console.own_broker import PRINCIPAL
+from ottla.console.own_broker import CLIENT_ID
 from support.console import Console
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -13,7 +13,7 @@ def test_with_acls_on_the_console_may_do_what_its_principal_may() -> None:
         console = Console(broker.console_url)
         refused = console.ask("POST", "/topics", {"name": "orders"})
         assert (refused.status, refused.data["code"]) == (409, "TOPIC_AUTHORIZATION_FAILED")
-    settings["super.users"] = f"User:root;{PRINCIPAL}"
+    settings["super.users"] = f"User:root;User:{CLIENT_ID}"
     with ottla.serve(console=0, settings=settings) as broker:
         assert Console(broker.console_url).ask("POST", "/topics", {"name": "orders"}).status == 200
 

@@ -40,3 +40,13 @@ def test_a_broker_of_a_cluster_is_killed() -> None:
         killed = console.ask("POST", "/powers/cluster/kill", {"broker": 2})
         assert killed.data["brokers"]["2"] == "down"
         assert cluster.running() == [1, 3]
+
+
+def test_a_full_disk_is_reported_and_the_next_record_is_written(own_console: Console) -> None:
+    own_console.broker.topic("t").create(1)
+    assert own_console.ask("POST", "/topics/t/records", {"value": {"text": "v"}}).status == 200
+    fault = own_console.ask("POST", "/powers/faults", {"kind": "disk_full"}).data
+    refused = own_console.ask("POST", "/topics/t/records", {"value": {"text": "v"}})
+    assert (refused.status, refused.data["code"]) == (409, "KAFKA_STORAGE_ERROR")
+    own_console.ask("DELETE", f"/powers/faults/{fault['id']}")
+    assert own_console.ask("POST", "/topics/t/records", {"value": {"text": "v"}}).status == 200

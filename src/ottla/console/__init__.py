@@ -1,5 +1,5 @@
 """The console: a web page that shows a Kafka cluster, and the JSON API behind it.
 
-What the Kafka protocol can tell is asked through `ottla.client`, so the same console shows Ottla and any other Kafka
+It uses the Kafka protocol through `ottla.client`, so the same console shows Ottla and any other Kafka
 cluster. `api.py` declares every operation once; the routes and the OpenAPI description are derived from it.
 """

@@ -1,11 +1,13 @@
-"""The application behind the console's address: the page, the JSON API, and what is live."""
+"""The application behind the console's address: the page, the JSON API, and live streams."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+import re
+import struct
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +17,11 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from ottla import __version__
-from ottla.client.connection import ClientError, ConnectionLost, UnknownTopic
+from ottla.client import admin
+from ottla.client.connection import ClientError, ConnectionLost, GroupHasMembers, UnknownTopic
 from ottla.console.api import OPERATIONS
-from ottla.console.cluster_source import ClusterSource
+from ottla.console.console_source import ConsoleSource
+from ottla.console.export import EXPORT_QUERY, export
 from ottla.console.operations import (
     BODY_BYTES_MAX,
     PREFIX,
@@ -26,18 +30,37 @@ from ottla.console.operations import (
     NotFound,
     Operation,
     Parameter,
+    Stream,
     openapi,
     parse_body,
 )
 from ottla.console.powers import NO_POWERS
+from ottla.console.records import RAW_PATH, RAW_QUERY, raw_part
 from ottla.console.requests import live_requests
 from ottla.console.tail import TAIL_QUERY, tail
 from ottla.errors import KafkaError, UnknownTopicOrPartition
 from ottla.http.endpoint import App
 from ottla.http.guard import Guard
-from ottla.http.requests import bounded_body
+from ottla.http.requests import HttpError, read_body
+
+EVENTS: Final = "text/event-stream"
+OCTETS: Final = "application/octet-stream"
+STREAMS: Final = (
+    Stream("/topics/{topic}/tail", tail, "New records of a topic as they arrive.", TAIL_QUERY),
+    Stream(
+        "/topics/{topic}/export",
+        export,
+        "A topic as JSON lines.",
+        EXPORT_QUERY,
+        "application/x-ndjson",
+        "{topic}.jsonl",
+    ),
+    Stream(RAW_PATH, raw_part, "The bytes of a record's key or value.", RAW_QUERY, OCTETS, "{topic}-{offset}.bin"),
+    Stream("/requests/live", live_requests, "Requests of clients as they arrive."),
+)
 
 STATIC: Final = Path(__file__).parent / "static"
+_FOLDERS: Final = ("js", "vendor")
 
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -50,17 +73,24 @@ _HEADERS: Final = {
 }
 
 
-def make_app(source: ClusterSource, *, token: str | None = None, read_only: bool = False) -> App:
+def make_app(source: ConsoleSource, *, token: str | None = None, read_only: bool = False) -> App:
     routes = [
-        Route(PREFIX + each.path, _endpoint(source, each, read_only), methods=[each.method]) for each in OPERATIONS
+        Route(PREFIX + each.path, _endpoint(lambda: source, each, read_only), methods=[each.method])
+        for each in OPERATIONS
+    ]
+    # The tours read what they show in the normal way, from the cluster that they run on.
+    sandbox = [
+        Route(f"{PREFIX}/sandbox{each.path}", _endpoint(lambda: source.guide.sandbox.source, each, read_only))
+        for each in OPERATIONS
+        if each.method == "GET"
     ]
     app = Starlette(
         routes=[
-            Route(f"{PREFIX}/openapi.json", _json_page(openapi(__version__))),
+            Route(f"{PREFIX}/openapi.json", _json_page(openapi(__version__, STREAMS))),
             Route(f"{PREFIX}/console", _json_page(_about(source, read_only))),
-            Route(f"{PREFIX}/topics/{{topic}}/tail", _live_endpoint(source, tail, TAIL_QUERY)),
-            Route(f"{PREFIX}/requests/live", _live_endpoint(source, live_requests)),
+            *(Route(PREFIX + each.path, _stream_endpoint(source, each)) for each in STREAMS),
             *routes,
+            *sandbox,
             Route(PREFIX + "/{rest:path}", _no_operation, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),
             Route("/{path:path}", _static_file),
         ],
@@ -82,14 +112,14 @@ def _with_headers(app: App) -> App:
     return wrapped
 
 
-def _about(source: ClusterSource, read_only: bool) -> dict[str, Any]:
-    """What the page needs to know of its console; `missing` says why some pages have nothing to show."""
+def _about(source: ConsoleSource, read_only: bool) -> dict[str, Any]:
+    """What the page needs to know about its console; `missing` says why some pages are empty."""
     inside = source.inside
     return {
         "version": __version__,
         "read_only": read_only,
         "missing": source.missing,
-        "missing_powers": NO_POWERS if inside is not None and inside.control is None else None,
+        "missing_powers": NO_POWERS if source.missing is None and (inside is None or inside.control is None) else None,
     }
 
 
@@ -105,12 +135,13 @@ async def _no_operation(request: Request) -> Response:
 
 
 async def _static_file(request: Request) -> Response:
-    """A file of the page. Any path without a file name is the page itself: the script reads the rest of the address."""
+    """A file of the page. Any other path is the page itself: its script reads the rest of the path."""
     name = request.path_params["path"]
     file = (STATIC / name).resolve()
     if name and file.is_file() and file.is_relative_to(STATIC):
         return FileResponse(file)
-    if "." in name.rsplit("/", 1)[-1]:
+    folder, _, rest = name.partition("/")
+    if folder in _FOLDERS or (not rest and "." in name):  # names of topics and groups may contain dots
         return _error(404, f"there is no file {name!r}")
     return FileResponse(STATIC / "index.html")
 
@@ -119,14 +150,21 @@ def _error(status: int, message: str, code: str | None = None) -> JSONResponse:
     return JSONResponse({"error": message} if code is None else {"error": message, "code": code}, status)
 
 
-def _endpoint(source: ClusterSource, declared: Operation, read_only: bool) -> Any:
+def _endpoint(source_of: Callable[[], ConsoleSource], declared: Operation, read_only: bool) -> Any:
     async def endpoint(request: Request) -> Response:
         if declared.changes and read_only:
             return _error(403, "this console is read-only")
+        source = None
         try:
+            source = source_of()
             call = Call(source, dict(request.path_params), _query(request, declared.query))
             if declared.body is not None:
-                call.body = parse_body(await _body(request))
+                call.body = parse_body(await read_body(request, BODY_BYTES_MAX))
+            if declared.gather is not None and source.workers is not None:
+                await _check_visible(call)
+                own = request.scope["raw_path"].decode("latin-1").removeprefix(PREFIX)
+                answers = await source.workers.all(declared.method, own, call.query, call.body)
+                return JSONResponse(declared.gather(answers))
             return JSONResponse(await declared.handler(call))
         except Exception as error:
             return await _refusal(source, error)
@@ -134,48 +172,60 @@ def _endpoint(source: ClusterSource, declared: Operation, read_only: bool) -> An
     return endpoint
 
 
+async def _check_visible(call: Call) -> None:
+    """Raise for a topic or group that does not exist, or that ACLs hide: the workers do not check this."""
+    if "topic" in call.path:
+        await call.source.client.topic(call.path["topic"])
+    if "group" in call.path:
+        await admin.describe_group(call.source.client, call.path["group"])
+
+
 def _query(request: Request, declared: Sequence[Parameter]) -> dict[str, Any]:
     return {one.name: one.parse(request.query_params.get(one.name)) for one in declared}
 
 
-async def _body(request: Request) -> bytes:
-    body = await bounded_body(request, BODY_BYTES_MAX)
-    if body is None:
-        raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
-    return body
-
-
-async def _refusal(source: ClusterSource, error: Exception) -> JSONResponse:
-    """The answer to a call that failed; what is not expected goes to the log as well."""
+async def _refusal(source: ConsoleSource | None, error: Exception) -> JSONResponse:
+    """The answer to a failed call; unexpected errors are also logged."""
     if isinstance(error, BadRequest):
         return _error(400, str(error))
+    if isinstance(error, HttpError):
+        return _error(error.status, str(error))
+    if isinstance(error, (struct.error, UnicodeError, OverflowError)):
+        return _error(400, f"a value does not fit into Kafka's protocol: {error}")
     if isinstance(error, (NotFound, UnknownTopic)):
         return _error(404, str(error))
     if isinstance(error, KafkaError):
         status = 404 if isinstance(error, UnknownTopicOrPartition) else 409
         return _error(status, error.message, error.name)
+    if isinstance(error, GroupHasMembers):
+        return _error(409, str(error))
     if isinstance(error, (ConnectionLost, OSError)):
-        await source.reconnect()
+        if source is not None:
+            await source.reconnect()
         return _error(503, f"the cluster cannot be reached: {error}")
     if isinstance(error, ClientError):
         return _error(502, str(error))
     raise error
 
 
-def _live_endpoint(source: ClusterSource, begin: Any, query: Sequence[Parameter] = ()) -> Any:
-    """Server-sent events of what `begin` returns, and `problem` before the end after an error."""
+def _stream_endpoint(source: ConsoleSource, declared: Stream) -> Any:
+    """Server-sent events of what `begin` returns, with `problem` as the last event after an error; or plain lines."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            events = await begin(Call(source, dict(request.path_params), _query(request, query)))
+            found = await declared.begin(Call(source, dict(request.path_params), _query(request, declared.query)))
         except Exception as error:
             return await _refusal(source, error)
-        return StreamingResponse(_event_stream(source, events), media_type="text/event-stream")
+        if declared.media_type == EVENTS:
+            return StreamingResponse(_event_stream(source, found), media_type=EVENTS)
+        name = re.sub(r"[^\w.-]", "_", declared.file.format(**request.path_params))
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return StreamingResponse(found, media_type=declared.media_type, headers=headers)
 
     return endpoint
 
 
-async def _event_stream(source: ClusterSource, events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[str]:
+async def _event_stream(source: ConsoleSource, events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[str]:
     try:
         async for kind, data in events:
             yield f"event: {kind}\ndata: {json.dumps(data)}\n\n"

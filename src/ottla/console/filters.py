@@ -1,4 +1,4 @@
-"""Which records a reader wants to see: texts in key, value and headers, and conditions on JSON values."""
+"""Filters for records: text in the key, value and headers, and conditions on JSON values."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _steps(path: str, text: str) -> list[str | int]:
 
 
 def _literal(text: str) -> Any:
-    """A number, true, false, null or a quoted text as JSON has them; anything else is a text as it stands."""
+    """A number, true, false, null or quoted text, as in JSON; anything else is plain text."""
     try:
         return json.loads(text)
     except ValueError:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ottla.client import admin
-from ottla.client.offsets import Committed, bounds, commit, committed, list_offsets
+from ottla.client.offsets import Committed, bounds, commit, committed, delete_offsets, list_offsets
 from ottla.client.routing import Client, TopicPartition
 from ottla.console.operations import BadRequest, Call, NotFound, operation
 from ottla.console.storage import unread_ms
+from ottla.console.worker_views import joined
 from ottla.errors import KafkaError
 
 _DEAD: Final = "Dead"
@@ -16,10 +17,20 @@ _DEAD: Final = "Dead"
 
 @operation("GET", "/groups")
 async def list_groups(call: Call) -> Any:
-    """All groups, with their kind and state."""
+    """All groups, with their kind, state and, of the first thousand, lag."""
+    listed = await admin.groups_by_coordinator(call.source.client)
+    lags = call.source.lags
+    await lags.look(call.source.client, listed)
     return [
-        {"group": each.group, "kind": each.kind.lower(), "protocol": each.protocol, "state": each.state}
-        for each in await admin.list_groups(call.source.client)
+        {
+            "group": each.group,
+            "kind": each.kind.lower(),
+            "protocol": each.protocol,
+            "state": each.state,
+            "coordinator": node_id,
+            "lag": lags.now(each.group),
+        }
+        for each, node_id in sorted((each, node_id) for node_id, found in listed.items() for each in found)
     ]
 
 
@@ -55,30 +66,32 @@ async def describe_group(call: Call) -> Any:
             for (topic, index), entry in sorted(lags.items())
         ],
         "lag": sum(entry["lag"] or 0 for entry in lags.values()),
+        "lag_history": [[each.at_ms, each.lag] for each in call.source.lags.history(group.group)],
         "lag_ms": max((entry["lag_ms"] for entry in lags.values() if entry["lag_ms"] is not None), default=None),
     }
 
 
 def _lag_ms(call: Call, topic: str, index: int, entry: dict[str, Any]) -> int | None:
-    """How long the first unread record has waited; only the broker's own console can tell."""
+    """How long the first unread record has waited; only the broker's own console knows."""
     if entry["lag"] == 0:
         return 0
     return None if entry["committed"] is None else unread_ms(call, topic, index, entry["committed"])
 
 
-@operation("GET", "/groups/{group}/history")
+@operation("GET", "/groups/{group}/history", gather=joined)
 async def group_history(call: Call) -> Any:
-    """What happened to a group since its coordinator started, oldest first. A group that is gone is remembered."""
+    """What happened to a group since its coordinator started, oldest first. This includes deleted groups."""
     inside = call.source.need_inside()
-    group = await admin.describe_group(call.source.client, call.path["group"])
+    name = call.path["group"]
+    group = None if call.source.is_view else await admin.describe_group(call.source.client, name)
     events = [
         event._asdict()
         for server in inside.servers().values()
         for shard in server.groups.shards()
-        for event in shard.history.of(group.group)
+        for event in shard.history.of(name)
     ]
-    if group.state == _DEAD and not events:
-        raise NotFound(f"there is no group {group.group!r}")
+    if group is not None and group.state == _DEAD and not events:
+        raise NotFound(f"there is no group {name!r}")
     return events
 
 
@@ -107,7 +120,8 @@ async def _lags(client: Client, group: str) -> dict[TopicPartition, dict[str, An
 async def _share_lags(client: Client, group: str) -> dict[TopicPartition, dict[str, Any]]:
     found = await admin.share_offsets(client, group)
     return {
-        tp: {"committed": start, "end": None, "lag": lag if lag >= 0 else None} for tp, (start, lag) in found.items()
+        tp: {"committed": start if start >= 0 else None, "end": None, "lag": lag if lag >= 0 else None}
+        for tp, (start, lag) in found.items()
     }
 
 
@@ -121,6 +135,19 @@ async def delete_group(call: Call) -> Any:
     return {"group": group.group}
 
 
+@operation("DELETE", "/groups/{group}/offsets/{topic}")
+async def delete_group_offsets(call: Call) -> Any:
+    """Delete the offsets of a group in one topic. No member may be subscribed to it."""
+    client = call.source.client
+    group = await _existing(call)
+    name = call.path["topic"]
+    wanted = [tp for tp in await committed(client, group.group) if tp[0] == name]
+    if not wanted:
+        raise NotFound(f"group {group.group!r} has committed nothing in topic {name!r}")
+    await delete_offsets(client, group.group, wanted)
+    return {"group": group.group, "topic": name, "partitions": sorted(index for _, index in wanted)}
+
+
 @operation(
     "POST",
     "/groups/{group}/offsets",
@@ -130,7 +157,21 @@ async def delete_group(call: Call) -> Any:
         "properties": {
             "to": {
                 "type": "string",
-                "description": "earliest, latest, offset:N, shift:N, or time:MILLISECONDS",
+                "description": "earliest, latest, current, offset:N, shift:N, time:MILLISECONDS, ago:MILLISECONDS, "
+                "or given",
+            },
+            "offsets": {
+                "type": "array",
+                "description": "with `given`: an offset for each partition",
+                "items": {
+                    "type": "object",
+                    "required": ["topic", "partition", "offset"],
+                    "properties": {
+                        "topic": {"type": "string"},
+                        "partition": {"type": "integer", "minimum": 0},
+                        "offset": {"type": "integer", "minimum": 0},
+                    },
+                },
             },
             "topic": {"type": "string"},
             "partitions": {"type": "array", "items": {"type": "integer", "minimum": 0}},
@@ -139,15 +180,25 @@ async def delete_group(call: Call) -> Any:
     },
 )
 async def reset_offsets(call: Call) -> Any:
-    """Move a group's offsets. With `preview` (the default) nothing is changed: the answer says what would be."""
+    """Move a group's offsets. With `preview` (the default) nothing is changed: the answer shows what would change."""
     client = call.source.client
     group = await _existing(call)
-    if group.kind in ("share", "streams"):
-        raise BadRequest(f"{group.group!r} is a {group.kind} group: its offsets cannot be set here")
-    now = await committed(client, group.group)
-    wanted = await _chosen(call, now)
+    is_share = group.kind == "share"
+    if is_share:
+        starts = await admin.share_offsets(client, group.group)
+        now = {tp: Committed(start) for tp, (start, _) in starts.items() if start >= 0}
+    else:
+        now = await committed(client, group.group)
+    given = _given_offsets(call)
+    wanted = sorted(given) if given else await _chosen(call, now)
+    for topic in {topic for topic, _ in given}:
+        await client.topic(topic)
     limits = await bounds(client, wanted)
-    targets = await _targets(call, wanted, now, limits)
+    targets = (
+        {tp: min(max(offset, limits[tp][0]), limits[tp][1]) for tp, offset in given.items()}
+        if given
+        else await _targets(call, wanted, now, limits)
+    )
     changes = [
         {
             "topic": topic,
@@ -160,13 +211,32 @@ async def reset_offsets(call: Call) -> Any:
     preview = call.body.get("preview", True)
     if not isinstance(preview, bool):
         raise BadRequest("'preview' must be true or false")
-    if not preview:
+    if not preview and is_share:
+        await admin.set_share_offsets(client, group.group, targets)
+    elif not preview:
         await commit(client, group.group, {tp: Committed(target) for tp, target in targets.items()})
     return {"preview": preview, "offsets": changes}
 
 
+def _given_offsets(call: Call) -> dict[TopicPartition, int]:
+    """The offsets of a reset with `given`; empty for the other targets."""
+    if call.text("to") != "given":
+        return {}
+    given = call.body.get("offsets")
+    try:
+        found = {(each["topic"], each["partition"]): each["offset"] for each in given or ()}
+    except (TypeError, KeyError):
+        found = {}
+    if not found or not all(
+        isinstance(topic, str) and type(index) is int and 0 <= index < 1 << 31 and type(offset) is int
+        for (topic, index), offset in found.items()
+    ):
+        raise BadRequest("""'offsets' must be a list such as [{"topic": "t", "partition": 0, "offset": 42}]""")
+    return found
+
+
 async def _chosen(call: Call, now: dict[TopicPartition, Committed]) -> list[TopicPartition]:
-    """The partitions that a reset is about: those with a commit, or those of the topic that is named."""
+    """The partitions to reset: those with a commit, or those of the named topic."""
     if "topic" not in call.body:
         if not now:
             raise BadRequest("the group has committed nothing: name a topic")
@@ -192,15 +262,21 @@ async def _targets(
         return {tp: limits[tp][0] for tp in wanted}
     if place == "latest":
         return {tp: limits[tp][1] for tp in wanted}
+    if place == "current":
+        return {tp: min(max(now[tp].offset, limits[tp][0]), limits[tp][1]) for tp in wanted if tp in now}
     digits = text.removeprefix("-")
-    if kind not in ("offset", "shift", "time") or not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        raise BadRequest(f"to={place!r} is not earliest, latest, offset:N, shift:N or time:MILLISECONDS")
+    if kind not in ("offset", "shift", "time", "ago") or not (
+        digits.isascii() and digits.isdigit() and len(digits) < 19
+    ):
+        raise BadRequest(f"to={place!r} is not earliest, latest, current, given, offset:N, shift:N, time:MS or ago:MS")
     number = int(text)
     if kind == "offset":
         aims = dict.fromkeys(wanted, number)
     elif kind == "shift":
         aims = {tp: now[tp].offset + number for tp in wanted if tp in now}
     else:
+        if kind == "ago":
+            number = call.source.now_ms() - number
         if number < 0:
             raise BadRequest("a time is a number of milliseconds since 1970")
         found = await list_offsets(call.source.client, dict.fromkeys(wanted, number))

@@ -1,4 +1,4 @@
-"""What only a broker's own process can show and do: its console has it, a console of another cluster has not."""
+"""What only the console in a broker's own process can show and do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.console.console_source import AskRegistry
     from ottla.http.requests import HttpRequest
     from ottla.server import request_log
     from ottla.server.broker import Broker
@@ -16,21 +17,16 @@ else:
     request_log = lazy("ottla.server.request_log")
 
 FROM_OUTSIDE: Final = (
-    "This console looks at the cluster from outside, and the Kafka protocol does not tell. "
+    "This console sees the cluster from outside, and the Kafka protocol does not provide this. "
     "Open the console of the broker itself: `ottla serve` prints its address."
 )
 
-OF_WORKERS: Final = (
-    "What `ottla serve --workers N` does is spread over several processes, and this console is in none of them. "
-    "Serve with one worker to see this page."
-)
-
 Control = Callable[["HttpRequest"], Awaitable[Any]]
-"""Answers what the control endpoint answers: faults, the clock, stops and starts."""
+"""Answers like the control endpoint: faults, the clock, stops and starts."""
 
 
 class Inside:
-    """The brokers of this process. They are asked for each time: brokers stop, and start again."""
+    """The brokers of this process. They are looked up each time, because brokers stop and start again."""
 
     def __init__(
         self,
@@ -42,11 +38,13 @@ class Inside:
         """The running brokers, by id."""
         self.request_logs = request_logs
         self.control = control
-        """Set where a broker can be troubled."""
+        """Set if faults can be injected."""
+        self.registry: Callable[[], AskRegistry | None] = lambda: None
+        """The schema registry of this process, if it serves one now."""
 
 
 def inside_of(broker: Broker) -> Inside:
-    """A broker that is alone in its process. Its requests are recorded while somebody looks at them."""
+    """A single broker in its process. Its requests are recorded while a page shows them."""
     logs: list[RequestLog] = []
 
     def request_logs() -> list[RequestLog]:

@@ -11,14 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.errors import KafkaError
+
 if TYPE_CHECKING:
-    from ottla.console.cluster_source import ClusterSource
+    from ottla.console.console_source import ConsoleSource
 
 PREFIX: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 16 << 20
 
 Schema = Mapping[str, Any]
-"""A JSON schema, as OpenAPI has them."""
+"""A JSON schema, as in OpenAPI."""
 
 
 class BadRequest(Exception):
@@ -80,9 +82,9 @@ class Parameter:
 
 @dataclass
 class Call:
-    """One call of an operation: what the path, the query and the body say."""
+    """One call of an operation: its path, query and body."""
 
-    source: ClusterSource
+    source: ConsoleSource
     path: dict[str, str]
     query: dict[str, Any] = field(default_factory=dict)
     body: Any = None
@@ -117,9 +119,25 @@ class Operation:
     body: Schema | None = None
     changes: bool = False
     """Whether it changes the cluster: a console that is read-only refuses it."""
+    gather: Callable[[Sequence[Any]], Any] | None = None
+    """Merges the answers of several workers; set if an operation needs the inside of a broker."""
 
 
 OPERATIONS: Final[list[Operation]] = []
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream: server-sent events, or lines of JSON. `begin` raises the errors of a bad call before the first
+    event."""
+
+    path: str
+    begin: Callable[[Call], Awaitable[Any]]
+    summary: str
+    query: Sequence[Parameter] = ()
+    media_type: str = "text/event-stream"
+    file: str = ""
+    """The name to save it under, with the parts of the path in braces; events have none."""
 
 
 def operation(
@@ -129,16 +147,31 @@ def operation(
     query: Sequence[Parameter] = (),
     body: Schema | None = None,
     changes: bool | None = None,
+    gather: Callable[[Sequence[Any]], Any] | None = None,
 ) -> Callable[[Handler], Handler]:
     """Declare a function as an operation; its docstring's first line is the summary."""
 
     def declare(handler: Handler) -> Handler:
         summary = (handler.__doc__ or "").strip().split("\n")[0]
         changing = method != "GET" if changes is None else changes
-        OPERATIONS.append(Operation(method, path, handler, summary, query, body, changing))
+        OPERATIONS.append(Operation(method, path, handler, summary, query, body, changing, gather))
         return handler
 
     return declare
+
+
+def given_configs(call: Call) -> dict[str, str | None]:
+    """The `configs` of a body; null means the default."""
+    given = call.body.get("configs", {})
+    if not isinstance(given, dict) or not all(value is None or isinstance(value, str) for value in given.values()):
+        raise BadRequest("'configs' must be an object with texts, or null for the default")
+    return given
+
+
+def raise_error(result: Any) -> None:
+    """Raise an error that was returned instead of a result."""
+    if isinstance(result, KafkaError):
+        raise result
 
 
 def parse_body(raw: bytes) -> Any:
@@ -153,38 +186,39 @@ def parse_body(raw: bytes) -> Any:
     return found
 
 
-def openapi(version: str) -> dict[str, Any]:
+def openapi(version: str, streams: Sequence[Stream] = ()) -> dict[str, Any]:
     """The description of the whole API."""
     paths: dict[str, dict[str, Any]] = {}
     for each in OPERATIONS:
-        described: dict[str, Any] = {
-            "summary": each.summary,
-            "operationId": each.handler.__name__,
-            "parameters": [
-                *(
-                    {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-                    for name in _path_names(each.path)
-                ),
-                *(
-                    {"name": one.name, "in": "query", "schema": one.schema(), "description": one.help}
-                    for one in each.query
-                ),
-            ],
-            "responses": {
-                "200": {"description": "The answer.", "content": {"application/json": {"schema": {}}}},
-                "default": {
-                    "description": "An error: what is wrong, and Kafka's name for it if it has one.",
-                    "content": {"application/json": {"schema": _ERROR}},
-                },
-            },
-        }
+        described = _described(each.handler.__name__, each.summary, each.path, each.query, "application/json")
         if each.body is not None:
             described["requestBody"] = {"required": True, "content": {"application/json": {"schema": each.body}}}
-        paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = described
+        paths.setdefault(PREFIX + _plain(each.path), {})[each.method.lower()] = described
+    for stream in streams:
+        described = _described(stream.begin.__name__, stream.summary, stream.path, stream.query, stream.media_type)
+        paths.setdefault(PREFIX + _plain(stream.path), {})["get"] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": "Ottla console", "version": version},
         "paths": paths,
+    }
+
+
+def _described(name: str, summary: str, path: str, query: Sequence[Parameter], media_type: str) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "operationId": name,
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": schema} for name, schema in _path_schemas(path)),
+            *({"name": one.name, "in": "query", "schema": one.schema(), "description": one.help} for one in query),
+        ],
+        "responses": {
+            "200": {"description": "The answer.", "content": {media_type: {"schema": {}}}},
+            "default": {
+                "description": "An error: what is wrong, and Kafka's name for it if it has one.",
+                "content": {"application/json": {"schema": _ERROR}},
+            },
+        },
     }
 
 
@@ -195,5 +229,12 @@ _ERROR: Final = {
 }
 
 
-def _path_names(path: str) -> list[str]:
-    return [part[1:-1].partition(":")[0] for part in path.split("/") if part.startswith("{")]
+def _plain(path: str) -> str:
+    """A path as in OpenAPI: without the types of its parts."""
+    return path.replace(":int}", "}")
+
+
+def _path_schemas(path: str) -> list[tuple[str, Schema]]:
+    parts = [part[1:-1].partition(":") for part in path.split("/") if part.startswith("{")]
+    text, number = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}
+    return [(name, number if kind == "int" else text) for name, _, kind in parts]

@@ -3,56 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from ottla.answers import Answer, Reply
 from ottla.client.connection import BrokerConnection, ConnectionLost, common_version
 from ottla.client.routing import BOOTSTRAP_NODE, OpenBroker
-from ottla.console.inside import Inside
 from ottla.log.files import FileRegion
-from ottla.server.api import RequestContext, Route
+from ottla.server.api import Registry, RequestContext, Route
 from ottla.server.broker import Broker
 from ottla.server.dispatch import dispatch
 from ottla.server.peers import ForwardedConnection
 from ottla.wire.messages import RESPONSES
 from ottla.wire.schema import Message
 
-PRINCIPAL: Final = "User:ottla-console"
-"""Whom ACLs name to let the console do something."""
 CLIENT_ID: Final = "ottla-console"
 
 
-def connections_to(inside: Inside) -> OpenBroker:
+class Caller(NamedTuple):
+    """A part of this process that uses the broker as a client does. ACLs name it as `User:<client_id>`."""
+
+    client_id: str
+    apis: Callable[[Broker], Registry] = lambda server: server.registry
+    """The APIs that it calls: those of clients, with faults and recorded requests, or others."""
+
+
+REGISTRY_CLIENT_ID: Final = "ottla-registry"
+CONSOLE: Final = Caller(CLIENT_ID)
+REGISTRY: Final = Caller(REGISTRY_CLIENT_ID)
+
+
+def connections_to(servers_now: Callable[[], Mapping[int, Broker]], caller: Caller = CONSOLE) -> OpenBroker:
     """Opens connections to the brokers of this process."""
 
     def open_broker(node_id: int) -> BrokerConnection:
-        servers = inside.servers()
+        servers = servers_now()
         server = next(iter(servers.values()), None) if node_id == BOOTSTRAP_NODE else servers.get(node_id)
         if server is None:
             raise ConnectionLost("the broker is not running" if not servers else f"broker {node_id} is not running")
-        return OwnBrokerConnection(server)
+        return OwnBrokerConnection(server, caller)
 
     return open_broker
 
 
 class OwnBrokerConnection:
-    """Hands requests to the broker's dispatcher. They are encoded and decoded on the way, as all others are."""
+    """Passes requests to the broker's dispatcher. They are encoded and decoded, like requests over a network."""
 
-    def __init__(self, server: Broker) -> None:
+    def __init__(self, server: Broker, caller: Caller = CONSOLE) -> None:
         self.address = f"broker {server.node_id}"
         self._server = server
+        self._client_id = caller.client_id
+        self._apis = caller.apis(server)
         self._versions = {
-            api.key: (api.min_version, api.max_version) for api in server.registry.apis.values() if api.advertised
+            api.key: (api.min_version, api.max_version) for api in self._apis.apis.values() if api.advertised
         }
         self._sender = ForwardedConnection(
             server.services,
             server.config.listeners[0],
-            principal=PRINCIPAL,
+            principal=f"User:{caller.client_id}",
             token_authenticated=False,
             client_host="/127.0.0.1",
             local_host="127.0.0.1",
         )
-        self._sender.peer = "console"
+        self._sender.peer = caller.client_id.removeprefix("ottla-")
         self._waiting: set[Reply[Any]] = set()
         self._closed = False
 
@@ -81,11 +94,11 @@ class OwnBrokerConnection:
         return future
 
     def _serve(self, request: Message, version: int) -> Answer[Any]:
-        route = self._server.registry.route(request.API_KEY, version)
-        assert route is not None, "the version is one that the broker serves"
+        route = self._apis.route(request.API_KEY, version)
+        assert route is not None, "the broker must serve this version"
         frame = bytearray(request.encode(version))  # offsets are stamped into the bytes of produced batches
         decoded, _ = route.decode(memoryview(frame), 0)
-        ctx = RequestContext(self._sender, request.API_KEY, version, 0, CLIENT_ID, len(frame))
+        ctx = RequestContext(self._sender, request.API_KEY, version, 0, self._client_id, len(frame))
         answer = dispatch(route.handler, route.api, ctx, decoded)
         if isinstance(answer, Reply):
             return answer.then(lambda response: _as_received(route, version, response))
@@ -98,7 +111,7 @@ class OwnBrokerConnection:
         if reply.error is None:
             future.set_result(reply.value)
         else:
-            future.set_exception(ConnectionLost(f"{self.address} does not answer: it stops"))
+            future.set_exception(ConnectionLost(f"{self.address} does not answer: it is stopping"))
 
     async def drain(self) -> None:
         """Nothing is buffered."""

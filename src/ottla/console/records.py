@@ -1,4 +1,4 @@
-"""Reading and writing records: a page of them, one of them whole, a live tail, and produce."""
+"""Reading and writing records: a page of records, one complete record, a live tail, and produce."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import heapq
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.fetcher import Fetched, Fetcher, visible
 from ottla.client.offsets import bounds, list_offsets
@@ -19,12 +19,16 @@ from ottla.console.operations import BadRequest, Call, NotFound, Parameter, oper
 from ottla.enums import IsolationLevel
 from ottla.records.record import Record
 
+if TYPE_CHECKING:
+    from ottla.console.console_source import ConsoleSource
+
 SHOWN_BYTES_MAX: Final = 32 << 10
-"""Of one key, value or header in a list; the whole of it has an address of its own."""
+"""The most bytes of a key, value or header in a list; the complete value has its own address."""
 
 SCAN_SECONDS_MAX: Final = 5.0
-"""How long one page may search. It tells where it stopped, and the next page goes on from there."""
+"""How long one page may search. It says where it stopped, and the next page continues there."""
 
+_WHOLE: Final = 1 << 62
 _PARTITION_BYTES: Final = 1 << 20
 _STEP_BACK_MIN: Final = 64
 
@@ -42,18 +46,27 @@ class Found(NamedTuple):
     is_transactional: bool
 
 
-def shown(found: Found) -> dict[str, Any]:
-    """A record as JSON; long parts are cut and say how long they are."""
+def shown(found: Found, bytes_max: int = SHOWN_BYTES_MAX) -> dict[str, Any]:
+    """A record as JSON; longer parts are cut and say how long they are."""
     record = found.record
     return {
         "partition": found.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": shown_bytes(record.key),
-        "value": shown_bytes(record.value),
-        "headers": [{"name": name, "value": shown_bytes(content)} for name, content in record.headers],
+        "key": shown_bytes(record.key, bytes_max),
+        "value": shown_bytes(record.value, bytes_max),
+        "headers": [{"name": name, "value": shown_bytes(content, bytes_max)} for name, content in record.headers],
         "transactional": found.is_transactional,
     }
+
+
+async def decoded(source: ConsoleSource, topic: str, found: Found, record: dict[str, Any]) -> dict[str, Any]:
+    """A record as JSON, with what the schema registry says about its key and value."""
+    if source.decode is not None:
+        for part, data in (("key", found.record.key), ("value", found.record.value)):
+            if data is not None and (said := await source.decode(topic, part == "key", bytes(data))) is not None:
+                record[part]["decoded"] = said
+    return record
 
 
 def shown_bytes(data: bytes | None, bytes_max: int = SHOWN_BYTES_MAX) -> dict[str, Any] | None:
@@ -113,11 +126,11 @@ async def list_records(call: Call) -> Any:
     isolation = (
         IsolationLevel.READ_COMMITTED if call.query["isolation"] == "committed" else IsolationLevel.READ_UNCOMMITTED
     )
-    reader = _PageReader(call.source.client, wanted, call.query["limit"], isolation)
+    reader = _PageReader(call.source, call.path["topic"], wanted, call.query["limit"], isolation)
     ends = await bounds(call.source.client, partitions, isolation)
     if call.query["from"] == "newest":
         return await reader.newest(ends, _cursor(call))
-    return await reader.onward(ends, _cursor(call) or await _starts(call, ends))
+    return await reader.onward(ends, _cursor(call) or await starts_of(call, ends))
 
 
 def _cursor(call: Call) -> dict[int, int] | None:
@@ -130,7 +143,7 @@ def _cursor(call: Call) -> dict[int, int] | None:
         raise BadRequest(f"cursor={text!r} is not one that a page gave") from None
 
 
-async def _starts(call: Call, ends: dict[TopicPartition, tuple[int, int]]) -> dict[int, int]:
+async def starts_of(call: Call, ends: dict[TopicPartition, tuple[int, int]]) -> dict[int, int]:
     """The first offset to read in each partition."""
     place: str = call.query["from"]
     if place == "oldest":
@@ -153,8 +166,10 @@ async def _starts(call: Call, ends: dict[TopicPartition, tuple[int, int]]) -> di
 class _PageReader:
     """Collects one page of records, and stops when it is full or has searched for long enough."""
 
-    def __init__(self, client: Client, wanted: RecordFilter, limit: int, isolation: int) -> None:
-        self._client = client
+    def __init__(self, source: ConsoleSource, topic: str, wanted: RecordFilter, limit: int, isolation: int) -> None:
+        self._source = source
+        self._topic = topic
+        self._client = source.client
         self._wanted = wanted
         self._limit = limit
         self._isolation = isolation
@@ -163,7 +178,7 @@ class _PageReader:
         self.scanned = 0
 
     async def onward(self, ends: dict[TopicPartition, tuple[int, int]], starts: dict[int, int]) -> dict[str, Any]:
-        """From `starts` on, in the order of timestamps as far as the records were read."""
+        """Records from `starts` onwards, in the order of timestamps within what was read."""
         positions = {tp: max(starts.get(tp[1], end), start) for tp, (start, end) in ends.items()}
         stops = {tp: end for tp, (_, end) in ends.items()}
         found: list[Found] = []
@@ -176,12 +191,12 @@ class _PageReader:
         found.sort(key=lambda each: (each.record.timestamp, each.partition, each.record.offset))
         following = {tp: max(reached, after.get(tp[1], 0)) for tp, reached in self._reached.items()}
         more = any(following[tp] < stop for tp, stop in stops.items())
-        return self._answer(found, {tp[1]: offset for tp, offset in following.items()} if more else None)
+        return await self._answer(found, {tp[1]: offset for tp, offset in following.items()} if more else None)
 
     async def newest(
         self, ends: dict[TopicPartition, tuple[int, int]], before: dict[int, int] | None
     ) -> dict[str, Any]:
-        """The last records before `before` (or the end), newest first: windows that grow towards the start."""
+        """The last records before `before` (or the end), newest first: in windows that grow towards the start."""
         stops = {tp: min(before.get(tp[1], start), end) if before else end for tp, (start, end) in ends.items()}
         newest: list[tuple[tuple[int, int, int], Found]] = []
         width = max(_STEP_BACK_MIN, self._limit)
@@ -207,7 +222,7 @@ class _PageReader:
         else:
             following = stops
         more = any(following[tp] > ends[tp][0] for tp in following)
-        return self._answer(found, {tp[1]: offset for tp, offset in following.items()} if more else None)
+        return await self._answer(found, {tp[1]: offset for tp, offset in following.items()} if more else None)
 
     async def _read(
         self, positions: dict[TopicPartition, int], stops: dict[TopicPartition, int]
@@ -235,14 +250,32 @@ class _PageReader:
         finally:
             await fetcher.close()
 
-    def _answer(self, found: list[Found], cursor: dict[int, int] | None) -> dict[str, Any]:
+    async def _answer(self, found: list[Found], cursor: dict[int, int] | None) -> dict[str, Any]:
         return {
-            "records": [shown(one) for one in found],
+            "records": [await decoded(self._source, self._topic, one, shown(one)) for one in found],
             "scanned": self.scanned,
             "cursor": None
             if cursor is None
             else json.dumps({str(index): offset for index, offset in sorted(cursor.items())}),
         }
+
+
+async def read_between(
+    client: Client, ranges: dict[TopicPartition, tuple[int, int]], isolation: int = IsolationLevel.READ_COMMITTED
+) -> AsyncIterator[Found]:
+    """The records with offsets in the given ranges."""
+    left = {tp: start for tp, (start, stop) in ranges.items() if start < stop}
+    fetcher = Fetcher(client, left, isolation=isolation, max_wait_ms=100, partition_bytes=_PARTITION_BYTES)
+    try:
+        while fetcher.positions:
+            for part in await fetcher.poll():
+                for one in found_in(part, *ranges[part.tp]):
+                    yield one
+            for tp in [tp for tp, position in fetcher.positions.items() if position >= ranges[tp][1]]:
+                del fetcher.positions[tp]
+            await asyncio.sleep(0)
+    finally:
+        await fetcher.close()
 
 
 def found_in(part: Fetched, first: int, stop: int) -> Iterable[Found]:
@@ -253,13 +286,41 @@ def found_in(part: Fetched, first: int, stop: int) -> Iterable[Found]:
                 yield Found(part.tp[1], record, bool(batch.is_transactional))
 
 
+_RECORD_PATH: Final = "/topics/{topic}/partitions/{partition}/records/{offset}"
+RAW_PATH: Final = f"{_RECORD_PATH}/raw"
+RAW_QUERY: Final = (Parameter("part", default="value", choices=("key", "value")),)
+
+
 @operation(
     "GET",
-    "/topics/{topic}/partitions/{partition}/records/{offset}",
-    query=(Parameter("part", default="record", choices=("record", "key", "value")),),
+    _RECORD_PATH,
+    query=(
+        Parameter("part", default="record", choices=("record", "key", "value")),
+        Parameter("bytes", "integer", minimum=1, maximum=1 << 31, help="the most bytes of each part (default: all)"),
+    ),
 )
 async def get_record(call: Call) -> Any:
-    """One record, whole."""
+    """One complete record."""
+    found = await _one(call)
+    record = shown(found, call.query["bytes"] or _WHOLE)
+    record = await decoded(call.source, call.path["topic"], found, record)
+    part = call.query["part"]
+    return record if part == "record" else record[part]
+
+
+async def raw_part(call: Call) -> AsyncIterator[bytes]:
+    """The bytes of a key or a value."""
+    found = await _one(call)
+    data = found.record.key if call.query["part"] == "key" else found.record.value
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield bytes(data or b"")
+
+    return pieces()
+
+
+async def _one(call: Call) -> Found:
+    """The record that a call names."""
     client = call.source.client
     topic = await client.topic(call.path["topic"])
     index, offset = _number(call.path["partition"]), _number(call.path["offset"])
@@ -271,24 +332,10 @@ async def get_record(call: Call) -> Any:
         try:
             for part in await fetcher.poll():
                 for one in found_in(part, offset, offset + 1):
-                    return _whole(one, call.query["part"])
+                    return one
         finally:
             await fetcher.close()
     raise NotFound(f"there is no record at offset {offset} of {topic.name}-{index} (it has {start} to {end - 1})")
-
-
-def _whole(found: Found, part: str) -> Any:
-    record = found.record
-    if part == "key":
-        return shown_bytes(record.key, 1 << 62)
-    if part == "value":
-        return shown_bytes(record.value, 1 << 62)
-    return {
-        **shown(found),
-        "key": shown_bytes(record.key, 1 << 62),
-        "value": shown_bytes(record.value, 1 << 62),
-        "headers": [{"name": name, "value": shown_bytes(content, 1 << 62)} for name, content in record.headers],
-    }
 
 
 def _number(text: str) -> int:
@@ -348,10 +395,6 @@ async def produce(call: Call) -> Any:
     await gatherer.add((topic.name, index), timestamp, key, value, headers)
     await gatherer.flush()
     return {"partition": index, "offset": written[0]}
-
-
-def _is_header(given: Any) -> bool:
-    return isinstance(given, dict) and isinstance(given.get("name"), str)
 
 
 def _content(given: Any, what: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The requests that clients send: a list, one of them in full, and what comes in live."""
+"""The requests that clients send: a list, one complete request, and a live stream."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.operations import Call, NotFound, Parameter, operation
 from ottla.console.own_broker import CLIENT_ID
+from ottla.console.worker_views import by_time
 from ottla.errors import name_of
 from ottla.server.request_contents import LeftOutRecords
 from ottla.wire.primitives import uuid_to_base64
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 LIVE_INTERVAL_S: Final = 0.2
 LIVE_ROWS_MAX: Final = 2000
-"""Rows in one event: the broker does not work longer than a moment for a page."""
+"""The most rows in one event, so that a page keeps the broker busy only for a moment."""
 
 _ITEMS_MAX: Final = 200
 _BYTES_MAX: Final = 256
@@ -34,7 +35,8 @@ def logs_of(call: Call) -> Sequence[RequestLog]:
 @operation(
     "GET",
     "/requests",
-    query=(Parameter("decoded", "boolean", default=False, help="with the whole requests and responses"),),
+    query=(Parameter("decoded", "boolean", default=False, help="with complete requests and responses"),),
+    gather=by_time,
 )
 async def list_requests(call: Call) -> Any:
     """The requests that are kept, oldest first."""
@@ -44,11 +46,13 @@ async def list_requests(call: Call) -> Any:
 
 @operation("GET", "/requests/{number:int}")
 async def describe_request(call: Call) -> Any:
-    """One request with all that it says, and its response."""
+    """One complete request, and its response."""
     wanted = int(call.path["number"])
+    if call.source.workers is not None:
+        return await call.source.workers.request(wanted, "/requests")
     found = next((request for request in _kept(call) if request.number == wanted), None)
     if found is None:
-        raise NotFound(f"request {wanted} is not kept any more")
+        raise NotFound(f"request {wanted} is no longer kept")
     return in_full(found)
 
 
@@ -57,7 +61,9 @@ def _kept(call: Call) -> list[Request]:
 
 
 async def live_requests(call: Call) -> AsyncIterator[tuple[str, Any]]:
-    """Requests as they come in. Brokers record them while somebody reads this."""
+    """Requests as they arrive. Brokers record them while this stream is open."""
+    if call.source.workers is not None:
+        return call.source.workers.events("/requests/live")
     logs = logs_of(call)
 
     async def events() -> AsyncIterator[tuple[str, Any]]:
@@ -115,7 +121,7 @@ def in_full(request: Request) -> dict[str, Any]:
 
 
 def shown(value: Any, version: int, name: str = "") -> Any:
-    """A message, or a part of one, as JSON. Long lists and byte strings are cut, and say so."""
+    """A message, or a part of one, as JSON. Long lists and byte strings are shortened, with a note."""
     if isinstance(value, Struct):
         return {
             field.name: (

@@ -1,21 +1,31 @@
-"""What a partition is made of on the disk, and how an offset or a time is found in it."""
+"""The files of a partition, and how an offset or a time is found in them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.answers import finished
 from ottla.console.operations import BadRequest, Call, NotFound, Parameter, operation
+from ottla.console.worker_views import first
 from ottla.errors import KafkaError
+from ottla.records.batch import CURRENT_MAGIC, HEADER_SIZE, Batch
 
 if TYPE_CHECKING:
     from ottla.log.index import PagedIndex
     from ottla.log.log import Log
     from ottla.log.segment import Segment
+    from ottla.server.broker import Broker
 
 _ENTRIES_MAX: Final = 400
-"""Index entries that are drawn for a partition; more than this cannot be told apart."""
+"""The most index entries that are drawn for a partition; more would not be visible."""
 _SCANNED_MAX: Final = 200
+_COMPACTED_MAX: Final = 2000
+"""The most records in a picture of compaction."""
+_KEY_BYTES: Final = 64
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 
@@ -31,12 +41,13 @@ def log_of(call: Call, topic: str, index: int) -> Log:
 
 
 async def _asked_log(call: Call) -> Log:
-    """The log that a call names. The client asks for the topic first: ACLs may hide it."""
-    topic = await call.source.client.topic(call.path["topic"])
-    return log_of(call, topic.name, int(call.path["partition"]))
+    """The log that a call names. The topic is looked up with the client first, because ACLs may hide it."""
+    if not call.source.is_view:
+        await call.source.client.topic(call.path["topic"])
+    return log_of(call, call.path["topic"], int(call.path["partition"]))
 
 
-@operation("GET", "/topics/{topic}/partitions/{partition:int}/storage")
+@operation("GET", "/topics/{topic}/partitions/{partition:int}/storage", gather=first)
 async def describe_storage(call: Call) -> Any:
     """The segments of a partition with their index entries, and the offsets that bound it."""
     log = await _asked_log(call)
@@ -76,6 +87,7 @@ def _shown(log: Log, segment: Segment) -> dict[str, Any]:
         Parameter("offset", "integer", minimum=0, maximum=_OFFSET_MAX),
         Parameter("time", "integer", minimum=0, maximum=_OFFSET_MAX, help="milliseconds since 1970"),
     ),
+    gather=first,
 )
 async def look_up(call: Call) -> Any:
     """The steps in which a broker finds an offset or a time: the segment, the indexes, and the batches it scans."""
@@ -86,10 +98,14 @@ async def look_up(call: Call) -> Any:
     return _by_offset(log, offset) if time_ms is None else _by_time(log, time_ms)
 
 
+def _segment_of(log: Log, offset: int) -> Segment:
+    return next(each for each in reversed(log.segments) if each.base_offset <= offset or each is log.segments[0])
+
+
 def _by_offset(log: Log, offset: int) -> dict[str, Any]:
     if not log.log_start_offset <= offset < log.log_end_offset:
         raise BadRequest(f"the log has offsets {log.log_start_offset} to {log.log_end_offset - 1}")
-    segment = next(each for each in reversed(log.segments) if each.base_offset <= offset or each is log.segments[0])
+    segment = _segment_of(log, offset)
     steps: list[dict[str, Any]] = [_segment_step(segment, "the last segment that begins at or below the offset")]
     index_step, position = _index_step(segment, offset)
     scan, found = _scan_step(segment, position, lambda batch: batch.last_offset >= offset)
@@ -99,7 +115,7 @@ def _by_offset(log: Log, offset: int) -> dict[str, Any]:
 def _by_time(log: Log, time_ms: int) -> dict[str, Any]:
     segment = next((each for each in log.segments if each.largest_timestamp >= time_ms), None)
     if segment is None:
-        skipped = f"no segment has a record with this timestamp or a later one ({len(log.segments)} were looked at)"
+        skipped = f"no segment has a record with this timestamp or a later one ({len(log.segments)} were checked)"
         return {"steps": [{"where": "segments", "text": skipped}], "found": None}
     steps = [_segment_step(segment, "the first segment whose largest timestamp is not before the time")]
     probes, slot = _search(segment.time_index, time_ms)
@@ -109,7 +125,7 @@ def _by_time(log: Log, time_ms: int) -> dict[str, Any]:
     steps.append({"where": "timeindex", "text": text, "probes": probes})
     index_step, position = _index_step(segment, max(offset, log.log_start_offset))
     scan, found = _scan_step(segment, position, lambda batch: batch.max_timestamp >= time_ms)
-    exact = segment.find_timestamp(time_ms, log.log_start_offset)
+    exact = finished(segment.find_timestamp(time_ms, log.log_start_offset))
     if found is not None and exact is not None:
         found = {**found, "offset": exact.offset, "timestamp": exact.timestamp}
     return {"steps": [*steps, index_step, scan], "found": found}
@@ -162,15 +178,133 @@ def _scan_step(segment: Segment, position: int, is_found: Any) -> tuple[dict[str
     return {"where": "scan", "text": text, "batches": batches}, found
 
 
+@operation(
+    "GET",
+    "/topics/{topic}/partitions/{partition:int}/batches",
+    query=(
+        Parameter("offset", "integer", minimum=0, maximum=_OFFSET_MAX, help="the first one; the newest without it"),
+        Parameter("limit", "integer", default=100, minimum=1, maximum=500),
+    ),
+    gather=first,
+)
+async def list_batches(call: Call) -> Any:
+    """The batches of a partition from an offset on, or the newest ones, with what their headers say."""
+    log = await _asked_log(call)
+    wanted, limit = call.query["offset"], call.query["limit"]
+    if wanted is None:
+        segment = log.active_segment
+        # Entries of the index are far enough apart that the last few of them lead to enough batches.
+        index = segment.offset_index
+        index.load()
+        position = index.entry(max(0, index.count - limit))[1] if index.count else 0
+        located = list(deque(segment.locate_from(position), maxlen=limit))
+    else:
+        segment = _segment_of(log, wanted)
+        located = list(islice(segment.locate_from(segment.position_of(wanted)), limit))
+    return [_batch(segment, each) for each in located]
+
+
+def _batch(segment: Segment, located: Any) -> dict[str, Any]:
+    shown = {
+        "position": located.position,
+        "bytes": located.size,
+        "base_offset": located.base_offset,
+        "last_offset": located.last_offset,
+        "max_timestamp": located.max_timestamp,
+        "segment": segment.base_offset,
+    }
+    batch = Batch(segment.log.view(located.position, HEADER_SIZE), 0)
+    if batch.magic < CURRENT_MAGIC:
+        return {**shown, "format": batch.magic}
+    return {
+        **shown,
+        "format": batch.magic,
+        "records": batch.record_count,
+        "compression": _CODECS[batch.codec] if batch.codec < len(_CODECS) else str(batch.codec),
+        "leader_epoch": batch.leader_epoch,
+        "producer_id": batch.producer_id if batch.producer_id >= 0 else None,
+        "transactional": bool(batch.is_transactional),
+        "control": bool(batch.is_control),
+    }
+
+
+@operation("GET", "/topics/{topic}/partitions/{partition:int}/compaction", gather=first)
+async def describe_compaction(call: Call) -> Any:
+    """What compaction keeps of a partition: its records in order, and which of them are the last of their key."""
+    log = await _asked_log(call)
+    records: list[dict[str, Any]] = []
+    last: dict[bytes, int] = {}
+    truncated = False
+    for segment in log.segments:
+        for batch in segment.batches():
+            if batch.magic < CURRENT_MAGIC or batch.is_control:
+                continue
+            for record in batch.records():
+                key = None if record.key is None else bytes(record.key)
+                records.append(
+                    {
+                        "offset": record.offset,
+                        "key": None if key is None else key[:_KEY_BYTES].decode(errors="replace"),
+                        "tombstone": record.value is None,
+                        "bytes": len(record.key or b"") + len(record.value or b""),
+                        "active": segment is log.active_segment,
+                    }
+                )
+                if key is not None and segment is not log.active_segment:  # which the cleaner ignores
+                    last[key] = record.offset
+            truncated = len(records) >= _COMPACTED_MAX
+            if truncated:
+                break
+            await asyncio.sleep(0)
+        if truncated:
+            break
+    survivors = set(last.values())
+    for each in records:
+        each["kept"] = each["active"] or each["offset"] in survivors
+    return {
+        "compacted": log.config.compact,
+        "truncated": truncated,
+        "keys": len(last),
+        "records": records,
+        "kept": sum(each["kept"] for each in records),
+    }
+
+
+@operation("POST", "/topics/{topic}/partitions/{partition:int}/compact", body={"type": "object"}, gather=first)
+async def compact(call: Call) -> Any:
+    """Compact a partition now, except its active segment."""
+    log = await _asked_log(call)
+    if not log.config.compact:
+        raise BadRequest("the topic is not compacted: set cleanup.policy=compact first")
+    before = log.size_bytes
+    topic, index = call.path["topic"], int(call.path["partition"])
+    server = next(each for each in call.source.need_inside().servers().values() if _leads(each, topic, index))
+    loop = asyncio.get_running_loop()
+    cleaner = server.housekeeper.cleaner
+    for cleaning in server.housekeeper.compact_now(topic, index):
+        await loop.run_in_executor(None, cleaning.step)
+        while cleaner.apply(cleaning):
+            await loop.run_in_executor(None, cleaning.step)
+    return {"bytes_before": before, "bytes_after": log.size_bytes}
+
+
+def _leads(server: Broker, topic: str, index: int) -> bool:
+    try:
+        server.replicas.leader(topic, index)
+    except KafkaError:
+        return False
+    return True
+
+
 def unread_ms(call: Call, topic: str, index: int, offset: int) -> int | None:
-    """How long the record at `offset` has waited to be read; None where this process cannot tell."""
+    """How long the record at `offset` has waited to be read; None if this process does not know."""
     try:
         log = log_of(call, topic, index)
     except NotFound:
         return None
     if not log.log_start_offset <= offset < log.log_end_offset:
         return 0
-    segment = next(each for each in reversed(log.segments) if each.base_offset <= offset or each is log.segments[0])
+    segment = _segment_of(log, offset)
     found = segment.find(offset)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""A live tail: new records as they arrive. It drops none silently: a slow reader learns how many."""
+"""A live tail: new records as they arrive. If it skips records for a slow reader, it reports how many."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, Final
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import bounds
 from ottla.console.operations import Call, Parameter
-from ottla.console.records import FILTERS, filter_of, found_in, partitions_of, shown
+from ottla.console.records import FILTERS, decoded, filter_of, found_in, partitions_of, shown
 
 STATUS_INTERVAL_S: Final = 1.0
 
 RATE_MAX: Final = 500
-"""Records a second that a page is sent. More than this nobody can read; the rest is counted in `skipped`."""
+"""The most records per second. Nobody can read more; the rest is counted in `skipped`."""
 
 TAIL_QUERY: Final = (Parameter("partition", "integer", minimum=0, maximum=(1 << 31) - 1), *FILTERS)
 
 
 async def tail(call: Call) -> AsyncIterator[tuple[str, Any]]:
-    """Begin at the end of the topic. Raises what a bad call deserves before the first event."""
+    """Begin at the end of the topic. Errors of a bad call are raised before the first event."""
     wanted = filter_of(call)
     partitions = await partitions_of(call)
     ends = await bounds(call.source.client, partitions)
@@ -47,7 +47,7 @@ async def tail(call: Call) -> AsyncIterator[tuple[str, Any]]:
                             skipped += 1
                             continue
                         budget -= 1
-                        yield "record", shown(one)
+                        yield "record", await decoded(call.source, call.path["topic"], one, shown(one))
                 if time.monotonic() - status_at >= STATUS_INTERVAL_S:
                     status_at = time.monotonic()
                     yield "status", {"seen": seen, "matched": matched, "skipped": skipped}

@@ -1,9 +1,12 @@
 // The bytes of a key or a value: as a JSON tree, as text, or in hexadecimal. Text is shown, never run.
-import { html, useState } from "./preact.js";
+import { html, useMemo, useState } from "./preact.js";
 import { ask } from "./api.js";
 import { bytes } from "./format.js";
 
-const CHILDREN_MAX = 500;
+const CHILDREN_MAX = 200;
+const OPEN_MAX = 30;
+const TEXT_MAX = 100000;
+const LOADED_BYTES = 1 << 20;
 
 function parsed(text) {
   const start = text.trimStart()[0];
@@ -15,20 +18,26 @@ function parsed(text) {
   }
 }
 
-export function Tree({ name, value, depth = 0 }) {
+// Opened down to `deep` levels, except for what has many entries.
+export function Tree({ name, value, depth = 0, deep = 3 }) {
+  // What is closed is not drawn: a large value stays quick.
+  const [open, setOpen] = useState(depth < deep && (depth === 0 || value === null || typeof value !== "object" || Object.keys(value).length <= OPEN_MAX));
   const label = name === undefined ? "" : html`<span class="key">${name}</span>: `;
   if (value === null || typeof value !== "object") {
     return html`<div class="leaf">${label}<span class=${typeof value}>${JSON.stringify(value)}</span></div>`;
   }
   const entries = Array.isArray(value) ? value.map((each, index) => [index, each]) : Object.entries(value);
-  const [open, close] = Array.isArray(value) ? "[]" : "{}";
-  if (!entries.length) return html`<div class="leaf">${label}${open}${close}</div>`;
+  const [begin, end] = Array.isArray(value) ? "[]" : "{}";
+  if (!entries.length) return html`<div class="leaf">${label}${begin}${end}</div>`;
   return html`
-    <details open=${depth < 3}>
-      <summary>${label}${open} <span class="soft">${entries.length}</span></summary>
-      ${entries.slice(0, CHILDREN_MAX).map(([key, each]) => html`<${Tree} name=${key} value=${each} depth=${depth + 1} />`)}
-      ${entries.length > CHILDREN_MAX && html`<div class="soft">and ${entries.length - CHILDREN_MAX} more</div>`}
-      <div>${close}</div>
+    <details open=${open} onToggle=${(event) => setOpen(event.target.open)}>
+      <summary>${label}${begin} <span class="soft">${entries.length}</span></summary>
+      ${open &&
+      html`
+        ${entries.slice(0, CHILDREN_MAX).map(([key, each]) => html`<${Tree} name=${key} value=${each} depth=${depth + 1} deep=${deep} />`)}
+        ${entries.length > CHILDREN_MAX && html`<div class="soft">and ${entries.length - CHILDREN_MAX} more</div>`}
+        <div>${end}</div>
+      `}
     </details>
   `;
 }
@@ -41,7 +50,8 @@ function octets(content) {
 const HEX_MAX = 16384;
 
 function hexadecimal(content) {
-  const data = octets(content).slice(0, HEX_MAX);
+  const begin = content.text === undefined ? { base64: content.base64.slice(0, Math.ceil(HEX_MAX / 3) * 4) } : { text: content.text.slice(0, HEX_MAX) };
+  const data = octets(begin).slice(0, HEX_MAX);
   const lines = [];
   for (let at = 0; at < data.length; at += 16) {
     const row = [...data.slice(at, at + 16)];
@@ -52,25 +62,30 @@ function hexadecimal(content) {
   return lines.join("\n");
 }
 
+
 export function Content({ content, address }) {
   const [loaded, setLoaded] = useState(null);
   const [problem, setProblem] = useState(null);
   const shown = loaded ?? content;
-  const tree = shown?.text === undefined ? undefined : parsed(shown.text);
+  const tree = useMemo(() => (shown?.text === undefined ? undefined : parsed(shown.text)), [shown]);
   const [chosen, setChosen] = useState(null);
   if (shown === null) return html`<span class="soft">null</span>`;
-  const ways = [...(tree === undefined ? [] : ["tree"]), ...(shown.text === undefined ? [] : ["text"]), "hex"];
+  const decoded = shown.decoded;
+  const ways = [...(decoded ? ["decoded"] : []), ...(tree === undefined ? [] : ["tree"]), ...(shown.text === undefined ? [] : ["text"]), "hex"];
   const way = chosen && ways.includes(chosen) ? chosen : ways[0];
-  const load = () => ask(address).then(setLoaded, setProblem);
+  const load = () => ask(`${address}&bytes=${LOADED_BYTES}`).then(setLoaded, setProblem);
   return html`
     <div class="bar">
       ${ways.map((each) => html`<button class="plain" aria-pressed=${each === way ? "true" : "false"} onClick=${() => setChosen(each)}>${each}</button>`)}
       <span class="soft">${bytes(shown.bytes)}</span>
-      ${shown.truncated && html`<button onClick=${load}>Load all of it</button>`}
+      ${shown.truncated && !loaded && html`<button onClick=${load}>Load more</button>`}
+      ${shown.bytes > HEX_MAX && html`<a class="button" download href=${`/api/v1${address.replace("?", "/raw?")}`}>Save all of it</a>`}
     </div>
+    ${way === "decoded" && html`<div class="soft">${decoded.schema}</div>${decoded.problem ? html`<p class="notice bad">${decoded.problem}</p>` : html`<div class="tree"><${Tree} value=${decoded.value} /></div>`}`}
     ${problem && html`<p class="notice bad">${problem.message}</p>`}
     ${way === "tree" && html`<div class="tree"><${Tree} value=${tree} /></div>`}
-    ${way === "text" && html`<pre>${shown.text}</pre>`}
+    ${way === "text" && html`<pre>${shown.text.slice(0, TEXT_MAX)}</pre>`}
+    ${(shown.truncated || (way === "text" && shown.text.length > TEXT_MAX) || (way === "hex" && shown.bytes > HEX_MAX)) && html`<p class="soft">Only the beginning is shown.</p>`}
     ${way === "hex" && html`<pre>${hexadecimal(shown)}</pre>`}
   `;
 }

@@ -33,3 +33,6 @@ export function waited(milliseconds) {
   if (milliseconds < 3600e3) return `${Math.round(milliseconds / 60e3)} min`;
   return `${(milliseconds / 3600e3).toFixed(1)} h`;
 }
+
+// Records a second.
+export const rate = (value) => `${value < 10 && value > 0 ? value.toFixed(1) : count(Math.round(value))} records/s`;

@@ -35,11 +35,11 @@ function Cause({ event }) {
 
 export function GroupHistory({ group, missing }) {
   if (missing) return html`<${Missing} reason=${missing}>Each generation of the group, with who joined, left or timed out.<//>`;
-  return html`<${Known} group=${group} />`;
+  return html`<${Rebalances} address=${groupPath(group, "history")} />`;
 }
 
-function Known({ group }) {
-  const answer = useAnswer(groupPath(group, "history"), { every: 2000 });
+export function Rebalances({ address }) {
+  const answer = useAnswer(address, { every: 2000 });
   const found = generations(answer.data ?? []);
   return html`
     <${Problem} error=${answer.error} />

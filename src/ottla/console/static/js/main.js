@@ -1,31 +1,35 @@
 // The frame around all pages: navigation, search, and the page that the address names.
 import { html, render, useEffect, useState } from "./preact.js";
-import { ask, useAnswer } from "./api.js";
+import { useAnswer } from "./api.js";
+import { PAGES } from "./pages.js";
 import { address, Link, match } from "./router.js";
 import { Search } from "./search.js";
-import { Overview } from "./pages/overview.js";
-import { Topics } from "./pages/topics.js";
-import { Topic } from "./pages/topic.js";
-import { Groups } from "./pages/groups.js";
-import { Group } from "./pages/group.js";
-import { Requests } from "./pages/requests.js";
-import { Storage } from "./pages/storage.js";
-import { Powers } from "./pages/powers.js";
+import { Problem } from "./ui.js";
 
-const PAGES = [
-  ["/", Overview, "Overview"],
-  ["/topics", Topics, "Topics"],
-  ["/topics/:topic", Topic],
-  ["/topics/:topic/:tab", Topic],
-  ["/topics/:topic/partitions/:partition", Storage],
-  ["/groups", Groups, "Groups"],
-  ["/groups/:group", Group],
-  ["/requests", Requests, "Requests"],
-  ["/powers", Powers, "Powers"],
-];
+const SECTIONS = Object.entries(Object.groupBy(PAGES.filter((each) => each.title), (each) => each.section));
 
-function NotFound() {
-  return html`<h1>There is no such page</h1><p><${Link} to="/">Go to the overview<//></p>`;
+const loaded = new Map(); // the functions of pages that were visited
+
+function usePage(entry) {
+  const [state, setState] = useState({});
+  useEffect(() => {
+    if (!entry || loaded.has(entry.path)) return;
+    entry.load().then(
+      (module) => (loaded.set(entry.path, module[entry.page]), setState({})),
+      () => setState({ failed: entry.path }),
+    );
+  }, [entry?.path]);
+  return { Page: entry && loaded.get(entry.path), failed: state.failed === entry?.path };
+}
+
+function Current({ pathname, about }) {
+  let options = null;
+  const entry = PAGES.find((each) => (options = match(each.path, pathname)));
+  const { Page, failed } = usePage(entry);
+  if (!entry) return html`<h1>There is no such page</h1><p><${Link} to="/">Go to the overview<//></p>`;
+  if (failed) return html`<${Problem}>The page cannot be loaded. Is the broker running? Reload to try again.<//>`;
+  if (!Page) return html`<p class="loading" role="status">Loading…</p>`;
+  return html`<${Page} key=${pathname.split("/").slice(0, 3).join("/")} ...${options} about=${about} readOnly=${about?.read_only} missing=${about?.missing} powers=${about?.missing_powers} />`;
 }
 
 function App() {
@@ -42,30 +46,26 @@ function App() {
     addEventListener("keydown", open);
     return () => removeEventListener("keydown", open);
   }, []);
-  let Page = NotFound;
-  let options = {};
-  for (const [pattern, candidate] of PAGES) {
-    const found = match(pattern, pathname);
-    if (found) {
-      [Page, options] = [candidate, found];
-      break;
-    }
-  }
   const section = "/" + pathname.split("/")[1];
   return html`
     <div class="shell">
+      <a class="skip" href="#main">Skip to the page</a>
       <div class="side">
         <${Link} to="/" class="brand"><img src="/icon.svg" alt="" />Ottla<//>
+        <button type="button" class="find" onClick=${() => setSearching(true)}>Search <kbd>Ctrl K</kbd></button>
         <nav aria-label="Pages">
-          ${PAGES.filter(([, , name]) => name).map(
-            ([to, , name]) =>
-              html`<${Link} to=${to} aria-current=${section === to ? "page" : undefined}>${name}<//>`,
+          ${SECTIONS.map(
+            ([name, entries]) => html`
+              <div class="section">
+                <span class="section-name">${name}</span>
+                ${entries.map((each) => html`<${Link} to=${each.path} aria-current=${section === each.path ? "page" : undefined}>${each.title}<//>`)}
+              </div>
+            `,
           )}
         </nav>
-        <button type="button" onClick=${() => setSearching(true)}>Search <span class="soft">Ctrl K</span></button>
         <div class="foot">${about.data && html`Ottla ${about.data.version}${about.data.read_only ? ", read-only" : ""}`}</div>
       </div>
-      <main><${Page} key=${pathname.split("/").slice(0, 3).join("/")} ...${options} readOnly=${about.data?.read_only} missing=${about.data?.missing} powers=${about.data?.missing_powers} /></main>
+      <main id="main"><${Current} pathname=${pathname} about=${about.data} /></main>
     </div>
     ${searching && html`<${Search} onClose=${() => setSearching(false)} />`}
   `;

@@ -2,7 +2,6 @@
 import { html, useEffect, useRef } from "./preact.js";
 import UPlot from "../vendor/uplot.js";
 
-const HEIGHT = 180;
 const SECONDS_MIN = 60;
 
 function timeRange(_, low, high) {
@@ -10,28 +9,29 @@ function timeRange(_, low, high) {
   return [Math.min(low ?? end, end - SECONDS_MIN), end];
 }
 
-export function Plot({ data, name }) {
+export function Plot({ data, name, height = 180 }) {
   const box = useRef();
   const plot = useRef();
   useEffect(() => {
     const style = getComputedStyle(document.documentElement);
     const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line"), width: 1 } };
     const accent = style.getPropertyValue("--accent");
+    const element = box.current;
     plot.current = new UPlot(
       {
-        width: box.current.clientWidth,
-        height: HEIGHT,
+        width: element.clientWidth,
+        height,
         cursor: { y: false },
         legend: { show: false },
         scales: { x: { range: timeRange }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-        axes: [axis, { ...axis, size: 70 }],
+        axes: [{ ...axis, values: (_, splits) => splits.map((at) => new Date(at * 1000).toTimeString().slice(0, 8)), space: 80 }, { ...axis, size: 70 }],
         series: [{}, { label: name, stroke: accent, width: 2, fill: accent.trim() + "22" }],
       },
       data,
-      box.current,
+      element,
     );
-    const resize = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height: HEIGHT }));
-    resize.observe(box.current);
+    const resize = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height }));
+    resize.observe(element);
     return () => {
       resize.disconnect();
       plot.current.destroy();

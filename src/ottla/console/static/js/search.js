@@ -1,6 +1,7 @@
-// Ctrl-K: find a topic, a group or a broker by a part of its name.
+// Ctrl-K: find a topic, a group, a transactional id, a broker or a page by a part of its name.
 import { html, useMemo, useState } from "./preact.js";
 import { useAnswer } from "./api.js";
+import { PAGES } from "./pages.js";
 import { go, path } from "./router.js";
 import { Dialog } from "./ui.js";
 
@@ -9,14 +10,19 @@ const SHOWN_MAX = 50;
 export function Search({ onClose }) {
   const topics = useAnswer("/topics");
   const groups = useAnswer("/groups");
+  const transactions = useAnswer("/transactions");
+  const overview = useAnswer("/overview");
   const [text, setText] = useState("");
   const [picked, setPicked] = useState(0);
   const all = useMemo(
     () => [
       ...(topics.data ?? []).map((each) => ({ kind: "topic", name: each.name, to: path("topics", each.name) })),
       ...(groups.data ?? []).map((each) => ({ kind: "group", name: each.group, to: path("groups", each.group) })),
+      ...(transactions.data ?? []).map((each) => ({ kind: "transaction", name: each.transactional_id, to: path("transactions", each.transactional_id) })),
+      ...(overview.data?.brokers ?? []).map((each) => ({ kind: "broker", name: `${each.broker} ${each.address}`, to: path("brokers", each.broker) })),
+      ...PAGES.filter((each) => each.title).map((each) => ({ kind: "page", name: each.title, to: each.path })),
     ],
-    [topics.data, groups.data],
+    [topics.data, groups.data, transactions.data, overview.data],
   );
   const found = all.filter((each) => each.name.toLowerCase().includes(text.toLowerCase())).slice(0, SHOWN_MAX);
   const open = (entry) => {
@@ -38,7 +44,7 @@ export function Search({ onClose }) {
         <input
           autofocus
           aria-label="Name of a topic or group"
-          placeholder="Topic or group"
+          placeholder="Topic, group, transaction, broker or page"
           value=${text}
           onKeyDown=${keys}
           onInput=${(event) => (setText(event.target.value), setPicked(0))}

@@ -1,6 +1,6 @@
 // Pieces that several pages use.
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
-import { go } from "./router.js";
+import { go, Link } from "./router.js";
 
 export function Problem({ error, children }) {
   if (!error && !children) return null;
@@ -128,3 +128,55 @@ export function Missing({ reason, children }) {
 
 const STATES = { Stable: "good", Empty: "", Dead: "bad" };
 export const State = ({ state }) => html`<span class=${`tag ${STATES[state] ?? "warn"}`}>${state}</span>`;
+
+export function Tabs({ label, base, current, tabs }) {
+  return html`<nav class="tabs" aria-label=${label}>${tabs.map(([name, title]) => html`<${Link} to=${`${base}/${name}`} aria-current=${current === name ? "page" : undefined}>${title}<//>`)}</nav>`;
+}
+
+export function Card({ to, number, name, note }) {
+  const content = html`<div class="number">${number}</div><div class="name">${name}</div>${note ? html`<div class="note">${note}</div>` : ""}`;
+  return to ? html`<${Link} class="card" to=${to}>${content}<//>` : html`<div class="card">${content}</div>`;
+}
+
+// A place without content, which says what would be here.
+export function Empty({ title, children }) {
+  return html`<div class="panel blank"><h2>${title}</h2><p>${children}</p></div>`;
+}
+
+// A form of plain fields: {name, label, value, options, type, required, placeholder, min}.
+export function Form({ fields, action, note, onSubmit, onCancel }) {
+  const [given, setGiven] = useState(() => Object.fromEntries(fields.map((each) => [each.name, each.value ?? each.options?.[0] ?? ""])));
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await onSubmit(given);
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+    }
+  };
+  const set = (name) => (event) => setGiven({ ...given, [name]: event.target.value });
+  return html`
+    <form class="form" onSubmit=${submit}>
+      <${Problem} error=${error} />
+      <div class="row">
+        ${fields.map(
+          (each) => html`<label class=${each.options ? "" : "grow"}>
+            ${each.label}
+            ${each.options
+              ? html`<select value=${given[each.name]} onChange=${set(each.name)}>${each.options.map((option) => html`<option value=${option}>${option}</option>`)}</select>`
+              : html`<input type=${each.type ?? "text"} min=${each.min} step=${each.type === "number" ? "any" : undefined} required=${each.required} placeholder=${each.placeholder} autocomplete="off" value=${given[each.name]} onInput=${set(each.name)} />`}
+          </label>`,
+        )}
+      </div>
+      ${note && html`<div class="soft">${note}</div>`}
+      <footer>
+        ${onCancel && html`<button type="button" onClick=${onCancel}>Cancel</button>`}
+        <button class="first" disabled=${busy}>${action}</button>
+      </footer>
+    </form>
+  `;
+}

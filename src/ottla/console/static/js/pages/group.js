@@ -2,22 +2,29 @@ import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, groupPath, useAnswer } from "../api.js";
 import { count, waited } from "../format.js";
 import { go, Link, path } from "../router.js";
-import { Confirm, Dialog, Problem, State, Table, Waiting } from "../ui.js";
+import { Card, Confirm, Dialog, Problem, State, Table, Waiting } from "../ui.js";
 import { GroupHistory } from "../group_history.js";
 import { Plot } from "../plot.js";
 
 const HISTORY = 300;
 
+// Lag in records and in seconds; what the console sampled before this page was open comes first.
 function useHistory(data) {
-  const history = useRef({ times: [], lags: [] });
+  const history = useRef(null);
+  if (data && !history.current) {
+    const before = data.lag_history ?? [];
+    history.current = { times: before.map(([at]) => at / 1000), lags: before.map(([, lag]) => lag), seconds: before.map(() => null) };
+  }
   useEffect(() => {
     if (!data) return;
-    const { times, lags } = history.current;
+    const { times, lags, seconds } = history.current;
     times.push(Date.now() / 1000);
     lags.push(data.lag);
-    if (times.length > HISTORY) (times.shift(), lags.shift());
+    seconds.push(data.lag_ms === null ? null : data.lag_ms / 1000);
+    if (times.length > HISTORY) (times.shift(), lags.shift(), seconds.shift());
   }, [data]);
-  return [history.current.times.slice(), history.current.lags.slice()];
+  const { times, lags, seconds } = history.current ?? { times: [], lags: [], seconds: [] };
+  return { records: [times.slice(), lags.slice()], seconds: [times.slice(), seconds.slice()] };
 }
 
 function Reset({ group, topics, onClose, onDone }) {
@@ -29,13 +36,23 @@ function Reset({ group, topics, onClose, onDone }) {
   const to = () => {
     if (kind === "offset" || kind === "shift") return `${kind}:${detail || 0}`;
     if (kind === "time") return `time:${new Date(detail || Date.now()).getTime()}`;
+    if (kind === "ago") return `ago:${Math.round(Number(detail || 0) * 60000)}`;
     return kind;
   };
+  // Lines of a file as kafka-consumer-groups exports them: topic,partition,offset.
+  const given = () =>
+    detail
+      .split("\n")
+      .filter((each) => each.trim())
+      .map((each) => {
+        const [name, partition, offset] = each.split(",").map((part) => part.trim().replaceAll('"', ""));
+        return { topic: name, partition: Number(partition), offset: Number(offset) };
+      });
   const run = async (isPreview) => {
     try {
       const answer = await ask(groupPath(group, "offsets"), {
         method: "POST",
-        body: { to: to(), ...(topic && { topic }), preview: isPreview },
+        body: { to: to(), ...(kind === "given" ? { offsets: given() } : topic && { topic }), preview: isPreview },
       });
       setError(null);
       if (isPreview) setPreview(answer.offsets);
@@ -62,17 +79,22 @@ function Reset({ group, topics, onClose, onDone }) {
           <datalist id="topics">${topics.map((each) => html`<option value=${each} />`)}</datalist>
           <label>
             To
-            <select value=${kind} onChange=${(event) => (setKind(event.target.value), setPreview(null))}>
+            <select value=${kind} onChange=${(event) => (setKind(event.target.value), setDetail(""), setPreview(null))}>
               <option value="earliest">earliest</option>
               <option value="latest">latest</option>
               <option value="offset">offset</option>
               <option value="shift">shift by</option>
               <option value="time">time</option>
+              <option value="ago">minutes ago</option>
+              <option value="current">current offset</option>
+              <option value="given">given offsets</option>
             </select>
           </label>
+          ${kind === "ago" && html`<label>Minutes<input type="number" min="0" value=${detail} onInput=${(event) => (setDetail(event.target.value), setPreview(null))} /></label>`}
           ${(kind === "offset" || kind === "shift") && html`<label>Number<input type="number" value=${detail} onInput=${(event) => (setDetail(event.target.value), setPreview(null))} /></label>`}
           ${kind === "time" && html`<label>Time<input type="datetime-local" step="1" value=${detail} onInput=${(event) => (setDetail(event.target.value), setPreview(null))} /></label>`}
         </div>
+        ${kind === "given" && html`<label>One line each: topic,partition,offset<textarea value=${detail} onInput=${(event) => (setDetail(event.target.value), setPreview(null))}></textarea></label>`}
         ${preview &&
         html`<${Table}
           label="Preview"
@@ -105,12 +127,14 @@ export function Group({ group, readOnly, missing }) {
     <${Waiting} answer=${answer}>
       ${(found) => html`
         <div class="cards">
-          <div class="card"><div class="number">${count(found.members.length)}</div><div class="name">members</div></div>
-          <div class="card"><div class="number">${count(found.lag)}</div><div class="name">records behind</div></div>
-          ${found.lag_ms !== null && html`<div class="card"><div class="number">${waited(found.lag_ms)}</div><div class="name">behind in time</div></div>`}
+          <${Card} number=${count(found.members.length)} name="members" />
+          <${Card} number=${count(found.lag)} name="records behind" />
+          ${found.lag_ms !== null && html`<${Card} number=${waited(found.lag_ms)} name="behind in time" />`}
         </div>
-        <h2>Lag</h2>
-        <${Plot} data=${history} name="lag" />
+        <div class="two">
+          <div><h2>Lag in records</h2><${Plot} data=${history.records} name="lag in records" /></div>
+          ${found.lag_ms !== null && html`<div><h2>Lag in seconds</h2><${Plot} data=${history.seconds} name="lag in seconds" /></div>`}
+        </div>
         <h2>Rebalances</h2>
         <${GroupHistory} group=${group} missing=${missing} />
         <h2>Offsets</h2>

@@ -1,5 +1,6 @@
 import { html, useState } from "../preact.js";
 import { useAnswer } from "../api.js";
+import { count } from "../format.js";
 import { Link, path } from "../router.js";
 import { State, Table, Waiting } from "../ui.js";
 
@@ -23,6 +24,8 @@ export function Groups() {
             { name: "Group", value: (row) => row.group, show: (row) => html`<${Link} to=${path("groups", row.group)} class="mono">${row.group}<//>` },
             { name: "Kind", value: (row) => row.kind },
             { name: "State", value: (row) => row.state, show: (row) => html`<${State} state=${row.state} />` },
+            { name: "Lag", number: true, value: (row) => row.lag, show: (row) => count(row.lag) },
+            { name: "Coordinator", number: true, value: (row) => row.coordinator },
           ]}
         />
       `}

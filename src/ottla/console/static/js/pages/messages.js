@@ -3,10 +3,15 @@ import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, stream, topicPath } from "../api.js";
 import { bytes, count, time } from "../format.js";
 import { Content } from "../content.js";
+import { download } from "../download.js";
 import { Problem } from "../ui.js";
+import { CopyAs } from "../copy_as.js";
 import { Produce } from "./produce.js";
+import { Redrive } from "./redrive.js";
 
 const TAIL_KEPT = 500;
+const TAIL_DRAWN = 100;
+const TAIL_PAUSE_MS = 250;
 
 const text = (content) => (content === null ? "" : content.text ?? "");
 
@@ -16,9 +21,13 @@ function Short({ content }) {
   return html`<span class="cut mono">${content.text.slice(0, 300)}</span>`;
 }
 
-function Row({ topic, record, readOnly }) {
+const ORIGIN = /^(ottla\.origin\.topic|kafka_dlt-original-topic|__connect\.errors\.topic|_dlq\.topic|original-topic)$/;
+
+function Row({ topic, record, readOnly, bootstrap }) {
   const [open, setOpen] = useState(false);
-  const [resend, setResend] = useState(false);
+  const [dialog, setDialog] = useState(null);
+  const close = () => setDialog(null);
+  const isDeadLetter = record.headers.some((each) => ORIGIN.test(each.name));
   return html`
     <tr class="link" onClick=${(event) => !event.target.closest("button") && setOpen(!open)}>
       <td><button class="plain" aria-expanded=${open ? "true" : "false"} aria-label="Details" onClick=${() => setOpen(!open)}>${open ? "▾" : "▸"}</button></td>
@@ -40,9 +49,14 @@ function Row({ topic, record, readOnly }) {
               <h3>Headers</h3>
               ${record.headers.map((header) => html`<div class="mono"><span class="soft">${header.name}:</span> ${header.value === null ? "null" : header.value.text ?? `${bytes(header.value.bytes)} of binary data`}</div>`)}
             </div>`}
-            ${!readOnly && html`<div><button onClick=${() => setResend(true)}>Send again, edited</button></div>`}
+            <div class="bar tight">
+              ${!readOnly && html`<button onClick=${() => setDialog("resend")}>Send again, edited</button>`}
+              ${!readOnly && isDeadLetter && html`<button onClick=${() => setDialog("redrive")}>Send back to its topic</button>`}
+              <${CopyAs} record=${record} topic=${topic} bootstrap=${bootstrap} />
+            </div>
           </div>
-          ${resend && html`<${Produce} topic=${topic} like=${record} onClose=${() => setResend(false)} />`}
+          ${dialog === "resend" && html`<${Produce} topic=${topic} like=${record} onClose=${close} />`}
+          ${dialog === "redrive" && html`<${Redrive} topic=${topic} only=${{ partition: record.partition, offset: record.offset }} onClose=${close} />`}
         </td>
       </tr>
     `}
@@ -52,7 +66,7 @@ function Row({ topic, record, readOnly }) {
 const whole = (topic, record, part) =>
   topicPath(topic, "partitions", record.partition, "records", record.offset) + `?part=${part}`;
 
-function Records({ topic, records, readOnly, empty }) {
+function Records({ topic, records, readOnly, empty, bootstrap }) {
   if (!records.length) return html`<div class="panel"><p class="empty">${empty}</p></div>`;
   return html`
     <div class="panel" tabindex="0" role="region" aria-label="Records">
@@ -68,7 +82,7 @@ function Records({ topic, records, readOnly, empty }) {
           </tr>
         </thead>
         <tbody>
-          ${records.map((record) => html`<${Row} key=${`${record.partition}-${record.offset}`} topic=${topic} record=${record} readOnly=${readOnly} />`)}
+          ${records.map((record) => html`<${Row} key=${`${record.partition}-${record.offset}`} topic=${topic} record=${record} readOnly=${readOnly} bootstrap=${bootstrap} />`)}
         </tbody>
       </table>
     </div>
@@ -83,14 +97,10 @@ function place(kind, detail) {
 
 function exportLines(topic, records) {
   const lines = records.map((record) => JSON.stringify(record)).join("\n") + "\n";
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([lines], { type: "application/x-ndjson" }));
-  link.download = `${topic}.jsonl`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  download(new Blob([lines], { type: "application/x-ndjson" }), `${topic}.jsonl`);
 }
 
-export function Messages({ topic, readOnly }) {
+export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
   const [from, setFrom] = useState("newest");
   const [detail, setDetail] = useState("");
   const [partition, setPartition] = useState("");
@@ -129,10 +139,10 @@ export function Messages({ topic, readOnly }) {
     const events = stream(topicPath(topic.name, "tail") + "?" + query({}));
     tailing.current = events;
     let waiting = [];
-    let frame = 0;
-    // Records that arrive together are shown together: one drawing a frame, however many there are.
+    let timer = 0;
+    // Records that arrive together are shown together: a few drawings a second, however many there are.
     const draw = () => {
-      frame = 0;
+      timer = 0;
       const arrived = waiting.reverse();
       waiting = [];
       setFound((old) => ({ ...old, records: [...arrived, ...old.records].slice(0, TAIL_KEPT) }));
@@ -140,7 +150,7 @@ export function Messages({ topic, readOnly }) {
     events.addEventListener("record", (event) => {
       waiting.push(JSON.parse(event.data));
       if (waiting.length > TAIL_KEPT) waiting.shift();
-      frame ||= requestAnimationFrame(draw);
+      timer ||= setTimeout(draw, TAIL_PAUSE_MS);
     });
     events.addEventListener("status", (event) => setStatus(JSON.parse(event.data)));
     events.addEventListener("problem", (event) => {
@@ -160,6 +170,8 @@ export function Messages({ topic, readOnly }) {
   const filter = (name, label, placeholder) => html`
     <label class="grow">${label}<input placeholder=${placeholder} value=${filters[name]} onInput=${(event) => setFilters({ ...filters, [name]: event.target.value })} /></label>
   `;
+  // All of the topic, not only what is shown; the broker sends it as it reads it.
+  const everything = () => `/api/v1${topicPath(topic.name, "export")}?${query({ from: from === "newest" ? "oldest" : place(from, detail) })}`;
   const again = (event) => {
     event.preventDefault();
     if (from === "tail") tail();
@@ -195,17 +207,20 @@ export function Messages({ topic, readOnly }) {
     html`<p class="soft" role="status">
       ${status.lost ? "The connection is lost; trying again." : "Live."} ${count(status.seen)} records seen, ${count(status.matched)} match.
       ${status.skipped > 0 && html` <span class="tag warn">${count(status.skipped)} are not shown: they come faster than a page can show</span>`}
+      ${found.records.length > TAIL_DRAWN && html` The newest ${TAIL_DRAWN} of the last ${count(found.records.length)} are shown; an export has all of them.`}
       ${" "}<button class="plain" onClick=${stop}>Pause</button>
     </p>`}
     <${Records}
       topic=${topic.name}
-      records=${found.records}
+      records=${from === "tail" ? found.records.slice(0, TAIL_DRAWN) : found.records}
       readOnly=${readOnly}
+      bootstrap=${bootstrap}
       empty=${busy ? "Searching…" : from === "tail" ? "Waiting for new records." : found.scanned ? `None of ${count(found.scanned)} records matches.` : "There are no records here."}
     />
     <div class="bar">
       ${found.cursor && html`<button disabled=${busy} onClick=${() => load(found.cursor)}>${busy ? "Searching…" : "More"}</button>`}
       ${found.records.length > 0 && html`<button onClick=${() => exportLines(topic.name, found.records)}>Export as JSON lines</button>`}
+      ${from !== "tail" && html`<a class="button" download href=${everything()}>Export all that match</a>`}
       ${found.scanned > 0 && html`<span class="soft">${count(found.scanned)} records searched</span>`}
     </div>
   `;

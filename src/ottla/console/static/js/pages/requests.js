@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../preact.js";
 import { ask, stream, useAnswer } from "../api.js";
 import { bytes, count, plural, time } from "../format.js";
 import { Tree } from "../content.js";
+import { download } from "../download.js";
 import { Lanes, SPAN_US, draw, duration, hit, narrow } from "../timeline.js";
 import { Missing, Problem } from "../ui.js";
 
@@ -73,20 +74,25 @@ function Detail({ number, onClose }) {
         </div>
         <div><${Outcome} request=${found} /></div>
         <div class="two">
-          <div><h3>Request</h3><div class="tree"><${Tree} value=${found.request} /></div></div>
-          <div><h3>Response</h3>${found.response ? html`<div class="tree"><${Tree} value=${found.response} /></div>` : html`<p class="soft">There is none yet, or the request gets none.</p>`}</div>
+          <div><h3>Request</h3><div class="tree"><${Tree} value=${found.request} deep=${10} /></div></div>
+          <div><h3>Response</h3>${found.response ? html`<div class="tree"><${Tree} value=${found.response} deep=${10} /></div>` : html`<p class="soft">There is none yet, or the request gets none.</p>`}</div>
         </div>
       `}
     </section>
   `;
 }
 
-function save(found) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(found, null, 1)], { type: "application/json" }));
-  link.download = "requests.json";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+
+// The timeline as an image with the background of the page, to paste into a bug report.
+function savePicture() {
+  const timeline = document.querySelector(".timeline canvas");
+  const picture = document.createElement("canvas");
+  [picture.width, picture.height] = [timeline.width, timeline.height];
+  const pen = picture.getContext("2d");
+  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--surface");
+  pen.fillRect(0, 0, picture.width, picture.height);
+  pen.drawImage(timeline, 0, 0);
+  picture.toBlob((blob) => download(blob, "requests.png"));
 }
 
 function Timeline({ shown, kept, paused, view, setView, picked, onPick }) {
@@ -214,10 +220,11 @@ function Recorded() {
     setPaused(true);
     return undefined;
   };
-  const download = async () => {
+  const exportShown = async () => {
     try {
       const numbers = new Set(shown.map((each) => each.number));
-      save((await ask("/requests?decoded=true")).filter((each) => numbers.has(each.number)));
+      const found = (await ask("/requests?decoded=true")).filter((each) => numbers.has(each.number));
+      download(new Blob([JSON.stringify(found, null, 1)], { type: "application/json" }), "requests.json");
       setProblem(null);
     } catch (error) {
       setProblem(error);
@@ -230,7 +237,8 @@ function Recorded() {
       <label class="inline"><input type="checkbox" checked=${own} onChange=${(event) => setOwn(event.target.checked)} /> the console's own</label>
       <button class=${paused ? "first" : ""} onClick=${pause}>${paused ? "Go on" : "Pause"}</button>
       <button onClick=${recorded.clear}>Clear</button>
-      <button disabled=${!shown.length} onClick=${download}>Export</button>
+      <button disabled=${!shown.length} onClick=${exportShown}>Export</button>
+      <button disabled=${!shown.length} onClick=${savePicture}>Save picture</button>
     </div>
     <${Problem} error=${problem ?? (paused ? null : recorded.error)} />
     ${recorded.missed > 0 && html`<p class="notice">${count(recorded.missed)} requests came faster than this page can show and are left out.</p>`}

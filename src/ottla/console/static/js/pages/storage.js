@@ -12,7 +12,7 @@ const MARKS = [
   ["end_offset", "Log end offset", "the next record gets this offset"],
 ];
 
-function Picture({ data, found }) {
+export function Picture({ data, found }) {
   const low = data.segments[0].base_offset;
   const span = Math.max(1, data.end_offset - low);
   const at = (offset) => `${(100 * (offset - low)) / span}%`;
@@ -49,7 +49,7 @@ function Probes({ probes, kind }) {
 
 const TITLES = { segments: "Segment", timeindex: ".timeindex", index: ".index", scan: "Scan of the log" };
 
-function Steps({ answer }) {
+export function Steps({ answer }) {
   return html`
     <ol class="panel steps" aria-label="Steps of the look-up">
       ${answer.steps.map(
@@ -73,7 +73,7 @@ function Steps({ answer }) {
   `;
 }
 
-export function Storage({ topic, partition, missing }) {
+export function Storage({ topic, partition, missing, readOnly }) {
   return html`
     <p class="crumbs"><${Link} to="/topics">Topics<//> / <${Link} to=${path("topics", topic, "partitions")}>${topic}<//></p>
     <h1 class="mono">${topic}-${partition}</h1>
@@ -81,11 +81,89 @@ export function Storage({ topic, partition, missing }) {
       ? html`<p class="loading">Loading…</p>`
       : missing
         ? html`<${Missing} reason=${missing}>The segments of the partition, their index entries, and how an offset is found.<//>`
-        : html`<${Known} topic=${topic} partition=${partition} />`}
+        : html`<${Known} topic=${topic} partition=${partition} readOnly=${readOnly} />`}
   `;
 }
 
-function Known({ topic, partition }) {
+const BATCHES = 60;
+
+// The newest batches, each as wide as it has offsets.
+export function Batches({ topic, partition, data, base = "" }) {
+  const answer = useAnswer(base + topicPath(topic, "partitions", partition, `batches?limit=${BATCHES}`), { every: 3000 });
+  const [picked, setPicked] = useState(null);
+  const batches = answer.data ?? [];
+  if (!batches.length) return null;
+  const low = batches[0].base_offset;
+  const span = Math.max(1, batches.at(-1).last_offset + 1 - low);
+  const at = (offset) => `${(100 * (offset - low)) / span}%`;
+  const marks = MARKS.filter(([name]) => data[name] >= low && data[name] <= low + span);
+  const shown = batches.find((each) => each.base_offset === picked) ?? batches.at(-1);
+  return html`
+    <h2>Newest batches</h2>
+    <div class="panel picture">
+      <svg width="100%" height="58" role="img" aria-label=${`${plural(batches.length, "batch", "batches")}, offsets ${low} to ${low + span - 1}`}>
+        ${batches.map(
+          (each) => html`<rect
+            class=${`batch ${each.control ? "control" : each.transactional ? "transactional" : ""} ${each === shown ? "picked" : ""}`}
+            x=${at(each.base_offset)} y="14" height="28" width=${`${(100 * (each.last_offset + 1 - each.base_offset)) / span}%`}
+            onClick=${() => setPicked(each.base_offset)}
+          ><title>${`offsets ${each.base_offset} to ${each.last_offset}, ${bytes(each.bytes)}`}</title></rect>`,
+        )}
+        ${marks.map(([name]) => html`<line class=${`mark mark-${MARKS.findIndex(([other]) => other === name)}`} x1=${at(data[name])} x2=${at(data[name])} y1="4" y2="54" />`)}
+      </svg>
+      <p class="soft small">
+        Offsets <b>${count(shown.base_offset)}</b> to <b>${count(shown.last_offset)}</b>: ${plural(shown.records ?? 1, "record")}, ${bytes(shown.bytes)} at byte ${count(shown.position)}, compression ${shown.compression ?? "–"},
+        leader epoch ${shown.leader_epoch ?? "–"}${shown.producer_id !== null && shown.producer_id !== undefined ? `, producer ${shown.producer_id}` : ""}${shown.control ? ", a transaction marker" : shown.transactional ? ", transactional" : ""}
+      </p>
+    </div>
+  `;
+}
+
+const HUES = 12;
+const hue = (key) => [...(key ?? "")].reduce((sum, each) => (sum * 31 + each.codePointAt(0)) % 997, 7) % HUES;
+
+// Each record as a cell in the colour of its key: all of them, and those that compaction keeps.
+export function CompactionPicture({ data }) {
+  const cells = (records) => html`<div class="cells">
+    ${records.slice(0, 600).map((each) => html`<span class=${`cell hue-${hue(each.key)} ${each.kept ? "" : "gone"} ${each.tombstone ? "tombstone" : ""}`} title=${`offset ${each.offset}, key ${each.key ?? "none"}${each.tombstone ? ", tombstone" : ""}${each.active ? ", in the active segment" : ""}`}>${each.key === null ? "–" : each.key.length > 10 ? `…${each.key.slice(-8)}` : each.key}</span>`)}
+  </div>`;
+  return html`
+    <div class="panel picture">
+      <h3>Before: ${plural(data.records.length, "record")}</h3>
+      ${cells(data.records)}
+      <h3>After: ${plural(data.kept, "record")}</h3>
+      ${cells(data.records.filter((each) => each.kept))}
+      <p class="soft small">Each cell is a record, named by its key. Compaction keeps the last record of each key; it leaves the active segment alone.${data.truncated ? " Only the first records are shown." : ""}</p>
+    </div>
+  `;
+}
+
+function Compaction({ topic, partition, readOnly }) {
+  const answer = useAnswer(topicPath(topic, "partitions", partition, "compaction"), { every: 10000 });
+  const [error, setError] = useState(null);
+  const [done, setDone] = useState(null);
+  if (!answer.data?.compacted) return null;
+  const run = async () => {
+    try {
+      setDone(await ask(topicPath(topic, "partitions", partition, "compact"), { method: "POST", body: {} }));
+      setError(null);
+    } catch (failure) {
+      setError(failure);
+    }
+    answer.reload();
+  };
+  return html`
+    <h2>Compaction</h2>
+    <${Problem} error=${error} />
+    <${CompactionPicture} data=${answer.data} />
+    <div class="bar">
+      ${!readOnly && html`<button onClick=${run}>Compact now</button>`}
+      ${done && html`<span class="soft" role="status">${bytes(done.bytes_before)} became ${bytes(done.bytes_after)}.</span>`}
+    </div>
+  `;
+}
+
+function Known({ topic, partition, readOnly }) {
   const answer = useAnswer(topicPath(topic, "partitions", partition, "storage"), { every: 3000 });
   const [kind, setKind] = useState("offset");
   const [wanted, setWanted] = useState("");
@@ -116,6 +194,8 @@ function Known({ topic, partition }) {
         </form>
         <${Problem} error=${error} />
         ${found && html`<${Steps} answer=${found} />`}
+        <${Batches} topic=${topic} partition=${partition} data=${data} />
+        <${Compaction} topic=${topic} partition=${partition} readOnly=${readOnly} />
         <h2>Segments</h2>
         <${Table}
           label="Segments"

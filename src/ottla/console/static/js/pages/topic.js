@@ -1,14 +1,19 @@
-import { html, useState } from "../preact.js";
+import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, topicPath, useAnswer } from "../api.js";
-import { bytes, count } from "../format.js";
+import { bytes, count, plural, rate } from "../format.js";
 import { go, Link, path } from "../router.js";
-import { Confirm, Problem, Table, Waiting } from "../ui.js";
+import { Settings } from "../settings.js";
+import { Confirm, Dialog, Form, State, Table, Tabs, Waiting } from "../ui.js";
 import { Messages } from "./messages.js";
 import { Produce } from "./produce.js";
+import { Redrive } from "./redrive.js";
+import { HeldBack } from "./transactions.js";
 
 const TABS = [
   ["messages", "Messages"],
   ["partitions", "Partitions"],
+  ["groups", "Consumers"],
+  ["transactions", "Transactions"],
   ["settings", "Settings"],
 ];
 
@@ -30,82 +35,98 @@ function Partitions({ topic }) {
   `;
 }
 
-function Setting({ topic, setting, readOnly, onChanged }) {
-  const [value, setValue] = useState(null);
-  const [error, setError] = useState(null);
-  const save = async (next) => {
-    try {
-      await ask(topicPath(topic), { method: "PATCH", body: { configs: { [setting.name]: next } } });
-      setValue(null);
-      setError(null);
-      onChanged();
-    } catch (failure) {
-      setError(failure);
-    }
-  };
-  if (value === null) {
-    return html`
-      <span class="mono">${setting.value ?? "–"}</span>
-      ${!setting.default && html` <span class="tag warn">set here</span>`}
-      ${!readOnly && html` <button class="plain" aria-label=${`Change ${setting.name}`} onClick=${() => setValue(setting.value ?? "")}>Change</button>`}
-      ${!readOnly && !setting.default && html` <button class="plain" onClick=${() => save(null)}>Use default</button>`}
-    `;
-  }
-  return html`
-    <form class="bar" onSubmit=${(event) => (event.preventDefault(), save(value))}>
-      <input aria-label=${setting.name} value=${value} onInput=${(event) => setValue(event.target.value)} />
-      <button class="first">Save</button><button type="button" onClick=${() => setValue(null)}>Cancel</button>
-    </form>
-    <${Problem} error=${error} />
-  `;
+function Consumers({ topic }) {
+  const answer = useAnswer(topicPath(topic, "groups"), { every: 5000 });
+  return html`<${Waiting} answer=${answer}>
+    ${(rows) => html`<${Table}
+      label="Consumers"
+      rows=${rows}
+      link=${(row) => path("groups", row.group)}
+      empty="No group has committed an offset in this topic."
+      columns=${[
+        { name: "Group", value: (row) => row.group, show: (row) => html`<${Link} to=${path("groups", row.group)} class="mono">${row.group}<//>` },
+        { name: "Kind", value: (row) => row.kind },
+        { name: "State", value: (row) => row.state, show: (row) => html`<${State} state=${row.state} />` },
+        { name: "Partitions", number: true, value: (row) => row.partitions },
+        { name: "Lag", number: true, value: (row) => row.lag, show: (row) => count(row.lag) },
+      ]}
+    />`}
+  <//>`;
 }
 
-function Settings({ topic, readOnly, onChanged }) {
-  return html`
-    <${Table}
-      label="Settings"
-      rows=${topic.configs}
-      columns=${[
-        { name: "Name", value: (row) => row.name, show: (row) => html`<span class="mono" title=${row.documentation ?? ""}>${row.name}</span>` },
-        { name: "Value", show: (row) => html`<${Setting} topic=${topic.name} setting=${row} readOnly=${readOnly} onChanged=${onChanged} />` },
-      ]}
-    />
-  `;
+function OpenTransactions({ topic }) {
+  const answer = useAnswer(topicPath(topic, "transactions"), { every: 2000 });
+  return html`<${Waiting} answer=${answer}>
+    ${(rows) => html`<div class="panel form">${rows.map((each) => html`<div key=${each.partition}><b>Partition ${each.partition}</b><${HeldBack} partition=${each} /></div>`)}</div>`}
+  <//>`;
+}
+
+// Records a second: how fast the end offsets grew between two answers.
+function useRate(data) {
+  const last = useRef(null);
+  const [perSecond, setPerSecond] = useState(null);
+  useEffect(() => {
+    if (!data) return;
+    const end = data.partitions.reduce((sum, each) => sum + (each.end_offset ?? 0), 0);
+    const now = performance.now();
+    if (last.current) setPerSecond(Math.max(0, ((end - last.current.end) * 1000) / (now - last.current.now)));
+    last.current = { end, now };
+  }, [data]);
+  return perSecond;
 }
 
 export function Topic({ topic, tab = "messages", readOnly }) {
   const answer = useAnswer(topicPath(topic), { every: 5000 });
   const [dialog, setDialog] = useState(null);
   const close = () => setDialog(null);
+  const data = answer.data;
+  const perSecond = useRate(data);
+  const change = async (body) => {
+    await ask(topicPath(topic), { method: "PATCH", body });
+    answer.reload();
+  };
+  const sum = (value) => data.partitions.reduce((total, each) => total + value(each), 0);
   return html`
     <p class="crumbs"><${Link} to="/topics">Topics<//></p>
     <h1 class="mono">${topic}</h1>
     <div class="bar">
-      ${answer.data &&
+      ${data &&
       html`<span class="soft grow">
-        ${count(answer.data.partitions.length)} ${answer.data.partitions.length === 1 ? "partition" : "partitions"},
-        ${" "}${count(answer.data.partitions.reduce((sum, each) => sum + Math.max(0, (each.end_offset ?? 0) - (each.start_offset ?? 0)), 0))} offsets,
-        ${" "}${bytes(answer.data.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))}
+        ${plural(data.partitions.length, "partition")}, ${count(sum((each) => Math.max(0, (each.end_offset ?? 0) - (each.start_offset ?? 0))))} offsets,
+        ${" "}${bytes(sum((each) => each.bytes ?? 0))}${perSecond !== null && `, ${rate(perSecond)}`}
       </span>`}
       ${!readOnly &&
-      answer.data &&
+      data &&
       html`
         <button class="first" onClick=${() => setDialog("produce")}>Produce</button>
+        <button onClick=${() => setDialog("partitions")}>Add partitions</button>
+        <button onClick=${() => setDialog("redrive")}>Redrive</button>
         <button onClick=${() => setDialog("empty")}>Empty</button>
         <button class="danger" onClick=${() => setDialog("delete")}>Delete</button>
       `}
     </div>
-    <nav class="tabs" aria-label="Parts of the topic">
-      ${TABS.map(([name, title]) => html`<${Link} to=${path("topics", topic, name)} aria-current=${tab === name ? "page" : undefined}>${title}<//>`)}
-    </nav>
+    <${Tabs} label="Parts of the topic" base=${path("topics", topic)} current=${tab} tabs=${TABS} />
     <${Waiting} answer=${answer}>
-      ${(data) => {
-        if (tab === "partitions") return html`<${Partitions} topic=${data} />`;
-        if (tab === "settings") return html`<${Settings} topic=${data} readOnly=${readOnly} onChanged=${answer.reload} />`;
-        return html`<${Messages} topic=${data} readOnly=${readOnly} />`;
+      ${(found) => {
+        if (tab === "partitions") return html`<${Partitions} topic=${found} />`;
+        if (tab === "groups") return html`<${Consumers} topic=${topic} />`;
+        if (tab === "transactions") return html`<${OpenTransactions} topic=${topic} />`;
+        if (tab === "settings") return html`<${Settings} configs=${found.configs} readOnly=${readOnly} onSave=${(configs) => change({ configs })} />`;
+        return html`<${Messages} topic=${found} readOnly=${readOnly} bootstrap=${found.bootstrap} />`;
       }}
     <//>
     ${dialog === "produce" && html`<${Produce} topic=${topic} onClose=${close} />`}
+    ${dialog === "redrive" && html`<${Redrive} topic=${topic} onClose=${close} />`}
+    ${dialog === "partitions" &&
+    html`<${Dialog} title="Add partitions" onClose=${close}>
+      <${Form}
+        fields=${[{ name: "partitions", label: "Partitions in all", type: "number", min: data.partitions.length + 1, value: String(data.partitions.length + 1), required: true }]}
+        note="Keys may go to other partitions from then on. Partitions cannot be removed."
+        action="Add"
+        onSubmit=${async ({ partitions }) => (await change({ partitions: Number(partitions) }), close())}
+        onCancel=${close}
+      />
+    <//>`}
     ${dialog === "empty" &&
     html`<${Confirm}
       title="Empty the topic"

@@ -1,4 +1,4 @@
-import { html, useState } from "../preact.js";
+import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { bytes, count } from "../format.js";
 import { go, Link, path } from "../router.js";
@@ -59,8 +59,24 @@ function NewTopic({ onClose }) {
   `;
 }
 
+// Records a second of each topic: how fast its end offsets grew between two answers.
+function useRates(topics) {
+  const last = useRef({ now: 0, ends: new Map() });
+  const [rates, setRates] = useState(new Map());
+  useEffect(() => {
+    if (!topics) return;
+    const now = performance.now();
+    const { now: before, ends } = last.current;
+    const seconds = (now - before) / 1000;
+    setRates(new Map(topics.filter((each) => ends.has(each.name)).map((each) => [each.name, Math.max(0, (each.end_offsets - ends.get(each.name)) / seconds)])));
+    last.current = { now, ends: new Map(topics.map((each) => [each.name, each.end_offsets])) };
+  }, [topics]);
+  return rates;
+}
+
 export function Topics({ readOnly }) {
-  const answer = useAnswer("/topics", { every: 5000 });
+  const answer = useAnswer("/topics?offsets=true", { every: 5000 });
+  const rates = useRates(answer.data);
   const [text, setText] = useState("");
   const [internal, setInternal] = useState(false);
   const [creating, setCreating] = useState(false);
@@ -85,6 +101,8 @@ export function Topics({ readOnly }) {
             { name: "Name", value: (row) => row.name, show: (row) => html`<${Link} to=${path("topics", row.name)} class="mono">${row.name}<//>` },
             { name: "Partitions", number: true, value: (row) => row.partitions, show: (row) => count(row.partitions) },
             { name: "Replicas", number: true, value: (row) => row.replication_factor },
+            { name: "Records", number: true, value: (row) => row.end_offsets - row.start_offsets, show: (row) => (row.end_offsets === null ? "–" : count(row.end_offsets - row.start_offsets)) },
+            { name: "Records/s", number: true, value: (row) => rates.get(row.name) ?? -1, show: (row) => (rates.has(row.name) ? count(Math.round(rates.get(row.name))) : "–") },
             { name: "Size", number: true, value: (row) => row.bytes, show: (row) => bytes(row.bytes) },
             { name: "Health", value: (row) => row.offline * 1e6 + row.under_replicated, show: health },
           ]}
